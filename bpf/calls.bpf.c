@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Calls of one function as steps. Breakpoints (uprobes) stand at its first instruction and at the places it returns to,
- * which calls.c learns from the first call of each. No uretprobe: it puts an address of its own on the
- * stack, and an exception that unwinds through the frame ends the program there.
+ * Calls of one function as steps. Breakpoints (uprobes) stand at its first instruction and at the
+ * places it returns to, which calls.c learns from the first call of each. No uretprobe: it puts an
+ * address of its own on the stack, and an exception that unwinds through the frame ends the program
+ * there.
  *
- * A process is held by SIGSTOP, which it takes before its next instruction. The signal is sent before the event that tells of
- * it: whoever reads the event and lets it go must not come first.
+ * A process is held by SIGSTOP, which it takes before its next instruction. The signal is sent
+ * before the event that tells of it: whoever reads the event and lets it go must not come first.
  */
 #include "bpf/kernel.h"
 
@@ -16,10 +17,11 @@
 #include "bpf/calls_events.h"
 
 enum {
-    STOP = 19,           /* SIGSTOP on x86 and arm64 */
-    WAKE_EVERY = 256,    /* steps: 14 KiB of the ring */
+    STOP = 19,            /* SIGSTOP on x86 and arm64 */
+    WAKE_EVERY = 256,     /* steps: 14 KiB of the ring */
     STRETCH_LOOKS = 4096, /* at the clock, 25 to 40 ns each */
-    STRETCH_ROUNDS = 64,  /* of them, 6 to 10 ms: longer ones are left to the reader, which comes up to 0.3 ms late */
+    STRETCH_ROUNDS = 64,  /* of them, 6 to 10 ms: longer ones are left to the reader, which comes up
+                             to 0.3 ms late */
 };
 
 struct signal_struct {
@@ -42,7 +44,8 @@ struct call_context {
 #endif
 };
 
-const volatile bool holds = false; /* processes are stopped: at the gate, and until we have looked at what they map */
+const volatile bool holds =
+        false; /* processes are stopped: at the gate, and until we have looked at what they map */
 const volatile bool follow_children = true;
 const volatile __u32 control_ppm = 0;
 
@@ -146,7 +149,8 @@ __attribute__((noinline)) __u64 spin_until(__u64 until_ns)
 /* The positive control: busy, as a slower step would be. Returns what is left to do. */
 static __always_inline __u64 stretch(struct ug_call_state *state, __u64 *end_ns)
 {
-    __u64 more_ns = (*end_ns - state->begin_ns) / 1000 * control_ppm / 1000, until_ns = *end_ns + more_ns;
+    __u64 more_ns = (*end_ns - state->begin_ns) / 1000 * control_ppm / 1000,
+          until_ns = *end_ns + more_ns;
     __u64 now_ns = *end_ns;
 
     for (int i = 0; i < STRETCH_ROUNDS && now_ns < until_ns; i++)
@@ -181,9 +185,10 @@ static __always_inline void end_step(struct ug_call_state *state, __u32 flags)
     event->begin_ns = begin_ns;
     event->end_ns = end_ns;
     event->value = left_ns;
-    bpf_ringbuf_submit(event, flags & (UG_CALL_HELD | UG_CALL_STRETCH) || step % WAKE_EVERY == WAKE_EVERY - 1
-                                  ? BPF_RB_FORCE_WAKEUP
-                                  : BPF_RB_NO_WAKEUP);
+    bpf_ringbuf_submit(event,
+            flags & (UG_CALL_HELD | UG_CALL_STRETCH) || step % WAKE_EVERY == WAKE_EVERY - 1
+                    ? BPF_RB_FORCE_WAKEUP
+                    : BPF_RB_NO_WAKEUP);
 }
 
 static __always_inline bool is_known(const struct ug_call_state *state, __u64 site)
@@ -271,7 +276,8 @@ int call_return(struct call_context *ctx)
     return 0;
 }
 
-/* _dl_debug_state of the dynamic loader, which debuggers stop at: libraries are mapped, and nothing of them has run. */
+/* _dl_debug_state of the dynamic loader, which debuggers stop at: libraries are mapped, and nothing
+ * of them has run. */
 SEC("uprobe")
 int loader_changed(struct call_context *ctx)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the BPF programs of bpf/calls.bpf.c and their reader share: calls of one function, each a step.
- * Times are CLOCK_MONOTONIC in ns, ids are those of the first pid namespace.
+ * What the BPF programs of bpf/calls.bpf.c and their reader share: calls of one function, each a
+ * step. Times are CLOCK_MONOTONIC in ns, ids are those of the first pid namespace.
  */
 #ifndef UPGATE_BPF_CALLS_EVENTS_H
 #define UPGATE_BPF_CALLS_EVENTS_H
@@ -28,7 +28,8 @@ enum ug_call_flag {
     UG_CALL_HELD = 1,       /* the process was told to stop: the gate is closed */
     UG_CALL_STOPPED = 2,    /* or for us to look at it */
     UG_CALL_UNRETURNED = 4, /* left by an exception or longjmp: it ends where the next one begins */
-    UG_CALL_STRETCH = 8,    /* a control: it is to be made longer by `value` ns, which took too long in the kernel */
+    UG_CALL_STRETCH = 8, /* a control: it is to be made longer by `value` ns, which took too long in
+                            the kernel */
 };
 
 struct ug_call_event {

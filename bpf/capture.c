@@ -48,7 +48,7 @@ static int on_record(void *context, void *data, size_t size)
         capture->callback(capture->context, capture_strip(capture, head));
     }
     if (++capture->poll_count % POLL_STRIDE == 0 && !capture->detached &&
-        clock_monotonic_ns() > capture->poll_end_ns)
+            clock_monotonic_ns() > capture->poll_end_ns)
         return -ETIME; // the record is taken; libbpf comes back with this
     return 0;
 }
@@ -58,7 +58,8 @@ static int open_rings(struct capture *capture, struct error *err)
     // The rare ones first: they have their turn also when the flood does not end.
     capture->rings = ring_buffer__new(capture_map(capture, "ring_rare"), on_record, capture, NULL);
     if (!capture->rings ||
-        ring_buffer__add(capture->rings, capture_map(capture, "ring_flood"), on_record, capture))
+            ring_buffer__add(
+                    capture->rings, capture_map(capture, "ring_flood"), on_record, capture))
         return error_set(err, -errno, "failed to map the ring buffers: %s", strerror(errno));
     return 0;
 }
@@ -78,11 +79,11 @@ static int want_targets(struct capture *capture, const struct capture_opts *opts
     status = capture_mark(capture);
     return status >= 0 ? 0
                        : error_set(err, status, "failed to list the threads of the target: %s",
-                                   strerror(-status));
+                                 strerror(-status));
 }
 
 int capture_open(const struct capture_opts *opts, capture_callback callback, void *context,
-                 struct capture **ret_capture, struct error *err)
+        struct capture **ret_capture, struct error *err)
 {
     size_t ring_bytes = opts->ring_bytes ? opts->ring_bytes : RING_BYTES;
     struct capture *capture;
@@ -90,7 +91,7 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
 
     if (ring_bytes < RING_BYTES_MIN || ring_bytes & (ring_bytes - 1) || ring_bytes > 1 << 30)
         return error_set(err, -EINVAL, "ring of %zu bytes: not a power of two from 4096 to 1 GiB",
-                         ring_bytes);
+                ring_bytes);
     status = capture_permitted(err);
     if (status)
         return status;
@@ -109,7 +110,8 @@ int capture_open(const struct capture_opts *opts, capture_callback callback, voi
     capture->prompt = opts->prompt;
     capture->cgroup = opts->cgroup ? xstrdup(opts->cgroup) : NULL;
     capture->watcher = opts->watcher;
-    capture->cgroup_budget = (struct budget){.divisor = CGROUP_SHARE_DIVISOR, .burst_ns = CGROUP_BURST_NS};
+    capture->cgroup_budget =
+            (struct budget){.divisor = CGROUP_SHARE_DIVISOR, .burst_ns = CGROUP_BURST_NS};
     status = capture_load(capture, err);
     if (!status)
         status = open_rings(capture, err);
@@ -131,7 +133,8 @@ int capture_poll(struct capture *capture, int wait_ms)
     int status;
 
     if (capture->cgroup && !capture->detached &&
-        now - capture->cgroup_read_ns > CGROUP_PERIOD_MS * INT64_C(1000000) && budget_affords(&capture->cgroup_budget)) {
+            now - capture->cgroup_read_ns > CGROUP_PERIOD_MS * INT64_C(1000000) &&
+            budget_affords(&capture->cgroup_budget)) {
         capture->cgroup_read_ns = now;
         budget_begin(&capture->cgroup_budget);
         // A part of it may be gone or unreadable: the rest counts, and no id stays wanted, for it
@@ -159,18 +162,19 @@ int capture_add_target(struct capture *capture, pid_t tgid, struct error *err)
 {
     int status = capture_want(capture, tgid, !capture->no_children, err);
 
-    if (status) { // some may be wanted by now, and would become targets with the next process that does
+    if (status) { // some may be wanted by now, and would become targets with the next process that
+                  // does
         capture_unwant(capture);
         return status;
     }
     status = capture_mark(capture);
     return status >= 0 ? 0
                        : error_set(err, status, "failed to list the threads of %d: %s", tgid,
-                                   strerror(-status));
+                                 strerror(-status));
 }
 
 int capture_iterate(struct capture *capture, uint32_t mode,
-                    void (*each)(void *context, const void *record), void *context)
+        void (*each)(void *context, const void *record), void *context)
 {
     char *buffer;
     size_t used = 0;

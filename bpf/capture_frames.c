@@ -73,8 +73,8 @@ static const struct ug_head *strip_gap(struct capture *capture, const struct ug_
 
 // `frames` of a record whose kernel stack comes first; its count is at `kernel_count` of the
 // record.
-static const struct ug_head *strip_first(struct capture *capture, const struct ug_head *head,
-                                         size_t frames, size_t kernel_count)
+static const struct ug_head *strip_first(
+        struct capture *capture, const struct ug_head *head, size_t frames, size_t kernel_count)
 {
     const char *record = (const char *)head;
     uint16_t count, tracing;
@@ -98,11 +98,11 @@ const struct ug_head *capture_strip(struct capture *capture, const struct ug_hea
     case UG_EVENT_GAP:
         return strip_gap(capture, (const struct ug_gap *)head);
     case UG_EVENT_LOCK:
-        return strip_first(capture, head, sizeof(struct ug_lock),
-                           offsetof(struct ug_lock, kernel_count));
+        return strip_first(
+                capture, head, sizeof(struct ug_lock), offsetof(struct ug_lock, kernel_count));
     case UG_EVENT_FACT:
-        return strip_first(capture, head, sizeof(struct ug_fact),
-                           offsetof(struct ug_fact, kernel_count));
+        return strip_first(
+                capture, head, sizeof(struct ug_fact), offsetof(struct ug_fact, kernel_count));
     default:
         return head;
     }

@@ -91,9 +91,9 @@ struct capture {
     bool samples_faults;
     char *cgroup;
     pid_t watcher;
-    int64_t cgroup_read_ns;     // when its processes were read last
+    int64_t cgroup_read_ns;      // when its processes were read last
     struct budget cgroup_budget; // each time the threads of all the machine are gone through twice
-    struct code_range *tracing; // functions of tracepoints, in order
+    struct code_range *tracing;  // functions of tracepoints, in order
     size_t tracing_count;
     _Alignas(8) char copy[4096]; // a record without them; the largest has 1,416 bytes
     bool lost[SOURCE_COUNT];
@@ -104,21 +104,24 @@ struct capture {
 // Source `id` or a part of it is off: "NAME: WHY; LOST" into the list.
 #define CAPTURE_NO_OWNERS "this kernel does not let tracing programs ask for a task by its id"
 void capture_lack(struct capture *capture, enum source_id id, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+        __attribute__((format(printf, 3, 4)));
 // A whole sentence into the list, of something for which no source is off.
 void capture_say(struct capture *capture, const char *sentence);
 void capture_forget_missing(struct capture *capture);
 
 // capture_load.c
 int capture_permitted(struct error *err);
-size_t capture_read_processes(struct descendant **ret_processes); // of the machine, with their parents; the caller frees
+// of the machine, with their parents; the caller frees
+size_t capture_read_processes(struct descendant **ret_processes);
 
-void capture_listen(void); // what libbpf warns of in this thread is kept from here on, and not printed
+void capture_listen(
+        void); // what libbpf warns of in this thread is kept from here on, and not printed
 const char *capture_last_words(void); // the last line of it, for an error
 
 int capture_load(struct capture *capture, struct error *err);
 int capture_attach(struct capture *capture, struct error *err);
-// Says once that CPUs came or went since the first call: who comes later has no ticks and tells of no mappings.
+// Says once that CPUs came or went since the first call: who comes later has no ticks and tells of
+// no mappings.
 #define CAPTURE_CPUS "/sys/devices/system/cpu/online"
 void capture_watch_cpus(struct capture *capture, const char *path);
 void capture_unload(struct capture *capture);
@@ -139,7 +142,8 @@ const struct ug_head *capture_strip(struct capture *capture, const struct ug_hea
 
 // capture_mappings.c
 void capture_mappings_open(struct capture *capture);
-void capture_mappings_read(struct capture *capture, uint64_t before_ns); // hand out all that happened before
+// hand out all that happened before
+void capture_mappings_read(struct capture *capture, uint64_t before_ns);
 void capture_mappings_close(struct capture *capture);
 
 // capture_settings.c
@@ -149,7 +153,8 @@ void capture_set_settings(struct capture *capture, const struct btf *btf);
 int capture_want(struct capture *capture, pid_t pid, bool children, struct error *err);
 // The processes in the cgroup and below it. New ones come to the target.
 int capture_want_cgroup(struct capture *capture, struct error *err);
-// Run the iterator so that the wanted become targets, and are wanted no more. -errno: none of them has.
+// Run the iterator so that the wanted become targets, and are wanted no more. -errno: none of them
+// has.
 int capture_mark(struct capture *capture);
 void capture_unwant(struct capture *capture); // all that are wanted: they become no targets
 
@@ -163,6 +168,6 @@ enum {
 }; // enum iterator_mode of common.bpf.h
 // Each record of the iterator's file to `each`. Count or -errno.
 int capture_iterate(struct capture *capture, uint32_t mode,
-                    void (*each)(void *context, const void *record), void *context);
+        void (*each)(void *context, const void *record), void *context);
 
 #endif

@@ -20,10 +20,10 @@ struct need {
 // What else they need (the ring buffer, 5.8; atomic operations, 5.12; task storage in tracepoints,
 // 5.13) came before the last of these. docs/KERNELS.md says what newer ones add.
 static const struct need needs[] = {
-    {"bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE", "task storage", "5.11"},
-    {"task_struct", "__state", "task_struct.__state", "5.14"},
-    {"bpf_func_id", "BPF_FUNC_task_pt_regs", "bpf_task_pt_regs", "5.15"},
-    {"rt_mutex_base", "owner", "struct rt_mutex_base", "5.15"},
+        {"bpf_map_type", "BPF_MAP_TYPE_TASK_STORAGE", "task storage", "5.11"},
+        {"task_struct", "__state", "task_struct.__state", "5.14"},
+        {"bpf_func_id", "BPF_FUNC_task_pt_regs", "bpf_task_pt_regs", "5.15"},
+        {"rt_mutex_base", "owner", "struct rt_mutex_base", "5.15"},
 };
 
 static const struct btf_type *find_type(const struct btf *btf, const char *name)
@@ -32,14 +32,14 @@ static const struct btf_type *find_type(const struct btf *btf, const char *name)
         const struct btf_type *type = btf__type_by_id(btf, id);
 
         if ((btf_is_composite(type) || btf_is_any_enum(type)) && btf_vlen(type) &&
-            !strcmp(btf__name_by_offset(btf, type->name_off), name))
+                !strcmp(btf__name_by_offset(btf, type->name_off), name))
             return type;
     }
     return NULL;
 }
 
-static const struct btf_member *find_member(const struct btf *btf, const struct btf_type *type,
-                                            const char *name)
+static const struct btf_member *find_member(
+        const struct btf *btf, const struct btf_type *type, const char *name)
 {
     const struct btf_member *members = btf_members(type);
 
@@ -52,8 +52,7 @@ static const struct btf_member *find_member(const struct btf *btf, const struct 
 static bool has_value(const struct btf *btf, const struct btf_type *type, const char *name)
 {
     for (int i = 0; i < btf_vlen(type); i++) {
-        uint32_t at =
-            btf_is_enum(type) ? btf_enum(type)[i].name_off : btf_enum64(type)[i].name_off;
+        uint32_t at = btf_is_enum(type) ? btf_enum(type)[i].name_off : btf_enum64(type)[i].name_off;
 
         if (!strcmp(btf__name_by_offset(btf, at), name))
             return true;
@@ -97,19 +96,19 @@ int capture_fits(const struct btf *btf, struct error *err)
     for (size_t i = 0; i < sizeof(needs) / sizeof(*needs); i++)
         if (!has(btf, needs[i].type, needs[i].member))
             strbuf_add(&lacks, "%s%s (Linux %s)", lacks.len ? ", " : "", needs[i].name,
-                       needs[i].since);
+                    needs[i].since);
     if (lacks.len)
         status = error_set(err, -ENOTSUP,
-                           "failed to load the BPF programs: this kernel, %s, lacks %s; boot Linux "
-                           "5.15 or later, or a distribution's that has them",
-                           names.release, lacks.text);
+                "failed to load the BPF programs: this kernel, %s, lacks %s; boot Linux "
+                "5.15 or later, or a distribution's that has them",
+                names.release, lacks.text);
     else if (capture_is_realtime(btf) && ring_sleeps(btf))
         status = error_set(err, -ENOTSUP,
-                           "failed to load the BPF programs: the ring buffer of this PREEMPT_RT "
-                           "kernel, %s, takes a lock that sleeps, and recording could hang the "
-                           "machine; boot Linux 6.12 or later, or a stable release with its 'bpf: Use "
-                           "raw_spinlock_t in ringbuf'",
-                           names.release);
+                "failed to load the BPF programs: the ring buffer of this PREEMPT_RT "
+                "kernel, %s, takes a lock that sleeps, and recording could hang the "
+                "machine; boot Linux 6.12 or later, or a stable release with its 'bpf: Use "
+                "raw_spinlock_t in ringbuf'",
+                names.release);
     strbuf_free(&lacks);
     return status;
 }

@@ -18,7 +18,13 @@
 #include "bpf/capture.skel.h"
 #include "common/proc.h"
 
-enum { CAP_SYS_ADMIN_BIT = 21, CAP_PERFMON_BIT = 38, CAP_BPF_BIT = 39, LOG_BYTES = 4096, CPUS_BYTES = 4096 };
+enum {
+    CAP_SYS_ADMIN_BIT = 21,
+    CAP_PERFMON_BIT = 38,
+    CAP_BPF_BIT = 39,
+    LOG_BYTES = 4096,
+    CPUS_BYTES = 4096
+};
 
 // The inode of the pid namespace that the kernel starts with is part of its interface:
 // PROC_PID_INIT_INO.
@@ -80,7 +86,8 @@ static uint64_t effective_capabilities(void)
 {
     char text[32];
 
-    return proc_status_read("/proc/self", "CapEff", text, sizeof(text)) ? 0 : strtoull(text, NULL, 16);
+    return proc_status_read("/proc/self", "CapEff", text, sizeof(text)) ? 0
+                                                                        : strtoull(text, NULL, 16);
 }
 
 int capture_permitted(struct error *err)
@@ -91,24 +98,23 @@ int capture_permitted(struct error *err)
 
     if (!admin && !(caps >> CAP_BPF_BIT & 1))
         return error_set(err, -EPERM,
-                         "failed to load the BPF programs: not permitted, this process "
-                         "has not CAP_BPF; run as root, or give the program the capabilities: "
-                         "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_resource+ep upgate");
+                "failed to load the BPF programs: not permitted, this process "
+                "has not CAP_BPF; run as root, or give the program the capabilities: "
+                "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_resource+ep upgate");
     if (!admin && !(caps >> CAP_PERFMON_BIT & 1))
         return error_set(err, -EPERM,
-                         "failed to load the BPF programs: not permitted, this process "
-                         "has CAP_BPF but not CAP_PERFMON; run as root, or add it: "
-                         "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_resource+ep upgate");
+                "failed to load the BPF programs: not permitted, this process "
+                "has CAP_BPF but not CAP_PERFMON; run as root, or add it: "
+                "setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_resource+ep upgate");
     if (readlink("/proc/self/ns/pid", space, sizeof(space)) > 0 && strcmp(space, FIRST_PID_SPACE))
         return error_set(err, -ENOTSUP,
-                         "failed to record: upgate runs in a pid namespace of its own, and the "
-                         "kernel tells the host's process ids; run it on the host, or in a "
-                         "container with the host's (docker run --pid=host --privileged)");
+                "failed to record: upgate runs in a pid namespace of its own, and the "
+                "kernel tells the host's process ids; run it on the host, or in a "
+                "container with the host's (docker run --pid=host --privileged)");
     if (access("/sys/kernel/btf/vmlinux", R_OK))
-        return error_set(
-            err, -ENOTSUP,
-            "failed to load the BPF programs: no '/sys/kernel/btf/vmlinux'; "
-            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions since 2021 are");
+        return error_set(err, -ENOTSUP,
+                "failed to load the BPF programs: no '/sys/kernel/btf/vmlinux'; "
+                "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions since 2021 are");
     return 0;
 }
 
@@ -129,11 +135,11 @@ static void heed(struct capture *capture, const struct lesson *lesson)
     for (size_t i = 0; i < lesson->count; i++) {
         const char *name = lesson->refused[i].program;
         struct bpf_program *program =
-            bpf_object__find_program_by_name(capture->skeleton->obj, name);
+                bpf_object__find_program_by_name(capture->skeleton->obj, name);
 
         bpf_program__set_autoload(program, false);
         capture_lack(capture, source_of_program(name), "the kernel refused the program %s: %s (%s)",
-                     name, strerror(-lesson->refused[i].status), lesson->refused[i].why);
+                name, strerror(-lesson->refused[i].status), lesson->refused[i].why);
     }
     if (lesson->no_owners) {
         capture->skeleton->rodata->ask_owners = false;
@@ -162,16 +168,18 @@ static bool unwinds(const char *program)
 
 // One try, without the programs that were refused before.
 static int load_rest(struct capture *capture, const struct btf *btf, const struct lesson *lesson,
-                     struct error *err)
+        struct error *err)
 {
     int status;
 
     libbpf_log[0] = refused_program[0] = refused_why[0] = 0;
     capture_forget_missing(capture);
-    // Named, the BTF of the kernel is all that libbpf looks at for types that this one lacks (those of PREEMPT_RT). Else
-    // it goes through those of the modules (jbd2's for the journal's), which takes CAP_SYS_ADMIN.
+    // Named, the BTF of the kernel is all that libbpf looks at for types that this one lacks (those
+    // of PREEMPT_RT). Else it goes through those of the modules (jbd2's for the journal's), which
+    // takes CAP_SYS_ADMIN.
     bool admin = effective_capabilities() >> CAP_SYS_ADMIN_BIT & 1;
-    LIBBPF_OPTS(bpf_object_open_opts, options, .btf_custom_path = admin ? NULL : "/sys/kernel/btf/vmlinux");
+    LIBBPF_OPTS(bpf_object_open_opts, options,
+            .btf_custom_path = admin ? NULL : "/sys/kernel/btf/vmlinux");
     capture->skeleton = capture_bpf__open_opts(&options);
     if (!capture->skeleton)
         return error_set(err, -errno, "failed to open the BPF programs: %s", capture_last_words());
@@ -179,15 +187,14 @@ static int load_rest(struct capture *capture, const struct btf *btf, const struc
     heed(capture, lesson);
     status = capture_bpf__load(capture->skeleton);
     if (status == -EPERM)
-        error_set(
-            err, status,
-            "failed to load the BPF programs: the kernel does not permit it; in a container it "
-            "takes the capabilities of the host (--privileged), and a locked-down kernel "
-            "(/sys/kernel/security/lockdown) permits it to nobody");
+        error_set(err, status,
+                "failed to load the BPF programs: the kernel does not permit it; in a container it "
+                "takes the capabilities of the host (--privileged), and a locked-down kernel "
+                "(/sys/kernel/security/lockdown) permits it to nobody");
     else if (status)
         error_set(err, status, "failed to load the BPF programs: %s%s%s (%s)", refused_program,
-                  refused_program[0] ? ": " : "", strerror(-status),
-                  refused_why[0] ? refused_why : capture_last_words());
+                refused_program[0] ? ": " : "", strerror(-status),
+                refused_why[0] ? refused_why : capture_last_words());
     return status;
 }
 
@@ -209,7 +216,7 @@ static bool learn(struct lesson *lesson, int status)
         return true;
     }
     snprintf(lesson->refused[lesson->count].program, sizeof(lesson->refused[0].program), "%s",
-             refused_program);
+            refused_program);
     snprintf(lesson->refused[lesson->count].why, sizeof(lesson->refused[0].why), "%s", refused_why);
     lesson->refused[lesson->count++].status = status;
     return true;
@@ -235,8 +242,8 @@ int capture_load(struct capture *capture, struct error *err)
     libbpf_set_print(keep_log);
     btf = btf__load_vmlinux_btf();
     if (!btf)
-        return error_set(err, -ENOTSUP, "failed to read '/sys/kernel/btf/vmlinux': %s",
-                         strerror(errno));
+        return error_set(
+                err, -ENOTSUP, "failed to read '/sys/kernel/btf/vmlinux': %s", strerror(errno));
     status = capture_fits(btf, err);
     while (!status && (status = load_rest(capture, btf, &lesson, err)) && learn(&lesson, status)) {
         capture_bpf__destroy(capture->skeleton);
@@ -250,22 +257,24 @@ int capture_load(struct capture *capture, struct error *err)
 static int open_event(uint64_t config, uint64_t period, int cpu)
 {
     struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE,
-                                   .size = sizeof(attr),
-                                   .config = config,
-                                   .sample_period = period};
+            .size = sizeof(attr),
+            .config = config,
+            .sample_period = period};
 
     return (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
 // A program at one of perf's events on every CPU; one that is offline is passed over.
-static void attach_event(struct capture *capture, struct bpf_program *program, uint64_t config, uint64_t period)
+static void attach_event(
+        struct capture *capture, struct bpf_program *program, uint64_t config, uint64_t period)
 {
     long cpus = sysconf(_SC_NPROCESSORS_CONF);
     int failed = 0;
 
     if (!bpf_program__autoload(program))
         return;
-    capture->ticks = xrealloc(capture->ticks, (capture->tick_count + (size_t)cpus) * sizeof(*capture->ticks));
+    capture->ticks = xrealloc(
+            capture->ticks, (capture->tick_count + (size_t)cpus) * sizeof(*capture->ticks));
     for (long cpu = 0; cpu < cpus; cpu++) {
         int fd = open_event(config, period, (int)cpu);
         struct bpf_link *link = fd < 0 ? NULL : bpf_program__attach_perf_event(program, fd);
@@ -280,10 +289,11 @@ static void attach_event(struct capture *capture, struct bpf_program *program, u
             close(fd);
     }
     if (failed)
-        capture_lack(capture, source_of_program(bpf_program__name(program)), "perf_event_open: %s%s", strerror(failed),
-                     failed == EACCES || failed == EPERM
-                         ? " (kernel.perf_event_paranoid, or no CAP_PERFMON)"
-                         : "");
+        capture_lack(capture, source_of_program(bpf_program__name(program)),
+                "perf_event_open: %s%s", strerror(failed),
+                failed == EACCES || failed == EPERM
+                        ? " (kernel.perf_event_paranoid, or no CAP_PERFMON)"
+                        : "");
 }
 
 void capture_watch_cpus(struct capture *capture, const char *path)
@@ -296,15 +306,17 @@ void capture_watch_cpus(struct capture *capture, const char *path)
     }
     if (now && strcmp(now, capture->cpus) && !capture->cpus_changed) {
         capture->cpus_changed = true;
-        capture_say(capture, "samples: CPUs of this machine came or went while it recorded; on one that came nothing is sampled, and code that "
-                             "was mapped there may have no name");
+        capture_say(capture,
+                "samples: CPUs of this machine came or went while it recorded; on one that came nothing is sampled, and code that "
+                "was mapped there may have no name");
     }
     free(now);
 }
 
 static bool is_of_event(const struct capture *capture, const struct bpf_program *program)
 {
-    return program == capture->skeleton->progs.sample_tick || program == capture->skeleton->progs.fault_tick;
+    return program == capture->skeleton->progs.sample_tick ||
+            program == capture->skeleton->progs.fault_tick;
 }
 
 int capture_attach(struct capture *capture, struct error *err)
@@ -324,19 +336,20 @@ int capture_attach(struct capture *capture, struct error *err)
         link = bpf_program__attach(program);
         if (!link && is_must(name))
             return operational(
-                error_set(err, -errno, "failed to attach the BPF program %s: %s (%s)", name,
-                          strerror(errno), capture_last_words()),
-                err);
+                    error_set(err, -errno, "failed to attach the BPF program %s: %s (%s)", name,
+                            strerror(errno), capture_last_words()),
+                    err);
         if (!link)
             capture_lack(capture, source_of_program(name), "the kernel refused to attach %s: %s",
-                         name, strerror(errno));
+                    name, strerror(errno));
         else if (program == capture->skeleton->progs.each_task)
             capture->iterator = link;
         else
             capture->links[capture->link_count++] = link;
     }
     if (capture->sample_hz)
-        attach_event(capture, capture->skeleton->progs.sample_tick, PERF_COUNT_SW_CPU_CLOCK, 1000000000 / capture->sample_hz);
+        attach_event(capture, capture->skeleton->progs.sample_tick, PERF_COUNT_SW_CPU_CLOCK,
+                1000000000 / capture->sample_hz);
     size_t ticks = capture->tick_count;
     attach_event(capture, capture->skeleton->progs.fault_tick, PERF_COUNT_SW_PAGE_FAULTS, 1);
     capture->samples_faults = capture->tick_count > ticks;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every process of the machine maps as code, and when it becomes another program, from perf's records: one ring a
-// CPU, read before the first record of the other rings whose stack may lie in what was mapped.
+// What every process of the machine maps as code, and when it becomes another program, from perf's
+// records: one ring a CPU, read before the first record of the other rings whose stack may lie in
+// what was mapped.
 //
-// Of the whole machine, because events of single threads would take a descriptor for each thread and CPU; the kernel
-// makes the records of all processes anyway once anybody wants those of one. There is no tracepoint for mmap(2) before
-// it returns that does not lie in the way of all system calls.
+// Of the whole machine, because events of single threads would take a descriptor for each thread
+// and CPU; the kernel makes the records of all processes anyway once anybody wants those of one.
+// There is no tracepoint for mmap(2) before it returns that does not lie in the way of all system
+// calls.
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <stdlib.h>
@@ -20,10 +22,12 @@
 #include "common/strings.h"
 
 enum {
-    PAGES_MAX = 128,       // of a ring: 512 KiB, 3,200 records, what perf_event_mlock_kb allows a user; PyTorch maps 300 libraries in a second
+    PAGES_MAX = 128, // of a ring: 512 KiB, 3,200 records, what perf_event_mlock_kb allows a user;
+                     // PyTorch maps 300 libraries in a second
     PAGES_MIN = 4,
     PAGES_ALL_MAX = 2048,  // of all rings
-    NS_PER_RECORD = 10000, // beyond 100,000 a second they are thrown away, and said to be lost: 2 % of a CPU
+    NS_PER_RECORD = 10000, // beyond 100,000 a second they are thrown away, and said to be lost: 2 %
+                           // of a CPU
     RECORDS_BURST = 20000,
     RECORD_BYTES_MAX = 65536,
 };
@@ -80,19 +84,19 @@ struct lost_record { // PERF_RECORD_LOST
 static int open_ring_event(int cpu, bool build_id)
 {
     struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE,
-                                   .size = sizeof(attr),
-                                   .config = PERF_COUNT_SW_DUMMY,
-                                   .sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME,
-                                   .sample_id_all = 1,
-                                   .mmap = 1, // code; data would be mmap_data
-                                   .mmap2 = 1,
-                                   .comm = 1,
-                                   .comm_exec = 1,
-                                   .build_id = build_id,
-                                   .use_clockid = 1,
-                                   .clockid = CLOCK_MONOTONIC,
-                                   .watermark = 1, // nobody is woken: the rings are read with the others
-                                   .wakeup_watermark = UINT32_MAX};
+            .size = sizeof(attr),
+            .config = PERF_COUNT_SW_DUMMY,
+            .sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME,
+            .sample_id_all = 1,
+            .mmap = 1, // code; data would be mmap_data
+            .mmap2 = 1,
+            .comm = 1,
+            .comm_exec = 1,
+            .build_id = build_id,
+            .use_clockid = 1,
+            .clockid = CLOCK_MONOTONIC,
+            .watermark = 1, // nobody is woken: the rings are read with the others
+            .wakeup_watermark = UINT32_MAX};
 
     return (int)syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 }
@@ -142,9 +146,9 @@ void capture_mappings_open(struct capture *capture)
     if (!failed)
         return;
     capture_lack(capture, SOURCE_MAPPINGS, "perf_event_open: %s%s", strerror(failed),
-                 failed == EPERM || failed == EACCES
-                     ? " (no CAP_PERFMON, or kernel.perf_event_mlock_kb is used up)"
-                     : "");
+            failed == EPERM || failed == EACCES
+                    ? " (no CAP_PERFMON, or kernel.perf_event_mlock_kb is used up)"
+                    : "");
     capture_mappings_close(capture); // of one CPU alone they would be worse than none
 }
 
@@ -171,24 +175,27 @@ static void tell_lost(struct capture *capture, uint64_t count, uint64_t at_ns)
     capture->on_mapping(capture->context, &event);
 }
 
-static void tell_mapping(struct capture *capture, const struct mmap_record *record, size_t size, uint64_t at_ns)
+static void tell_mapping(
+        struct capture *capture, const struct mmap_record *record, size_t size, uint64_t at_ns)
 {
     static const char digits[] = "0123456789abcdef";
     struct mapping_event event = {.what = MAPPING_EVENT_ADDED,
-                                  .tgid = (pid_t)record->pid,
-                                  .at_ns = at_ns,
-                                  .start = record->start,
-                                  .end = record->start + record->bytes,
-                                  .offset = record->offset,
-                                  .path = record->path};
+            .tgid = (pid_t)record->pid,
+            .at_ns = at_ns,
+            .start = record->start,
+            .end = record->start + record->bytes,
+            .offset = record->offset,
+            .path = record->path};
 
-    if (size <= sizeof(*record) || !memchr(record->path, 0, size - sizeof(*record)) || event.end <= event.start)
+    if (size <= sizeof(*record) || !memchr(record->path, 0, size - sizeof(*record)) ||
+            event.end <= event.start)
         return;
     if (!(record->head.misc & PERF_RECORD_MISC_MMAP_BUILD_ID)) {
         event.device = makedev(record->file.major, record->file.minor);
         event.inode = record->file.inode;
     } else if (record->build.bytes <= sizeof(record->build.id)) {
-        for (unsigned i = 0; i < record->build.bytes; i++) { // by hand: snprintf would be most of the cost
+        // by hand: snprintf would be most of the cost
+        for (unsigned i = 0; i < record->build.bytes; i++) {
             event.build_id[2 * i] = digits[record->build.id[i] >> 4];
             event.build_id[2 * i + 1] = digits[record->build.id[i] & 15];
         }
@@ -203,11 +210,14 @@ static void tell(struct capture *capture, const struct perf_event_header *head)
     struct mapping_event event = {.what = MAPPING_EVENT_EXEC, .path = ""};
 
     if (head->type == PERF_RECORD_LOST && head->size >= sizeof(struct lost_record))
-        tell_lost(capture, ((const struct lost_record *)head)->lost, (uint64_t)clock_monotonic_ns());
-    else if (head->type == PERF_RECORD_MMAP2 && head->size >= sizeof(struct mmap_record) + sizeof(*end))
-        tell_mapping(capture, (const struct mmap_record *)head, head->size - sizeof(*end), end->at_ns);
+        tell_lost(
+                capture, ((const struct lost_record *)head)->lost, (uint64_t)clock_monotonic_ns());
+    else if (head->type == PERF_RECORD_MMAP2 &&
+            head->size >= sizeof(struct mmap_record) + sizeof(*end))
+        tell_mapping(
+                capture, (const struct mmap_record *)head, head->size - sizeof(*end), end->at_ns);
     else if (head->type == PERF_RECORD_COMM && head->misc & PERF_RECORD_MISC_COMM_EXEC &&
-             head->size >= sizeof(struct name_record) + sizeof(*end)) {
+            head->size >= sizeof(struct name_record) + sizeof(*end)) {
         event.tgid = (pid_t)((const struct name_record *)head)->pid;
         event.at_ns = end->at_ns;
         capture->mappings->seen++;
@@ -215,11 +225,12 @@ static void tell(struct capture *capture, const struct perf_event_header *head)
     }
 }
 
-static const struct perf_event_header *record_at(struct mapping_rings *rings, const struct mapping_ring *ring,
-                                                 uint64_t at, uint64_t end)
+static const struct perf_event_header *record_at(
+        struct mapping_rings *rings, const struct mapping_ring *ring, uint64_t at, uint64_t end)
 {
     size_t from = at & (rings->bytes - 1), rest = rings->bytes - from;
-    const struct perf_event_header *head = (const void *)(ring->data + from); // records are of 8 bytes each
+    // records are of 8 bytes each
+    const struct perf_event_header *head = (const void *)(ring->data + from);
 
     if (head->size < sizeof(*head) || head->size > end - at)
         return NULL;
@@ -233,7 +244,8 @@ static const struct perf_event_header *record_at(struct mapping_rings *rings, co
 static void read_ring(struct capture *capture, const struct mapping_ring *ring)
 {
     struct mapping_rings *rings = capture->mappings;
-    uint64_t end = __atomic_load_n(&ring->page->data_head, __ATOMIC_ACQUIRE), at = ring->page->data_tail;
+    uint64_t end = __atomic_load_n(&ring->page->data_head, __ATOMIC_ACQUIRE),
+             at = ring->page->data_tail;
 
     if (at == end) // mostly; the kernel writes its end into the same cache line
         return;
@@ -260,7 +272,8 @@ void capture_mappings_read(struct capture *capture, uint64_t before_ns)
         return;
     now = (uint64_t)clock_monotonic_ns();
     earned = (now - rings->allowed_ns) / NS_PER_RECORD;
-    rings->allowance = earned > RECORDS_BURST - rings->allowance ? RECORDS_BURST : rings->allowance + earned;
+    rings->allowance =
+            earned > RECORDS_BURST - rings->allowance ? RECORDS_BURST : rings->allowance + earned;
     rings->allowed_ns += earned * NS_PER_RECORD; // a flood has it read more often than that
     rings->read_ns = now;
     for (size_t i = 0; i < rings->count; i++)

@@ -39,8 +39,8 @@ static const char *module_of(const char *tracepoint)
     return strncmp(tracepoint, "jbd2_", 5) ? NULL : "jbd2";
 }
 
-// Why a tracepoint of a module cannot be used; NULL: it can. libbpf looks for it among the BTF that the
-// kernel has loaded, which takes CAP_SYS_ADMIN.
+// Why a tracepoint of a module cannot be used; NULL: it can. libbpf looks for it among the BTF that
+// the kernel has loaded, which takes CAP_SYS_ADMIN.
 static const char *module_trouble(const struct btf *btf, const char *module, const char *tracepoint)
 {
     struct btf *own = btf__load_module_btf(module, (struct btf *)btf);
@@ -71,10 +71,10 @@ static void switch_off_missing(struct capture *capture, const struct btf *btf)
         bpf_program__set_autoload(program, false);
         if (module)
             capture_lack(capture, source_of_program(name), "no tracepoints of the module %s: %s",
-                         module, trouble);
+                    module, trouble);
         else
             capture_lack(capture, source_of_program(name), "no tracepoint %s on this kernel",
-                         section + 7);
+                    section + 7);
     }
     if (btf__find_by_name_kind(btf, "bpf_task_from_pid", BTF_KIND_FUNC) <= 0)
         capture_lack(capture, SOURCE_OWNERS, "no bpf_task_from_pid before Linux 6.2");
@@ -85,7 +85,8 @@ static void switch_off_missing(struct capture *capture, const struct btf *btf)
 static void find_preempt_count(struct capture *capture, const struct btf *btf)
 {
     if (btf__find_by_name_kind(btf, "thread_info", BTF_KIND_STRUCT) <= 0) {
-        capture_lack(capture, SOURCE_CONTEXT, "this kernel's BTF does not tell where preempt_count is");
+        capture_lack(
+                capture, SOURCE_CONTEXT, "this kernel's BTF does not tell where preempt_count is");
         return;
     }
     capture->skeleton->rodata->have_preempt_count = true;
@@ -117,7 +118,7 @@ static int64_t hot_member_offset(const struct btf *btf, const char *member)
     if (hot < 0 || !type)
         return -1;
     for (int depth = 0; depth < 4 && type;
-         depth++) { // the fields lie in an anonymous union and struct
+            depth++) { // the fields lie in an anonymous union and struct
         const struct btf_member *members = btf_members(type);
         const struct btf_type *inner = NULL;
 
@@ -139,8 +140,8 @@ static void find_preempt_count(struct capture *capture, const struct btf *btf)
     if (count < 0)
         count = hot_member_offset(btf, "preempt_count");
     if (queue < 0 || count < 0) {
-        capture_lack(capture, SOURCE_CONTEXT,
-                     "this kernel's BTF does not tell where preempt_count is");
+        capture_lack(
+                capture, SOURCE_CONTEXT, "this kernel's BTF does not tell where preempt_count is");
         return;
     }
     capture->skeleton->rodata->have_preempt_count = true;
@@ -148,8 +149,8 @@ static void find_preempt_count(struct capture *capture, const struct btf *btf)
 }
 #endif
 
-static const char *const spinners[4] = {"rwsem_spin_on_owner", "osq_lock", "mutex_spin_on_owner",
-                                        "rwsem_optimistic_spin"};
+static const char *const spinners[4] = {
+        "rwsem_spin_on_owner", "osq_lock", "mutex_spin_on_owner", "rwsem_optimistic_spin"};
 
 // A symbol and where the next one begins: its code, if it is one that we want.
 static void take_symbol(struct capture *capture, const char *name, uint64_t begin, uint64_t end)
@@ -174,7 +175,7 @@ static void find_code(struct capture *capture)
     while (file && fgets(line, sizeof(line), file)) {
         // 200,000 lines on a distribution's kernel: those that cannot be it are passed over quickly
         bool wanted = strstr(line, "spin") || strstr(line, " osq_lock") ||
-                      strstr(line, " __bpf_trace_") || strstr(line, " __traceiter_");
+                strstr(line, " __bpf_trace_") || strstr(line, " __traceiter_");
         uint64_t address;
 
         if (!begin && !wanted)
@@ -191,8 +192,9 @@ static void find_code(struct capture *capture)
         fclose(file);
     capture_sort_tracing(capture);
     if (!capture->tracing_count)
-        capture_say(capture, "spinning: /proc/kallsyms hides the addresses (kernel.kptr_restrict); "
-                             "spinning for sleeping locks is not recognised");
+        capture_say(capture,
+                "spinning: /proc/kallsyms hides the addresses (kernel.kptr_restrict); "
+                "spinning for sleeping locks is not recognised");
 }
 
 static bool has_helper(const struct btf *btf, const char *name)
@@ -209,8 +211,10 @@ static bool has_helper(const struct btf *btf, const char *name)
 static void set_unwind(struct capture *capture)
 {
 #if defined(__x86_64__)
-    if (!capture->skeleton->rodata->have_loop) { // its verifier would go through each loop: a million instructions, and refused
-        capture_lack(capture, SOURCE_STACKS, "this kernel lacks bpf_loop (Linux 5.17), by which user stacks are walked");
+    if (!capture->skeleton->rodata->have_loop) { // its verifier would go through each loop: a
+                                                 // million instructions, and refused
+        capture_lack(capture, SOURCE_STACKS,
+                "this kernel lacks bpf_loop (Linux 5.17), by which user stacks are walked");
         return;
     }
     capture->skeleton->rodata->have_unwind = true;
@@ -219,7 +223,8 @@ static void set_unwind(struct capture *capture)
     capture->skeleton->rodata->have_python = true;
     bpf_map__set_max_entries(capture->skeleton->maps.python_processes, capture->processes_max);
 #else
-    capture_lack(capture, SOURCE_STACKS, "unwind tables are made for x86-64 only; compilers for arm64 keep frame pointers");
+    capture_lack(capture, SOURCE_STACKS,
+            "unwind tables are made for x86-64 only; compilers for arm64 keep frame pointers");
 #endif
 }
 

@@ -30,8 +30,8 @@ static int add_wanted(struct capture *capture, pid_t pid, struct error *err)
     if (status == -E2BIG && capture_mark(capture) >= 0) // full: mark those, which empties it
         status = bpf_map_update_elem(map, &key, &value, BPF_ANY) ? -errno : 0;
     if (status)
-        return error_set(err, status, "failed to make process %d a target: %s", pid,
-                         strerror(-status));
+        return error_set(
+                err, status, "failed to make process %d a target: %s", pid, strerror(-status));
     return 0;
 }
 
@@ -47,7 +47,9 @@ size_t capture_read_processes(struct descendant **ret_processes)
             continue;
         struct proc_stat stat;
         pid_t pid = atoi(entry->d_name);
-        vector_push(processes, count, (struct descendant){.pid = pid, .parent = proc_stat_of(pid, &stat) ? -1 : stat.parent});
+        vector_push(processes, count,
+                (struct descendant){
+                        .pid = pid, .parent = proc_stat_of(pid, &stat) ? -1 : stat.parent});
     }
     if (dir)
         closedir(dir);
@@ -84,7 +86,7 @@ int capture_want(struct capture *capture, pid_t pid, bool children, struct error
 
     if (process < 0)
         return error_set(err, process, "failed to record process %d: %s", pid,
-                         process == -ESRCH ? "there is no such process" : strerror(-process));
+                process == -ESRCH ? "there is no such process" : strerror(-process));
     if (process == getpid())
         return error_set(err, -EINVAL, "failed to record process %d: it is upgate itself", pid);
     if (!children)
@@ -106,7 +108,7 @@ static int walk_procs_file(const struct members *members, const char *path, stru
 
     if (!file)
         return errno == ENOENT || errno == ENODEV ? 0 : // removed meanwhile
-                   error_set(err, -errno, "failed to read '%s': %s", path, strerror(errno));
+                error_set(err, -errno, "failed to read '%s': %s", path, strerror(errno));
     while (!status && fscanf(file, "%d", &pid) == 1)
         if (pid > 0 && pid != getpid() && pid != members->watcher)
             status = members->each(members->context, pid, err);
@@ -114,8 +116,8 @@ static int walk_procs_file(const struct members *members, const char *path, stru
     return status;
 }
 
-static int walk_cgroup_below(const struct members *members, const char *path, int depth,
-                             struct error *err)
+static int walk_cgroup_below(
+        const struct members *members, const char *path, int depth, struct error *err)
 {
     char below[PATH_MAX];
     struct dirent *entry;
@@ -150,7 +152,7 @@ int capture_want_cgroup(struct capture *capture, struct error *err)
     snprintf(path, sizeof(path), "%s/cgroup.procs", capture->cgroup);
     if (stat(path, &info))
         return error_set(err, -errno, "failed to record cgroup '%s': no cgroup.procs in it: %s",
-                         capture->cgroup, strerror(errno));
+                capture->cgroup, strerror(errno));
     return walk_cgroup_below(&members, capture->cgroup, 0, err);
 }
 
@@ -176,7 +178,8 @@ size_t capture_count_targets(const struct capture_opts *opts)
     }
     free(processes);
     if (opts->cgroup)
-        walk_cgroup_below(&members, opts->cgroup, 0, NULL); // what cannot be read is told by capture_open
+        // what cannot be read is told by capture_open
+        walk_cgroup_below(&members, opts->cgroup, 0, NULL);
     return count;
 }
 
@@ -197,16 +200,19 @@ void capture_unwant(struct capture *capture)
             break;
 }
 
-// Twice: a thread may be born while the first walk goes by, of a parent that is not marked yet. Behind the first the target is
-// what it is to be: that the second cannot be made is no failure, by which nothing would be a target.
-// What was wanted is forgotten then: an id may come again for another process.
+// Twice: a thread may be born while the first walk goes by, of a parent that is not marked yet.
+// Behind the first the target is what it is to be: that the second cannot be made is no failure, by
+// which nothing would be a target. What was wanted is forgotten then: an id may come again for
+// another process.
 int capture_mark(struct capture *capture)
 {
     int count = capture_iterate(capture, ITERATE_MARK, deliver, capture);
 
-    if (count >= 0 && capture_iterate(capture, ITERATE_MARK_AGAIN, deliver, capture) < 0 && !capture->births_missed) {
+    if (count >= 0 && capture_iterate(capture, ITERATE_MARK_AGAIN, deliver, capture) < 0 &&
+            !capture->births_missed) {
         capture->births_missed = true;
-        capture_say(capture, "threads: those that were born just as their process became a target may not be recorded");
+        capture_say(capture,
+                "threads: those that were born just as their process became a target may not be recorded");
     }
     capture_unwant(capture);
     return count;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What walks over user stacks need, into the maps of the programs: unwind tables, and where the Python of a process is. What
-// is in them is the business of tracer/unwind and tracer/pystack, and which process needs what the recorder's.
+// What walks over user stacks need, into the maps of the programs: unwind tables, and where the
+// Python of a process is. What is in them is the business of tracer/unwind and tracer/pystack, and
+// which process needs what the recorder's.
 #include <bpf/bpf.h>
 #include <errno.h>
 
@@ -35,12 +36,14 @@ static int tell_process(struct capture *capture, const char *map, pid_t tgid, co
     return bpf_map_delete_elem(capture_map(capture, map), &key) ? -errno : 0;
 }
 
-int capture_unwind_process(struct capture *capture, pid_t tgid, const struct ug_unwind_process *process)
+int capture_unwind_process(
+        struct capture *capture, pid_t tgid, const struct ug_unwind_process *process)
 {
     return tell_process(capture, "unwind_processes", tgid, process);
 }
 
-int capture_python_process(struct capture *capture, pid_t tgid, const struct ug_python_process *python)
+int capture_python_process(
+        struct capture *capture, pid_t tgid, const struct ug_python_process *python)
 {
     return tell_process(capture, "python_processes", tgid, python);
 }

@@ -16,11 +16,11 @@
 #include "bpf/events.h"
 
 enum {
-    TID_MAX = 1 << 22, /* PID_MAX_LIMIT of 64-bit kernels */
-    CPU_MAX = 4096,    /* a power of two */
-    ACTIVE_MAX = 64,   /* waits for locks whose owners are watched at one time; a power of two */
+    TID_MAX = 1 << 22,  /* PID_MAX_LIMIT of 64-bit kernels */
+    CPU_MAX = 4096,     /* a power of two */
+    ACTIVE_MAX = 64,    /* waits for locks whose owners are watched at one time; a power of two */
     LEADERS_MAX = 1024, /* a power of two */
-    BUDGET = 20, /* stacks taken at switch-out per thread and 10 ms: 2,000/s at 1 us each */
+    BUDGET = 20,        /* stacks taken at switch-out per thread and 10 ms: 2,000/s at 1 us each */
     BUDGET_NS = 10000000,
     SKIP_OWN_FRAMES = 2, /* of a stack: the program itself and the kernel function that calls it */
     LONG_NS = 1000000,   /* softirqs and interrupts worth a record */
@@ -30,22 +30,31 @@ enum {
 const volatile __u64 threshold_ns = 1000000;
 const volatile __u32 self_tgid = 0;
 const volatile bool follow_children = true;
-const volatile bool skip_own_children = false; /* of a cgroup, which we may be in: those that read files for us are no targets */
+const volatile bool skip_own_children =
+        false; /* of a cgroup, which we may be in: those that read files for us are no targets */
 const volatile bool ask_owners =
-    true; /* by kfuncs, which not every kernel gives to tracing programs */
+        true; /* by kfuncs, which not every kernel gives to tracing programs */
 const volatile bool keep_threads = false; /* in threads_kept: on PREEMPT_RT */
-const volatile bool have_loop = false; /* bpf_loop: from Linux 5.17 */
+const volatile bool have_loop = false;    /* bpf_loop: from Linux 5.17 */
 const volatile bool have_preempt_count = false;
 const volatile __s64 preempt_count_delta = 0; /* from the CPU's run queue to its __preempt_count */
-const volatile __u32 miss_switch_in = 0; /* tests: one of so many switches to a target is taken as not told */
+const volatile __u32 miss_switch_in =
+        0; /* tests: one of so many switches to a target is taken as not told */
 const volatile __u64 sample_period_ns = 0;
 const volatile __u64 spin_begin[4]; /* code of the functions that spin for a sleeping lock */
 const volatile __u64 spin_end[4];
-const volatile __u32 wake_bytes = 1 << 21; /* half of the big ring; 0: at every record */
+const volatile __u32 wake_bytes = 1 << 21;    /* half of the big ring; 0: at every record */
 const volatile __u64 wake_pause_ns = 1000000; /* between two wake-ups of a reader that sleeps */
 const volatile __u32 wake_rare_bytes = 1 << 19;
 
-enum iterator_mode { MODE_MARK, MODE_MARK_AGAIN, MODE_LOOK, MODE_WAITING, MODE_UNFINISHED, MODE_TOTALS };
+enum iterator_mode {
+    MODE_MARK,
+    MODE_MARK_AGAIN,
+    MODE_LOOK,
+    MODE_WAITING,
+    MODE_UNFINISHED,
+    MODE_TOTALS
+};
 __u32 iterator_mode = MODE_MARK;
 
 static __u64 target_bits[TID_MAX / 64];
@@ -83,7 +92,8 @@ struct wait {
     __u32 flags;       /* LCB_F_* */
     __u32 owner_flags; /* UG_GAP_OWNER_* */
     struct ug_task owner;
-    __u32 active; /* its place in actives, and 1: the thread may have another id by its end; 0: none */
+    __u32 active; /* its place in actives, and 1: the thread may have another id by its end; 0: none
+                   */
     __u16 kind;
     __u16 owner_count;
 };
@@ -99,7 +109,8 @@ struct thread {
     __u64 short_due_ns; /* of them since one was sent */
     __u64 base_switches;
     __u64 base_run_ns;
-    __u64 out_arrival_ns; /* the scheduler's account (task_struct.sched_info) when it was switched out */
+    __u64 out_arrival_ns; /* the scheduler's account (task_struct.sched_info) when it was switched
+                             out */
     __u64 out_delay_ns;
     __u64 out_clock_ns; /* the clock of the run queue, of that switch */
     __u64 futex_value;
@@ -119,7 +130,7 @@ struct thread {
     __u32 futex_private;
     __u32 marked;
     __u32 python_holder;
-    __u64 python; /* its state in the interpreter, where it was last; 0: not known */
+    __u64 python;     /* its state in the interpreter, where it was last; 0: not known */
     __s64 syscall_nr; /* that it blocked in */
     __u64 syscall_args[6];
     struct ug_task waker;
@@ -211,11 +222,11 @@ extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 
 /* Argument of a tracepoint that not every kernel has: one instruction, which the compiler cannot
  * merge with another branch's into an address that the verifier does not follow. */
-#define ARGUMENT(ctx, index)                                                                       \
-    ({                                                                                             \
-        __u64 argument;                                                                            \
-        asm volatile("%0 = *(u64 *)(%1 + %2)" : "=r"(argument) : "r"(ctx), "i"(8 * (index)));      \
-        argument;                                                                                  \
+#define ARGUMENT(ctx, index) \
+    ({ \
+        __u64 argument; \
+        asm volatile("%0 = *(u64 *)(%1 + %2)" : "=r"(argument) : "r"(ctx), "i"(8 * (index))); \
+        argument; \
     })
 
 /* An index as old verifiers like it: masked by an instruction that the compiler cannot take away.
@@ -298,8 +309,8 @@ static __always_inline __u32 append(struct scratch *scratch, __u32 at, const voi
     return at + bytes;
 }
 
-static __always_inline void emit(void *ring, __u32 wake, __u32 counter, void *record, __u32 size,
-                                 bool cut)
+static __always_inline void emit(
+        void *ring, __u32 wake, __u32 counter, void *record, __u32 size, bool cut)
 {
     struct ug_counts *counts = bpf_map_lookup_elem(&counters, &counter);
     __u64 flags = BPF_RB_NO_WAKEUP;
@@ -347,9 +358,9 @@ static __always_inline void count_lost(__u32 counter)
     }
 }
 
-/* The CPU's preempt_count: in which context the code runs. On arm64 the running task has it. On x86 it is no symbol
- * that a program may name on kernels without KALLSYMS_ALL; but it lies at a known distance from the CPU's run
- * queue, and current knows that. */
+/* The CPU's preempt_count: in which context the code runs. On arm64 the running task has it. On x86
+ * it is no symbol that a program may name on kernels without KALLSYMS_ALL; but it lies at a known
+ * distance from the CPU's run queue, and current knows that. */
 #if defined(__TARGET_ARCH_arm64)
 static __always_inline __u32 preempt_count(void)
 {

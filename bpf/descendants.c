@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each process is asked once: the way up ends at the first one that is known already, and all on the way get its answer.
+// Each process is asked once: the way up ends at the first one that is known already, and all on
+// the way get its answer.
 #include "bpf/descendants.h"
 
 #include <stdint.h>
@@ -30,7 +31,8 @@ static void tree_ask(struct tree *tree, uint32_t from)
         at = tree_parent(tree, at);
     }
     // One that is still ASKED closes a circle, in which nobody is below anybody.
-    enum place answer = at != MAP_NONE && tree->places[at] == PLACE_BELOW ? PLACE_BELOW : PLACE_ELSEWHERE;
+    enum place answer =
+            at != MAP_NONE && tree->places[at] == PLACE_BELOW ? PLACE_BELOW : PLACE_ELSEWHERE;
     for (at = from; at != MAP_NONE && tree->places[at] == PLACE_ASKED; at = tree_parent(tree, at))
         tree->places[at] = (uint8_t)answer;
 }
@@ -40,7 +42,9 @@ void descendants_mark(struct descendant *all, size_t count, pid_t root, pid_t wi
     struct tree tree = {.all = all, .places = xcalloc(count + 1, sizeof *tree.places)};
     for (uint32_t i = 0; i < count; i++) {
         *map_put(&tree.by_pid, (uint64_t)(uint32_t)all[i].pid) = i;
-        tree.places[i] = all[i].pid == without ? PLACE_ELSEWHERE : all[i].pid == root ? PLACE_BELOW : PLACE_UNKNOWN;
+        tree.places[i] = all[i].pid == without ? PLACE_ELSEWHERE
+                : all[i].pid == root           ? PLACE_BELOW
+                                               : PLACE_UNKNOWN;
     }
     for (uint32_t i = 0; i < count; i++) {
         tree_ask(&tree, i);

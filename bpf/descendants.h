@@ -12,9 +12,9 @@ struct descendant {
     bool below;
 };
 
-// Sets `below` for root, which need not be in the list with a parent, and for all that descend from it, but not for `without` and
-// what is below that. In any order; the list was read while processes came and went, and may even go round in a circle.
-// Linear in count.
+// Sets `below` for root, which need not be in the list with a parent, and for all that descend from
+// it, but not for `without` and what is below that. In any order; the list was read while processes
+// came and went, and may even go round in a circle. Linear in count.
 void descendants_mark(struct descendant *all, size_t count, pid_t root, pid_t without);
 
 #endif

@@ -32,7 +32,7 @@ struct {
 } interrupts SEC(".maps");
 
 static __always_inline void fill_fact(struct ug_fact *fact, __u32 what, struct task_struct *task,
-                                      struct task_struct *actor, __u64 begin_ns, __u64 end_ns)
+        struct task_struct *actor, __u64 begin_ns, __u64 end_ns)
 {
     __builtin_memset(fact, 0, sizeof(*fact));
     fact->head.kind = UG_EVENT_FACT;
@@ -55,7 +55,7 @@ static __always_inline void send_fact(struct ug_fact *fact)
 
 /* An interval of current with its kernel stack. */
 static __always_inline void send_interval(void *ctx, __u32 which, __u32 what, bool target,
-                                          __u64 begin_ns, __u64 now, __u64 first, __u64 second)
+        __u64 begin_ns, __u64 now, __u64 first, __u64 second)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct scratch *scratch = scratch_of(which);
@@ -102,8 +102,8 @@ static __always_inline void begin_tally(struct ug_tally *tally, __u64 now)
 
 /* Add to the tally of a thread. Of a new series it is sent at once, later as a sum every period; a
  * pause of a period ends the series, so that no interval lies over idle time. */
-static __always_inline void count_fact(__u32 what, bool target, struct task_struct *actor,
-                                       __u64 first, __u64 second, __u64 third)
+static __always_inline void count_fact(
+        __u32 what, bool target, struct task_struct *actor, __u64 first, __u64 second, __u64 third)
 {
     __u32 tid = actor ? actor->pid : 0;
     __u64 now = bpf_ktime_get_ns(), key = (__u64)tid << 32 | what;
@@ -351,7 +351,7 @@ int BPF_PROG(fact_rstat)
 
 SEC("tp_btf/jbd2_run_stats")
 int BPF_PROG(fact_journal, unsigned int device, unsigned int transaction,
-             struct transaction_run_stats_s *stats)
+        struct transaction_run_stats_s *stats)
 {
     __u64 now = bpf_ktime_get_ns(), took_ns;
     struct ug_fact fact;

@@ -56,7 +56,7 @@ int BPF_PROG(fact_reclaim_end, unsigned long reclaimed)
     thread->fact_begin_ns = 0;
     if (now - begin >= threshold_ns)
         send_interval(ctx, SCRATCH_RECLAIM, UG_FACT_RECLAIM, true, begin, now, thread->fact_order,
-                      reclaimed);
+                reclaimed);
     return 0;
 }
 
@@ -93,7 +93,7 @@ int BPF_PROG(fact_reclaim_throttled, int node, int timeout_us, int delayed_us, i
 
     if (current_thread() && waited_ns >= threshold_ns)
         send_interval(ctx, SCRATCH_THROTTLED, UG_FACT_RECLAIM_THROTTLE, true, now - waited_ns, now,
-                      delayed_us, reason);
+                delayed_us, reason);
     return 0;
 }
 
@@ -118,7 +118,7 @@ int BPF_PROG(fact_compaction_end)
 
     if (slot->tid == tid && slot->begin_ns && now - slot->begin_ns >= threshold_ns)
         send_interval(ctx, SCRATCH_COMPACTION, UG_FACT_COMPACTION, is_target(tid), slot->begin_ns,
-                      now, 0, 0);
+                now, 0, 0);
     slot->begin_ns = 0;
     return 0;
 }

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Page faults of the target with the address and the stacks of who touched the page: perf's software event, which counts faults on
- * every architecture, those of the kernel on memory of the target (read(2) into a buffer) too. It runs before the fault is
- * handled, in the context of the task, so that no second one can come between.
+ * Page faults of the target with the address and the stacks of who touched the page: perf's
+ * software event, which counts faults on every architecture, those of the kernel on memory of the
+ * target (read(2) into a buffer) too. It runs before the fault is handled, in the context of the
+ * task, so that no second one can come between.
  *
- * Sampled are pages, not faults: a page of the sample has each of its faults told, so that the last one is known of memory that
- * is given back and touched again. The tick of a page that is not in the sample costs 0.1 us of the fault's 1.6 (measured in
- * a virtual machine). How large the sample is depends on what is left of a budget of a CPU's own: from every 32nd page to
- * every 4,096th; ug_fault_is_of tells which. Every huge page's first page is in it more often, for it is one fault.
+ * Sampled are pages, not faults: a page of the sample has each of its faults told, so that the last
+ * one is known of memory that is given back and touched again. The tick of a page that is not in
+ * the sample costs 0.1 us of the fault's 1.6 (measured in a virtual machine). How large the sample
+ * is depends on what is left of a budget of a CPU's own: from every 32nd page to every 4,096th;
+ * ug_fault_is_of tells which. Every huge page's first page is in it more often, for it is one
+ * fault.
  */
 #ifndef UPGATE_FAULTS_BPF_H
 #define UPGATE_FAULTS_BPF_H
@@ -16,8 +19,9 @@
 #include "bpf/unwind.bpf.h"
 
 enum {
-    /* A record of PyTorch's stacks takes 42 us (docs/OVERHEAD.md): 125 a second are 0.5 % of a CPU. Saved up are as many as a
-     * program needs that begins, or that touches some hundred MB at once. */
+    /* A record of PyTorch's stacks takes 42 us (docs/OVERHEAD.md): 125 a second are 0.5 % of a CPU.
+     * Saved up are as many as a program needs that begins, or that touches some hundred MB at once.
+     */
     FAULT_TOKEN_NS = 8000000,
     FAULT_TOKENS_MAX = 400,
     FAULT_LEVEL_MIN = 5,
@@ -44,14 +48,17 @@ static __always_inline struct fault_budget *fault_budget(__u64 now)
         return NULL;
     earned = (now - budget->filled_ns) / FAULT_TOKEN_NS;
     if (earned) {
-        budget->tokens = earned > FAULT_TOKENS_MAX || budget->tokens + earned > FAULT_TOKENS_MAX ? FAULT_TOKENS_MAX
-                                                                                                : budget->tokens + earned;
-        budget->filled_ns = earned > FAULT_TOKENS_MAX ? now : budget->filled_ns + earned * FAULT_TOKEN_NS;
+        budget->tokens = earned > FAULT_TOKENS_MAX || budget->tokens + earned > FAULT_TOKENS_MAX
+                ? FAULT_TOKENS_MAX
+                : budget->tokens + earned;
+        budget->filled_ns =
+                earned > FAULT_TOKENS_MAX ? now : budget->filled_ns + earned * FAULT_TOKEN_NS;
     }
     return budget;
 }
 
-/* Of 2^level pages one: the less is left, the fewer. The first 130 MB take half of what is saved up, 300 MB seven eighths. */
+/* Of 2^level pages one: the less is left, the fewer. The first 130 MB take half of what is saved
+ * up, 300 MB seven eighths. */
 static __always_inline __u32 fault_level(__u64 tokens)
 {
     __u32 level = FAULT_LEVEL_MIN;
@@ -93,8 +100,11 @@ int fault_tick(struct sample_context *ctx)
     level = fault_level(budget->tokens);
     if (!ug_fault_is_of(address, level))
         return 0;
-    /* Gaps and locks are in the same ring, and one that is lost breaks the recording's word; many CPUs may begin to touch memory at once. */
-    if (!budget->tokens || bpf_ringbuf_query(&ring_flood, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&ring_flood, BPF_RB_RING_SIZE) / 2) {
+    /* Gaps and locks are in the same ring, and one that is lost breaks the recording's word; many
+     * CPUs may begin to touch memory at once. */
+    if (!budget->tokens ||
+            bpf_ringbuf_query(&ring_flood, BPF_RB_AVAIL_DATA) >
+                    bpf_ringbuf_query(&ring_flood, BPF_RB_RING_SIZE) / 2) {
         count_lost(UG_COUNTER_FAULT);
         return 0;
     }
@@ -109,13 +119,15 @@ int fault_tick(struct sample_context *ctx)
     fault->address = address;
     fault->level = level;
     copy_task(&fault->task, task);
-    fault->user_count = take_user_stack(ctx, task, UNWIND_FAULT, scratch->bytes + sizeof(*fault), &missed);
+    fault->user_count =
+            take_user_stack(ctx, task, UNWIND_FAULT, scratch->bytes + sizeof(*fault), &missed);
     at += fault->user_count * 8;
     if (missed)
         fault->why |= UG_SAMPLE_USER_MISSED;
     at = append_python(scratch, task, PYTHON_FAULT, at, &fault->why, &fault->python_count);
     fault->head.size = at;
-    emit_flood(UG_COUNTER_FAULT, fault, at, fault->user_count == UG_USTACK_MAX || fault->python_count == UG_PSTACK_MAX);
+    emit_flood(UG_COUNTER_FAULT, fault, at,
+            fault->user_count == UG_USTACK_MAX || fault->python_count == UG_PSTACK_MAX);
     return 0;
 }
 

@@ -74,8 +74,8 @@ static __always_inline bool is_mmap_lock_held(struct mm_struct *mm)
     return mm->mmap_lock.count.counter;
 }
 
-/* On PREEMPT_RT who waits for a semaphore waits for the rtmutex in it, and the kernel tells of both,
- * one inside the other: the semaphore's address for both. */
+/* On PREEMPT_RT who waits for a semaphore waits for the rtmutex in it, and the kernel tells of
+ * both, one inside the other: the semaphore's address for both. */
 static __always_inline __u64 outer_lock(struct task_struct *task, struct wait *wait, __u64 lock)
 {
     __u64 outer;
@@ -122,7 +122,7 @@ static __always_inline bool owns_awaited(struct task_struct *task)
         if (!lock)
             continue;
         if (active->owner == (__u32)task->pid ||
-            (read_owner(lock, active->kind) & ~(__u64)OWNER_FLAGS) == (__u64)task)
+                (read_owner(lock, active->kind) & ~(__u64)OWNER_FLAGS) == (__u64)task)
             return true;
     }
     return false;
@@ -221,8 +221,8 @@ int BPF_PROG(lock_begin, void *lock_pointer, unsigned int flags)
     return 0;
 }
 
-static __always_inline void send_lock(void *ctx, struct thread *thread, struct task_struct *task,
-                                      struct wait *wait, __u64 now)
+static __always_inline void send_lock(
+        void *ctx, struct thread *thread, struct task_struct *task, struct wait *wait, __u64 now)
 {
     struct scratch *scratch = scratch_of(SCRATCH_LOCK);
     struct ug_lock *lock;
@@ -277,9 +277,9 @@ int BPF_PROG(lock_end, void *lock_pointer, int result)
     } else if (thread->spin_begin_ns && thread->spin_lock == lock) {
         if (now - thread->spin_begin_ns >= threshold_ns) {
             struct wait spin = {.begin_ns = thread->spin_begin_ns,
-                                .lock = lock,
-                                .flags = LCB_F_SPIN,
-                                .kind = UG_LOCK_SPIN};
+                    .lock = lock,
+                    .flags = LCB_F_SPIN,
+                    .kind = UG_LOCK_SPIN};
 
             send_lock(ctx, thread, task, &spin, now);
         }

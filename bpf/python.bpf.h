@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Python frames of the running thread, from the interpreter's own structures: bpf/python.h says where they stand, and the
- * recorder fills its map as it finds interpreters. A thread's state is the one that has its pthread_self(), on x86-64 the
- * base of fs; where it was found is kept in the thread's storage. Nothing is locked: it is the thread itself that is
- * interrupted, so its chain of frames is at rest.
+ * Python frames of the running thread, from the interpreter's own structures: bpf/python.h says
+ * where they stand, and the recorder fills its map as it finds interpreters. A thread's state is
+ * the one that has its pthread_self(), on x86-64 the base of fs; where it was found is kept in the
+ * thread's storage. Nothing is locked: it is the thread itself that is interrupted, so its chain of
+ * frames is at rest.
  */
 #ifndef UPGATE_BPF_PYTHON_BPF_H
 #define UPGATE_BPF_PYTHON_BPF_H
@@ -55,15 +56,16 @@ static __always_inline long python_read(void *to, __u32 bytes, __u64 from)
 }
 
 /* Whether the state at `thread` is the thread's and has a frame: that comes next. */
-static __always_inline bool python_is(struct python_state *state, struct ug_python_process *process, __u64 thread)
+static __always_inline bool python_is(
+        struct python_state *state, struct ug_python_process *process, __u64 thread)
 {
     __u64 id = 0, frame = 0;
 
     if (python_read(&id, sizeof(id), thread + process->thread_id) || id != state->self ||
-        python_read(&frame, sizeof(frame), thread + process->thread_frame))
+            python_read(&frame, sizeof(frame), thread + process->thread_frame))
         return false;
     if (process->cframe_frame != UG_PYTHON_NONE &&
-        (!frame || python_read(&frame, sizeof(frame), frame + process->cframe_frame)))
+            (!frame || python_read(&frame, sizeof(frame), frame + process->cframe_frame)))
         return false;
     state->frame = frame;
     return frame;
@@ -87,8 +89,10 @@ static long python_each_thread(__u64 i, struct python_walk *walk)
         return 1;
     }
     if (!thread)
-        return python_read(&walk->thread, sizeof(thread), interpreter + process->interpreter_threads) ||
-               python_read(&walk->interpreter, sizeof(interpreter), interpreter + process->interpreter_next);
+        return python_read(
+                       &walk->thread, sizeof(thread), interpreter + process->interpreter_threads) ||
+                python_read(&walk->interpreter, sizeof(interpreter),
+                        interpreter + process->interpreter_next);
     if (python_is(walk->state, process, thread)) {
         walk->state->thread = thread;
         walk->how = PYTHON_WALKED;
@@ -102,9 +106,11 @@ static __always_inline __u64 python_field(struct python_state *state, __u32 at)
     return *(__u64 *)(state->bytes + index_of(at, UG_PYTHON_FRAME_BYTES));
 }
 
-static __always_inline __u64 python_word(struct python_state *state, struct ug_python_process *process)
+static __always_inline __u64 python_word(
+        struct python_state *state, struct ug_python_process *process)
 {
-    __u64 code = python_field(state, process->frame_code) >> UG_PYTHON_CODE_ALIGN_BITS; /* without 3.14's tag */
+    __u64 code = python_field(state, process->frame_code) >>
+            UG_PYTHON_CODE_ALIGN_BITS; /* without 3.14's tag */
     __u64 place = python_field(state, process->frame_instruction);
 
     if (process->minor >= 11)
@@ -133,7 +139,8 @@ static long python_each_frame(__u64 i, struct python_walk *walk)
         return 1;
     }
     if (process->frame_owner == UG_PYTHON_NONE ||
-        state->bytes[index_of(process->frame_owner, UG_PYTHON_FRAME_BYTES)] < PYTHON_OWNED_BY_C) {
+            state->bytes[index_of(process->frame_owner, UG_PYTHON_FRAME_BYTES)] <
+                    PYTHON_OWNED_BY_C) {
         state->frames[index_of(state->count, UG_PSTACK_MAX + 1)] = python_word(state, process);
         state->count++;
     }
@@ -153,7 +160,8 @@ static __always_inline __u64 python_gil_holder(struct ug_python_process *process
 }
 
 /* Who has the GIL it waits for, and whether it is collecting garbage. */
-static __always_inline void python_gil(struct python_state *state, struct ug_python_process *process)
+static __always_inline void python_gil(
+        struct python_state *state, struct ug_python_process *process)
 {
     __u64 interpreter = 0, gil = process->gil, gc = process->gc, holder, id = 0;
     __u32 collecting = 0;
@@ -200,9 +208,10 @@ __attribute__((noinline)) int python_run(__u32 which)
     return walk.how;
 }
 
-/* The frames of current into UG_PSTACK_MAX words at `to`. NULL: it is no known Python's, or has to be read from outside. */
-static __always_inline struct python_state *
-take_python(struct task_struct *task, struct thread *thread, __u64 futex, __u32 which, void *to)
+/* The frames of current into UG_PSTACK_MAX words at `to`. NULL: it is no known Python's, or has to
+ * be read from outside. */
+static __always_inline struct python_state *take_python(
+        struct task_struct *task, struct thread *thread, __u64 futex, __u32 which, void *to)
 {
 #if defined(__TARGET_ARCH_x86)
     struct python_state *state;
@@ -236,8 +245,10 @@ take_python(struct task_struct *task, struct thread *thread, __u64 futex, __u32 
 #endif
 }
 
-/* The same behind what stands in the scratch before `at`, for a sample or a page fault; where the record ends then. */
-static __always_inline __u32 append_python(struct scratch *scratch, struct task_struct *task, __u32 which, __u32 at, __u32 *why, __u16 *count)
+/* The same behind what stands in the scratch before `at`, for a sample or a page fault; where the
+ * record ends then. */
+static __always_inline __u32 append_python(struct scratch *scratch, struct task_struct *task,
+        __u32 which, __u32 at, __u32 *why, __u16 *count)
 {
     struct python_state *python;
     struct thread *thread = thread_of(task);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the BPF programs know of the CPython in a process, so that they walk the frames of its threads themselves: addresses
- * and offsets as tracer/pystack has them. The frames of a record are words, leaf first: where the frame is in its code,
- * counted in instructions of two bytes, and the address of the code object.
+ * What the BPF programs know of the CPython in a process, so that they walk the frames of its
+ * threads themselves: addresses and offsets as tracer/pystack has them. The frames of a record are
+ * words, leaf first: where the frame is in its code, counted in instructions of two bytes, and the
+ * address of the code object.
  */
 #ifndef UPGATE_BPF_PYTHON_H
 #define UPGATE_BPF_PYTHON_H
@@ -12,8 +13,10 @@
 #endif
 
 enum {
-    UG_PYTHON_FRAME_BYTES = 128, /* a power of two; what is read of a frame has less: 108 in 3.8, 80 from 3.11 */
-    UG_PYTHON_PLACE_BITS = 20,   /* of a word: instructions before the frame's, and 1 more; all set: not known */
+    UG_PYTHON_FRAME_BYTES =
+            128, /* a power of two; what is read of a frame has less: 108 in 3.8, 80 from 3.11 */
+    UG_PYTHON_PLACE_BITS =
+            20, /* of a word: instructions before the frame's, and 1 more; all set: not known */
     UG_PYTHON_PLACES = 1 << UG_PYTHON_PLACE_BITS,
     UG_PYTHON_CODE_ALIGN_BITS = 3,
 };
@@ -28,8 +31,9 @@ struct ug_python_process {
     __u32 interpreter_next, interpreter_threads, interpreter_gil, interpreter_gc;
     __u32 gil_holder, gil_locked, gc_collecting;
     __u32 thread_next, thread_interpreter, thread_id, thread_native;
-    __u32 thread_frame, cframe_frame; /* cframe_frame not NONE: at thread_frame stands the address of a cframe */
-    __u32 control_tid;                /* where the control block of the C library has a thread's tid */
+    __u32 thread_frame, cframe_frame; /* cframe_frame not NONE: at thread_frame stands the address
+                                         of a cframe */
+    __u32 control_tid; /* where the control block of the C library has a thread's tid */
     __u32 frame_bytes, frame_back, frame_code, frame_instruction, frame_owner;
     __u32 code_start;
     __u32 reserved;

@@ -90,17 +90,19 @@ int sample_tick(struct sample_context *ctx)
     if (!(task->flags & PF_KTHREAD)) {
         KEEP_VALUE(at);
         at &= 511;
-        sample->user_count = take_user_stack(ctx, task, UNWIND_SAMPLE, scratch->bytes + at, &missed);
+        sample->user_count =
+                take_user_stack(ctx, task, UNWIND_SAMPLE, scratch->bytes + at, &missed);
         at += sample->user_count * 8;
         if (missed)
             sample->why |= UG_SAMPLE_USER_MISSED;
         if (why & UG_SAMPLE_TARGET)
-            at = append_python(scratch, task, PYTHON_SAMPLE, at, &sample->why, &sample->python_count);
+            at = append_python(
+                    scratch, task, PYTHON_SAMPLE, at, &sample->why, &sample->python_count);
     }
     sample->head.size = at;
     emit_flood(UG_COUNTER_SAMPLE, sample, at,
-               sample->kernel_count == UG_KSTACK_MAX || sample->user_count == UG_USTACK_MAX ||
-                   sample->python_count == UG_PSTACK_MAX);
+            sample->kernel_count == UG_KSTACK_MAX || sample->user_count == UG_USTACK_MAX ||
+                    sample->python_count == UG_PSTACK_MAX);
     return 0;
 }
 

@@ -90,8 +90,8 @@ static __always_inline __u64 read_futex(struct thread *thread, struct task_struc
     return args[0];
 }
 
-static __always_inline void take_stacks(void *ctx, struct thread *thread, struct task_struct *task,
-                                        __u64 now)
+static __always_inline void take_stacks(
+        void *ctx, struct thread *thread, struct task_struct *task, __u64 now)
 {
     struct python_state *python;
     __u64 futex = 0;
@@ -106,7 +106,8 @@ static __always_inline void take_stacks(void *ctx, struct thread *thread, struct
     thread->futex_owner = 0;
     thread->syscall_nr = -1;
     if (thread->prev_state && !(task->flags & PF_KTHREAD))
-        futex = read_futex(thread, task); /* 0.1 us, and nobody can tell it later: not of the budget */
+        futex = read_futex(
+                thread, task); /* 0.1 us, and nobody can tell it later: not of the budget */
     if (now - thread->budget_ns > BUDGET_NS) {
         thread->budget_ns = now;
         thread->budget = BUDGET;
@@ -130,10 +131,12 @@ static __always_inline void take_stacks(void *ctx, struct thread *thread, struct
     thread->python_holder = python->holder;
 }
 
-/* Fields, not the struct: CONFIG_SCHED_INFO and CONFIG_FAIR_GROUP_SCHED leave out what is within. */
+/* Fields, not the struct: CONFIG_SCHED_INFO and CONFIG_FAIR_GROUP_SCHED leave out what is within.
+ */
 static __always_inline bool has_account(struct task_struct *task)
 {
-    return bpf_core_field_exists(task->sched_info.last_queued) && bpf_core_field_exists(task->se.cfs_rq);
+    return bpf_core_field_exists(task->sched_info.last_queued) &&
+            bpf_core_field_exists(task->se.cfs_rq);
 }
 
 static __always_inline __u64 run_queue_clock(struct task_struct *task)
@@ -180,13 +183,15 @@ static __always_inline __u32 out_flags(struct task_struct *task, struct task_str
 }
 
 /* Who holds what the thread waits for. */
-static __always_inline void gap_owner(struct ug_gap *gap, struct thread *thread,
-                                      struct task_struct *task)
+static __always_inline void gap_owner(
+        struct ug_gap *gap, struct thread *thread, struct task_struct *task)
 {
     struct task_struct *owner;
 
     gap->lock = thread->blocker;
-    if (thread->wait.begin_ns && thread->wait.begin_ns <= gap->out_ns) { /* later: of the next wait, where the end of this one was not told */
+    if (thread->wait.begin_ns &&
+            thread->wait.begin_ns <= gap->out_ns) { /* later: of the next wait, where the end of
+                                                       this one was not told */
         gap->lock = thread->wait.lock;
         gap->lock_flags = thread->wait.flags;
         gap->lock_kind = thread->wait.kind;
@@ -198,9 +203,10 @@ static __always_inline void gap_owner(struct ug_gap *gap, struct thread *thread,
             /* What is no mutex has anything there: an owner is of this process, or the futex is
              * shared. */
             if (owner->pid != task->pid && (__u32)owner->tgid != self_tgid &&
-                (owner->tgid == task->tgid || !thread->futex_private)) {
+                    (owner->tgid == task->tgid || !thread->futex_private)) {
                 copy_task(&gap->owner, owner);
-                gap->flags |= UG_GAP_OWNER_FUTEX | (owner->on_cpu && !(gap->flags & UG_GAP_NO_IN) ? UG_GAP_OWNER_RUNNING : 0);
+                gap->flags |= UG_GAP_OWNER_FUTEX |
+                        (owner->on_cpu && !(gap->flags & UG_GAP_NO_IN) ? UG_GAP_OWNER_RUNNING : 0);
             }
             bpf_task_release(owner);
         }
@@ -208,7 +214,7 @@ static __always_inline void gap_owner(struct ug_gap *gap, struct thread *thread,
 }
 
 static __always_inline void fill_gap(struct ug_gap *gap, struct thread *thread,
-                                     struct task_struct *task, __u64 out_ns, __u64 now)
+        struct task_struct *task, __u64 out_ns, __u64 now)
 {
     __builtin_memset(gap, 0, sizeof(*gap));
     gap->head.kind = UG_EVENT_GAP;
@@ -243,8 +249,8 @@ static __always_inline void fill_gap(struct ug_gap *gap, struct thread *thread,
 }
 
 /* The stacks behind the record. */
-static __always_inline void finish_gap(struct scratch *scratch, struct thread *thread,
-                                       struct task_struct *task)
+static __always_inline void finish_gap(
+        struct scratch *scratch, struct thread *thread, struct task_struct *task)
 {
     struct ug_gap *gap = (struct ug_gap *)scratch->bytes;
     __u32 at = sizeof(*gap);
@@ -275,25 +281,29 @@ static __always_inline void finish_gap(struct scratch *scratch, struct thread *t
 
 static __always_inline bool gap_is_cut(struct ug_gap *gap)
 {
-    return gap->kernel_count == UG_KSTACK_MAX || gap->user_count == UG_USTACK_MAX || gap->python_count == UG_PSTACK_MAX;
+    return gap->kernel_count == UG_KSTACK_MAX || gap->user_count == UG_USTACK_MAX ||
+            gap->python_count == UG_PSTACK_MAX;
 }
 
-/* Short gaps are counted, and sampled as time on the CPU is: by some ticks of the time that they last together. */
+/* Short gaps are counted, and sampled as time on the CPU is: by some ticks of the time that they
+ * last together. */
 static __always_inline bool short_is_due(struct thread *thread, __u64 off)
 {
     thread->short_gaps++;
     thread->short_gap_ns += off;
     thread->short_due_ns += off;
-    if (!sample_period_ns || thread->short_due_ns < UG_SHORT_TICKS * sample_period_ns || thread->short_due_ns < threshold_ns)
+    if (!sample_period_ns || thread->short_due_ns < UG_SHORT_TICKS * sample_period_ns ||
+            thread->short_due_ns < threshold_ns)
         return false;
     thread->short_due_ns = 0;
     thread->flags |= UG_GAP_SHORT;
     return true;
 }
 
-/* When it became runnable by the scheduler's account, where no waker was seen: it came while the thread was on its way out, or was
- * not told (end_untold). */
-static __always_inline __u64 runnable_since(struct thread *thread, struct task_struct *task, __u64 out_ns, __u64 in_ns)
+/* When it became runnable by the scheduler's account, where no waker was seen: it came while the
+ * thread was on its way out, or was not told (end_untold). */
+static __always_inline __u64 runnable_since(
+        struct thread *thread, struct task_struct *task, __u64 out_ns, __u64 in_ns)
 {
     __u64 waited, queued;
 
@@ -306,16 +316,18 @@ static __always_inline __u64 runnable_since(struct thread *thread, struct task_s
     return waited < in_ns - out_ns ? in_ns - waited : out_ns;
 }
 
-/* Who tells a wait that ends while the iterator reads those that go on: the thread, as it comes back, or the iterator. Not both. */
+/* Who tells a wait that ends while the iterator reads those that go on: the thread, as it comes
+ * back, or the iterator. Not both. */
 static __always_inline bool claim_gap(struct thread *thread, __u64 out_ns)
 {
     return __sync_val_compare_and_swap(&thread->out_ns, out_ns, 0) == out_ns;
 }
 
-/* The thread was off the CPU from `out_ns` until `in_ns`. prev: who left the CPU for it; NULL: not known. A wait that the iterator has
- * claimed is left to it: it may give it back, and the next switch tells it then. */
-static __always_inline void end_gap(struct thread *thread, struct task_struct *task, struct task_struct *prev, __u64 out_ns,
-                                    __u64 in_ns)
+/* The thread was off the CPU from `out_ns` until `in_ns`. prev: who left the CPU for it; NULL: not
+ * known. A wait that the iterator has claimed is left to it: it may give it back, and the next
+ * switch tells it then. */
+static __always_inline void end_gap(struct thread *thread, struct task_struct *task,
+        struct task_struct *prev, __u64 out_ns, __u64 in_ns)
 {
     struct scratch *scratch;
     struct ug_gap *gap;
@@ -356,11 +368,13 @@ static __always_inline void switch_in(struct task_struct *task, struct task_stru
 }
 
 /*
- * It runs, and was not seen to come back: Linux 6.18 in a virtual machine told neither BPF nor ftrace of switches from threads of
- * process 1 (15 to 45 of 50,000 waits). The scheduler keeps when it came, by the clock of the run queue. That one is of now in a
- * switch; elsewhere (`exits`) it is of the last tick, and what has passed since the switch-out is added to what it was then.
+ * It runs, and was not seen to come back: Linux 6.18 in a virtual machine told neither BPF nor
+ * ftrace of switches from threads of process 1 (15 to 45 of 50,000 waits). The scheduler keeps when
+ * it came, by the clock of the run queue. That one is of now in a switch; elsewhere (`exits`) it is
+ * of the last tick, and what has passed since the switch-out is added to what it was then.
  */
-static __always_inline void end_untold(struct thread *thread, struct task_struct *task, __u64 now, bool exits)
+static __always_inline void end_untold(
+        struct thread *thread, struct task_struct *task, __u64 now, bool exits)
 {
     __u64 out_ns = thread->out_ns, arrival, clock, ago, in_ns;
 
@@ -382,14 +396,14 @@ static __always_inline void end_untold(struct thread *thread, struct task_struct
     thread->flags |= UG_GAP_NO_IN;
     if (thread->waking_ns > in_ns) { /* a waker that came too late for this wait */
         thread->waking_ns = 0;
-        thread->flags &= ~(UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ | UG_GAP_WAKER_NMI | UG_GAP_WAKER_KTHREAD);
+        thread->flags &= ~(
+                UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ | UG_GAP_WAKER_NMI | UG_GAP_WAKER_KTHREAD);
     }
     end_gap(thread, task, NULL, out_ns, in_ns);
 }
 
 static __always_inline void switch_out(void *ctx, struct task_struct *task,
-                                       struct task_struct *next, bool preempted, __u32 state,
-                                       __u64 now)
+        struct task_struct *next, bool preempted, __u32 state, __u64 now)
 {
     struct thread *thread = thread_of(task);
     __u32 cpu = bpf_get_smp_processor_id();
@@ -409,7 +423,7 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task,
     if (!thread->prev_state) {
         thread->flags |= UG_GAP_PREEMPTED;
         if (!(thread->flags &
-              UG_GAP_THROTTLED)) /* that one waits for its quota, for nobody's CPU */
+                    UG_GAP_THROTTLED)) /* that one waits for its quota, for nobody's CPU */
             enqueue(thread, cpu, now);
     }
     thread->blocker = bpf_core_field_exists(task->blocker) ? task->blocker : 0;
@@ -435,7 +449,7 @@ int task_switch(__u64 *ctx)
     now = bpf_ktime_get_ns();
     if (out)
         switch_out(ctx, prev, next, (bool)ctx[0],
-                   switch_arguments >= 4 ? (__u32)ARGUMENT(ctx, 3) : prev->__state, now);
+                switch_arguments >= 4 ? (__u32)ARGUMENT(ctx, 3) : prev->__state, now);
     if (in)
         switch_in(next, prev, now);
     return 0;
@@ -454,7 +468,7 @@ int BPF_PROG(task_waking, struct task_struct *task)
         return 0;
     thread = thread_of(task);
     if (!thread || !thread->out_ns || thread->waking_ns ||
-        (!thread->prev_state && !thread->attach_ns))
+            (!thread->prev_state && !thread->attach_ns))
         return 0;
     now = bpf_ktime_get_ns();
     thread->waking_ns = now;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The iterator over all tasks, in five modes: mark the threads of the processes asked for, look
- * what the targets are doing now, send the gaps that have not ended yet, or that will not be seen to
- * end, with what is left of series of facts, and read the totals. It runs
- * in the loader's context, which reads the records as a file: no ring that 5,000 threads at once
- * could overflow.
+ * what the targets are doing now, send the gaps that have not ended yet, or that will not be seen
+ * to end, with what is left of series of facts, and read the totals. It runs in the loader's
+ * context, which reads the records as a file: no ring that 5,000 threads at once could overflow.
  */
 #ifndef UPGATE_BPF_STATE_BPF_H
 #define UPGATE_BPF_STATE_BPF_H
@@ -15,8 +14,8 @@
 #include "bpf/tasks.bpf.h"
 
 /* False: the file's buffer is full; the kernel comes again with the same task and an empty one. */
-static __always_inline bool write_record(struct seq_file *seq, __u32 counter, void *record,
-                                         __u32 size, bool cut)
+static __always_inline bool write_record(
+        struct seq_file *seq, __u32 counter, void *record, __u32 size, bool cut)
 {
     struct ug_counts *counts = bpf_map_lookup_elem(&counters, &counter);
 
@@ -39,7 +38,8 @@ static __always_inline void mark_wanted(struct seq_file *seq, struct task_struct
     __u64 now;
 
     if (tgid == self_tgid || task->flags & PF_EXITING || is_target(task->pid) ||
-        !bpf_map_lookup_elem(&wanted, &tgid) || (skip_own_children && (__u32)task->real_parent->tgid == self_tgid))
+            !bpf_map_lookup_elem(&wanted, &tgid) ||
+            (skip_own_children && (__u32)task->real_parent->tgid == self_tgid))
         return;
     fill_task(&event, task, UG_TASK_SEEN, true);
     if (!write_record(seq, UG_COUNTER_TASK, &event, sizeof(event), false))
@@ -74,8 +74,8 @@ static __always_inline bool may_wait_for_mmap_lock(struct ug_state *state, struc
 
 /* For a wait that began before we came: task_struct.blocker tells a sleep that no signal ends,
  * the mm the rest. */
-static __always_inline void state_owner(struct ug_state *state, struct task_struct *task,
-                                        struct thread *thread)
+static __always_inline void state_owner(
+        struct ug_state *state, struct task_struct *task, struct thread *thread)
 {
     enum {
         BLOCKER_MUTEX,
@@ -136,8 +136,8 @@ static __always_inline void state_owner(struct ug_state *state, struct task_stru
     bpf_task_release(owner);
 }
 
-static __always_inline void look(struct seq_file *seq, struct task_struct *task,
-                                 struct thread *thread)
+static __always_inline void look(
+        struct seq_file *seq, struct task_struct *task, struct thread *thread)
 {
     struct scratch *scratch = scratch_of(SCRATCH_ITERATOR);
     struct ug_state *state;
@@ -170,9 +170,10 @@ static __always_inline void look(struct seq_file *seq, struct task_struct *task,
     write_record(seq, UG_COUNTER_STATE, state, at, state->kernel_count == UG_KSTACK_MAX);
 }
 
-/* In the middle of a recording its whole gap comes once the thread has come back: this one counts as no gap. */
-static __always_inline void send_unfinished(struct seq_file *seq, struct task_struct *task,
-                                            struct thread *thread, bool last)
+/* In the middle of a recording its whole gap comes once the thread has come back: this one counts
+ * as no gap. */
+static __always_inline void send_unfinished(
+        struct seq_file *seq, struct task_struct *task, struct thread *thread, bool last)
 {
     struct scratch *scratch;
     struct ug_gap *gap;
@@ -180,7 +181,7 @@ static __always_inline void send_unfinished(struct seq_file *seq, struct task_st
 
     if (!out_ns || now - out_ns < threshold_ns)
         return;
-    if (task->on_cpu) { /* it is back, which was not told: see end_untold */
+    if (task->on_cpu) {                        /* it is back, which was not told: see end_untold */
         if (last && claim_gap(thread, out_ns)) /* lost, and not told by its next switch as well */
             count_lost(UG_COUNTER_GAP);
         return;
@@ -192,17 +193,21 @@ static __always_inline void send_unfinished(struct seq_file *seq, struct task_st
     fill_gap(gap, thread, task, out_ns, now);
     gap->flags |= UG_GAP_UNFINISHED;
     finish_gap(scratch, thread, task);
-    if (last ? !claim_gap(thread, out_ns) : thread->out_ns != out_ns) /* it has come back meanwhile: this may be of two waits */
+    if (last ? !claim_gap(thread, out_ns)
+             : thread->out_ns != out_ns) /* it has come back meanwhile: this may be of two waits */
         return;
-    if (write_record(seq, last ? UG_COUNTER_GAP : UG_COUNTER_STATE, gap, gap->head.size, gap_is_cut(gap)) || !last)
+    if (write_record(seq, last ? UG_COUNTER_GAP : UG_COUNTER_STATE, gap, gap->head.size,
+                gap_is_cut(gap)) ||
+            !last)
         return;
-    /* To be told when the kernel comes again; unless it has gone off again already, for the next wait, or may have been at its end. */
+    /* To be told when the kernel comes again; unless it has gone off again already, for the next
+     * wait, or may have been at its end. */
     if (task->flags & PF_EXITING || __sync_val_compare_and_swap(&thread->out_ns, 0, out_ns))
         count_lost(UG_COUNTER_GAP);
 }
 
-static __always_inline void write_total(struct seq_file *seq, struct task_struct *task,
-                                        struct thread *thread)
+static __always_inline void write_total(
+        struct seq_file *seq, struct task_struct *task, struct thread *thread)
 {
     struct ug_total total;
 
@@ -216,7 +221,8 @@ int each_task(struct bpf_iter__task *ctx)
     struct task_struct *task = ctx->task;
     struct thread *thread;
 
-    if (!task) { /* behind the last one; verifiers that go through loops step by step are spared this one */
+    if (!task) { /* behind the last one; verifiers that go through loops step by step are spared
+                    this one */
         if (iterator_mode == MODE_UNFINISHED && have_loop)
             bpf_loop(UG_TALLIES, send_rest, NULL, 0);
         return 0;

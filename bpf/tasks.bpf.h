@@ -10,8 +10,8 @@
 #include "bpf/common.bpf.h"
 #include "bpf/sched.bpf.h"
 
-static __always_inline void fill_task(struct ug_task_event *event, struct task_struct *task,
-                                      __u32 what, bool target)
+static __always_inline void fill_task(
+        struct ug_task_event *event, struct task_struct *task, __u32 what, bool target)
 {
     __builtin_memset(event, 0, sizeof(*event));
     event->head.kind = UG_EVENT_TASK;
@@ -51,7 +51,8 @@ static __always_inline void begin_totals(struct thread *thread, struct task_stru
     thread->short_gap_ns = 0;
 }
 
-static __always_inline void fill_total(struct ug_total *total, struct task_struct *task, struct thread *thread)
+static __always_inline void fill_total(
+        struct ug_total *total, struct task_struct *task, struct thread *thread)
 {
     total->head.kind = UG_EVENT_TOTAL;
     total->head.size = sizeof(*total);
@@ -84,7 +85,7 @@ static __always_inline struct thread *mark(struct task_struct *task)
     begin_totals(thread, task);
     set_target(task->pid);
     if (task->flags &
-        PF_EXITING) { /* task_exit may have been before: nobody would clear the bit again */
+            PF_EXITING) { /* task_exit may have been before: nobody would clear the bit again */
         clear_target(task->pid);
         forget_thread(task->pid);
         return NULL;
@@ -94,7 +95,8 @@ static __always_inline struct thread *mark(struct task_struct *task)
     return thread;
 }
 
-/* Of whom nothing can be kept is not followed. Who is marked already has storage, who exits needs none. */
+/* Of whom nothing can be kept is not followed. Who is marked already has storage, who exits needs
+ * none. */
 static __always_inline void count_unfollowed(struct task_struct *task)
 {
     if (!(task->flags & PF_EXITING) && !thread_of(task))

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * User stacks without frame pointers: by the tables of bpf/unwind.h, which the recorder loads for the code that stacks have
- * led into. Where there is none yet the record says so (missed), and the next stack gets further. Code without .eh_frame
- * is passed by its frame pointer (JITs, Go), or by the first word on its stack that is behind a call (MKL's and other
- * libraries' assembly); and where all fails there is the kernel's own walk along frame pointers.
+ * User stacks without frame pointers: by the tables of bpf/unwind.h, which the recorder loads for
+ * the code that stacks have led into. Where there is none yet the record says so (missed), and the
+ * next stack gets further. Code without .eh_frame is passed by its frame pointer (JITs, Go), or by
+ * the first word on its stack that is behind a call (MKL's and other libraries' assembly); and
+ * where all fails there is the kernel's own walk along frame pointers.
  *
  * Functions of their own, so that the verifier looks at each once.
  */
@@ -21,7 +22,8 @@ enum {
     UNWIND_FRAME_MAX = 1 << 20, /* bytes of a frame that a frame pointer tells of */
     UNWIND_USER_BITS = 47,
     UNWIND_USER_MIN = 1 << 16, /* no code below */
-    UNWIND_SCAN_WORDS = 128,   /* of a stack are looked at for who called; MKL's kernels have 16 to 60 */
+    UNWIND_SCAN_WORDS =
+            128,         /* of a stack are looked at for who called; MKL's kernels have 16 to 60 */
     UNWIND_CS_64 = 0x33, /* code segment of 64-bit programs */
 };
 
@@ -76,8 +78,8 @@ static __always_inline __u32 unwind_word(__u32 first_slab, __u32 at)
     return slab ? slab->words[index_of(at, UG_UNWIND_SLAB_WORDS)] : 0;
 }
 
-/* The number of the rule that holds there. A table may be replaced just now: what is read then leads nowhere, but never out of
- * the maps. */
+/* The number of the rule that holds there. A table may be replaced just now: what is read then
+ * leads nowhere, but never out of the maps. */
 __attribute__((noinline)) int unwind_find_rule(__u32 table, __u32 offset)
 {
     __u32 region = offset >> UG_UNWIND_REGION_BITS, address = offset & 0xffff, low, high, middle;
@@ -99,8 +101,8 @@ __attribute__((noinline)) int unwind_find_rule(__u32 table, __u32 offset)
     return unwind_word(table, low) >> 16;
 }
 
-static __always_inline struct ug_unwind_span *
-unwind_span(struct ug_unwind_process *process, struct unwind_state *state, __u64 address)
+static __always_inline struct ug_unwind_span *unwind_span(
+        struct ug_unwind_process *process, struct unwind_state *state, __u64 address)
 {
     struct ug_unwind_span *span = &process->spans[index_of(state->span, UG_UNWIND_SPANS)];
     __u32 low = 0, high = process->count, middle;
@@ -121,8 +123,8 @@ unwind_span(struct ug_unwind_process *process, struct unwind_state *state, __u64
     return address - span->begin < span->bytes ? span : NULL;
 }
 
-static __always_inline struct ug_unwind_rule *
-unwind_rule_at(struct unwind_state *state, struct ug_unwind_process *process, __u64 address)
+static __always_inline struct ug_unwind_rule *unwind_rule_at(
+        struct unwind_state *state, struct ug_unwind_process *process, __u64 address)
 {
     struct ug_unwind_span *span = unwind_span(process, state, address);
     __u32 number;
@@ -150,7 +152,7 @@ static __always_inline bool unwind_after_call(__u64 address)
     __u8 code[8];
 
     if (address >> UNWIND_USER_BITS || address < UNWIND_USER_MIN ||
-        bpf_probe_read_user(code, sizeof(code), (void *)(address - sizeof(code))))
+            bpf_probe_read_user(code, sizeof(code), (void *)(address - sizeof(code))))
         return false;
     if (code[3] == 0xe8) /* of an address in the instruction */
         return true;
@@ -160,11 +162,12 @@ static __always_inline bool unwind_after_call(__u64 address)
     return false;
 }
 
-/* Whether a frame pointer can have this value where the stack pointer has that one: it then is before a return address. */
+/* Whether a frame pointer can have this value where the stack pointer has that one: it then is
+ * before a return address. */
 static __always_inline bool unwind_is_pointer(__u64 bp, __u64 sp, __u64 pair[2])
 {
-    return bp >= sp && bp - sp <= UNWIND_FRAME_MAX && !(bp & 7) && !bpf_probe_read_user(pair, 16, (void *)bp) &&
-           unwind_after_call(pair[1]);
+    return bp >= sp && bp - sp <= UNWIND_FRAME_MAX && !(bp & 7) &&
+            !bpf_probe_read_user(pair, 16, (void *)bp) && unwind_after_call(pair[1]);
 }
 
 /* The kernel has put the registers on the stack before it called the handler: struct ucontext. */
@@ -173,7 +176,7 @@ static __always_inline int unwind_signal(struct unwind_state *state)
     __u64 pair[2], bp;
 
     if (bpf_probe_read_user(&bp, sizeof(bp), (void *)(state->sp + 120)) ||
-        bpf_probe_read_user(pair, sizeof(pair), (void *)(state->sp + 160)))
+            bpf_probe_read_user(pair, sizeof(pair), (void *)(state->sp + 160)))
         return UNWIND_LOST;
     if (unwind_to(state, pair[1], pair[0], bp) != UNWIND_ON)
         return UNWIND_LOST;
@@ -226,7 +229,8 @@ static long unwind_scan_each(__u64 i, struct unwind_scan *scan)
 
     if (!unwind_after_call(word))
         return 0;
-    if (unwind_span(scan->process, state, word - 1)) { /* else the recorder looks whether it is code */
+    if (unwind_span(
+                scan->process, state, word - 1)) { /* else the recorder looks whether it is code */
         rule = unwind_rule_at(state, scan->process, word - 1);
         if (!rule || !rule->cfa)
             return 0;
@@ -237,7 +241,8 @@ static long unwind_scan_each(__u64 i, struct unwind_scan *scan)
     return 1;
 }
 
-/* The caller's frame pointer, if it has one and its place was needed: it was saved before the return address. */
+/* The caller's frame pointer, if it has one and its place was needed: it was saved before the
+ * return address. */
 static long unwind_scan_pointer(__u64 i, struct unwind_scan *scan)
 {
     __u64 pair[2], word = scan->state->words[index_of(i, UNWIND_SCAN_WORDS)];
@@ -269,15 +274,17 @@ __attribute__((noinline)) int unwind_by_scan(__u32 which)
     return unwind_to(state, state->pc, scan.sp, state->bp);
 }
 
-/* What was interrupted may be assembly whose .eh_frame lies: MKL's describes kernels as if they had no frame. */
-static __always_inline int
-unwind_first(struct unwind_state *state, struct ug_unwind_process *process, struct ug_unwind_rule *rule, __u32 which)
+/* What was interrupted may be assembly whose .eh_frame lies: MKL's describes kernels as if they had
+ * no frame. */
+static __always_inline int unwind_first(struct unwind_state *state,
+        struct ug_unwind_process *process, struct ug_unwind_rule *rule, __u32 which)
 {
     __u64 sp = state->sp, bp = state->bp;
     int how = unwind_by_rule(state, rule);
     struct ug_unwind_rule *next;
 
-    if (rule->cfa == UG_UNWIND_END || state->exact || (how == UNWIND_ON && unwind_after_call(state->pc)))
+    if (rule->cfa == UG_UNWIND_END || state->exact ||
+            (how == UNWIND_ON && unwind_after_call(state->pc)))
         return how;
     next = how == UNWIND_ON ? unwind_rule_at(state, process, state->pc - 1) : NULL;
     if (next && next->cfa == UG_UNWIND_SIGNAL) /* a handler returns to where nothing called it */
@@ -287,7 +294,8 @@ unwind_first(struct unwind_state *state, struct ug_unwind_process *process, stru
     return unwind_by_scan(which);
 }
 
-static __always_inline int unwind_step(struct unwind_state *state, struct ug_unwind_process *process, __u32 which)
+static __always_inline int unwind_step(
+        struct unwind_state *state, struct ug_unwind_process *process, __u32 which)
 {
     __u64 address = state->pc - !state->exact;
     struct ug_unwind_rule *rule;
@@ -297,7 +305,8 @@ static __always_inline int unwind_step(struct unwind_state *state, struct ug_unw
         return process->full ? UNWIND_LOST : UNWIND_MISSED;
     rule = unwind_rule_at(state, process, address);
     if (rule && rule->cfa)
-        return state->exact ? unwind_first(state, process, rule, which) : unwind_by_rule(state, rule);
+        return state->exact ? unwind_first(state, process, rule, which)
+                            : unwind_by_rule(state, rule);
     if (unwind_is_pointer(state->bp, state->sp, pair))
         return unwind_to(state, pair[1], state->bp + sizeof(pair), pair[0]);
     return unwind_by_scan(which);
@@ -336,7 +345,8 @@ __attribute__((noinline)) int unwind_run(__u32 which)
     return walk.how == UNWIND_ON ? UNWIND_CUT : walk.how;
 }
 
-/* The state of a task that is in the kernel, at its last instruction outside. NULL: not to be unwound by tables. */
+/* The state of a task that is in the kernel, at its last instruction outside. NULL: not to be
+ * unwound by tables. */
 static __always_inline struct unwind_state *unwind_begin(struct task_struct *task, __u32 which)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -362,7 +372,8 @@ static __always_inline struct unwind_state *unwind_begin(struct task_struct *tas
 }
 
 /* The user stack of current into UG_USTACK_MAX addresses at `to`; their number. */
-static __always_inline __u32 take_user_stack(void *ctx, struct task_struct *task, __u32 which, void *to, bool *ret_missed)
+static __always_inline __u32 take_user_stack(
+        void *ctx, struct task_struct *task, __u32 which, void *to, bool *ret_missed)
 {
     struct unwind_state *state = unwind_begin(task, which);
     __u32 count = 0;

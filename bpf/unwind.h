@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * How native stacks are unwound without frame pointers: tables made from .eh_frame by tracer/unwind, read by the BPF
- * programs. A table is of 4 MiB of code of one file. Its words: where the rows of each 64 KiB begin (and, one more, where
- * the last end), from the table's first word; then the rows in order: the lower half of the address, and the rule from there
- * on in the upper half. The first row of each 64 KiB that has rows is that of its first byte.
+ * How native stacks are unwound without frame pointers: tables made from .eh_frame by
+ * tracer/unwind, read by the BPF programs. A table is of 4 MiB of code of one file. Its words:
+ * where the rows of each 64 KiB begin (and, one more, where the last end), from the table's first
+ * word; then the rows in order: the lower half of the address, and the rule from there on in the
+ * upper half. The first row of each 64 KiB that has rows is that of its first byte.
  *
- * A rule tells where the caller's registers are. x86-64: the return address is below the canonical frame address (CFA),
- * which is the caller's stack pointer; of the others only rbp is of use.
+ * A rule tells where the caller's registers are. x86-64: the return address is below the canonical
+ * frame address (CFA), which is the caller's stack pointer; of the others only rbp is of use.
  */
 #ifndef UPGATE_BPF_UNWIND_H
 #define UPGATE_BPF_UNWIND_H
@@ -17,7 +18,7 @@
 
 enum {
     UG_UNWIND_REGION_BITS = 16,
-    UG_UNWIND_REGIONS = 64, /* of a table */
+    UG_UNWIND_REGIONS = 64,                                             /* of a table */
     UG_UNWIND_TABLE_BYTES = UG_UNWIND_REGIONS << UG_UNWIND_REGION_BITS, /* of code */
     UG_UNWIND_HEAD_WORDS = UG_UNWIND_REGIONS + 1,
     UG_UNWIND_SLAB_WORDS = 1024, /* tables begin at slabs */

@@ -18,7 +18,8 @@ bool budget_affords(struct budget *budget)
 {
     int64_t paid_ns = (clock_monotonic_ns() - budget->paid_at_ns) / budget->divisor;
     budget->owed_ns = budget->owed_ns > paid_ns ? budget->owed_ns - paid_ns : 0;
-    budget->paid_at_ns += paid_ns * budget->divisor; // what the division leaves over is paid another time
+    // what the division leaves over is paid another time
+    budget->paid_at_ns += paid_ns * budget->divisor;
     return budget->owed_ns < budget->burst_ns;
 }
 

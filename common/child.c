@@ -29,15 +29,18 @@ struct child {
 };
 
 // In the child: a group of its own, no input, default signals. It ends with us.
-static void child_exec(char *const *argv, pid_t parent, bool shows, int out, int errors, int failure_fd)
+static void child_exec(
+        char *const *argv, pid_t parent, bool shows, int out, int errors, int failure_fd)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD, SIGXFSZ, SIGALRM, SIGUSR1, SIGUSR2};
+    static const int signals[] = {
+            SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD, SIGXFSZ, SIGALRM, SIGUSR1, SIGUSR2};
     int null = open("/dev/null", O_RDONLY);
     sigset_t none;
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     out = shows ? STDERR_FILENO : out; // stdout is data
-    if (getppid() == parent && null >= 0 && dup2(null, 0) >= 0 && dup2(out, 1) >= 0 && (shows || dup2(errors, 2) >= 0)) {
+    if (getppid() == parent && null >= 0 && dup2(null, 0) >= 0 && dup2(out, 1) >= 0 &&
+            (shows || dup2(errors, 2) >= 0)) {
         for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
             signal(signals[i], SIG_DFL);
         sigemptyset(&none);
@@ -70,13 +73,15 @@ static int child_start(struct child *child, char *const *argv, bool shows, struc
     if (rc)
         return error_set(err, rc, "failed to start '%s': %s", argv[0], strerror(-rc));
     setpgid(pid, pid); // whoever comes first
-    *child = (struct child){.pid = pid, .fds = {pipes[0][0], pipes[1][0]}, .failure_fd = pipes[2][0]};
+    *child = (struct child){
+            .pid = pid, .fds = {pipes[0][0], pipes[1][0]}, .failure_fd = pipes[2][0]};
     for (int i = 0; i < 2; i++)
         fcntl(child->fds[i], F_SETFL, O_NONBLOCK);
     return 0;
 }
 
-// What lies in a pipe; closes it at its end. What is too much is read and dropped: nobody waits for room.
+// What lies in a pipe; closes it at its end. What is too much is read and dropped: nobody waits for
+// room.
 static void child_read(struct child *child, int which)
 {
     char bytes[8192];
@@ -93,9 +98,10 @@ static void child_read(struct child *child, int which)
     }
 }
 
-// Until it has ended. What it left running may hold the pipes open: nobody waits for that. -ETIMEDOUT; -ECHILD: it has ended, and
-// nobody knows how.
-static int child_wait(struct child *child, int64_t deadline_ns, const volatile sig_atomic_t *stop, int *ret_status)
+// Until it has ended. What it left running may hold the pipes open: nobody waits for that.
+// -ETIMEDOUT; -ECHILD: it has ended, and nobody knows how.
+static int child_wait(struct child *child, int64_t deadline_ns, const volatile sig_atomic_t *stop,
+        int *ret_status)
 {
     for (;;) {
         pid_t ended = waitpid(child->pid, ret_status, WNOHANG);
@@ -109,7 +115,8 @@ static int child_wait(struct child *child, int64_t deadline_ns, const volatile s
         int64_t left_ns = deadline_ns - clock_monotonic_ns();
         if (left_ns <= 0 || (stop && *stop))
             return -ETIMEDOUT;
-        struct pollfd fds[2] = {{.fd = child->fds[0], .events = POLLIN}, {.fd = child->fds[1], .events = POLLIN}};
+        struct pollfd fds[2] = {
+                {.fd = child->fds[0], .events = POLLIN}, {.fd = child->fds[1], .events = POLLIN}};
         int wait_ms = (int)((left_ns < CHILD_LOOK_NS ? left_ns : CHILD_LOOK_NS) / 1000000) + 1;
         poll(fds, 2, wait_ms);
     }
@@ -131,16 +138,19 @@ static void child_last_line(struct strbuf *text, char *ret, size_t size)
 }
 
 // What did not end is killed with its group: it is not reaped yet, so the number is still its own.
-static int child_kill(struct child *child, const char *name, const struct child_opts *opts, int *status, struct error *err)
+static int child_kill(struct child *child, const char *name, const struct child_opts *opts,
+        int *status, struct error *err)
 {
     kill(-child->pid, SIGKILL);
     bool died = child_wait(child, clock_monotonic_ns() + CHILD_DIES_NS, NULL, status) != -ETIMEDOUT;
     if (opts->stop && *opts->stop)
         return error_set(err, -EINTR, "'%s' was ended by a signal", name);
-    return error_set(err, -ETIMEDOUT, "'%s' did not end in time and %s", name, died ? "was killed" : "cannot be killed");
+    return error_set(err, -ETIMEDOUT, "'%s' did not end in time and %s", name,
+            died ? "was killed" : "cannot be killed");
 }
 
-int child_run(char *const *argv, const struct child_opts *opts, struct child_end *ret, struct error *err)
+int child_run(
+        char *const *argv, const struct child_opts *opts, struct child_end *ret, struct error *err)
 {
     struct child child;
     int status = 0, failure, rc = child_start(&child, argv, opts->shows, err);
@@ -152,14 +162,16 @@ int child_run(char *const *argv, const struct child_opts *opts, struct child_end
     else if (read(child.failure_fd, &failure, sizeof failure) == (ssize_t)sizeof failure)
         rc = error_set(err, -failure, "failed to start '%s': %s", argv[0], strerror(failure));
     else if (rc)
-        rc = error_set(err, rc, "nobody knows how '%s' ended: SIGCHLD is ignored; start upgate by `env --default-signal=CHLD upgate ...`",
-                       argv[0]);
+        rc = error_set(err, rc,
+                "nobody knows how '%s' ended: SIGCHLD is ignored; start upgate by `env --default-signal=CHLD upgate ...`",
+                argv[0]);
     for (int i = 0; i < 2; i++)
         if (child.fds[i] >= 0)
             close(child.fds[i]);
     close(child.failure_fd);
     if (rc == 0) {
-        *ret = (struct child_end){.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+        *ret = (struct child_end){.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+                .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
         child_last_line(&child.texts[1], ret->said, sizeof ret->said);
         ret->output = strbuf_take(&child.texts[0]);
     }
@@ -173,7 +185,8 @@ char *child_find_program(const char *name)
     const char *path = getenv("PATH");
     if (strchr(name, '/'))
         return access(name, X_OK) == 0 ? xstrdup(name) : NULL;
-    char *dirs = xstrdup(path ? path : "/usr/local/bin:/usr/bin:/bin"), *rest = dirs, *dir, *found = NULL;
+    char *dirs = xstrdup(path ? path : "/usr/local/bin:/usr/bin:/bin"), *rest = dirs, *dir,
+         *found = NULL;
     while (!found && (dir = strsep(&rest, ":"))) {
         char *file = xasprintf("%s/%s", *dir ? dir : ".", name);
         struct stat info;
@@ -192,6 +205,8 @@ int child_judge(const struct child_end *end, const char *name, struct error *err
     if (end->code == 0)
         return 0;
     if (end->signal)
-        return error_set(err, -EIO, "'%s' was ended by signal %d%s%s", name, end->signal, colon, end->said);
-    return error_set(err, -EIO, "'%s' ended with exit status %d%s%s", name, end->code, colon, end->said);
+        return error_set(
+                err, -EIO, "'%s' was ended by signal %d%s%s", name, end->signal, colon, end->said);
+    return error_set(
+            err, -EIO, "'%s' ended with exit status %d%s%s", name, end->code, colon, end->said);
 }

@@ -28,6 +28,7 @@ int64_t clock_boottime_ns(void)
 
 void clock_sleep_until_ns(int64_t monotonic_ns)
 {
-    struct timespec ts = {.tv_sec = monotonic_ns / 1000000000, .tv_nsec = monotonic_ns % 1000000000};
+    struct timespec ts = {
+            .tv_sec = monotonic_ns / 1000000000, .tv_nsec = monotonic_ns % 1000000000};
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, 0);
 }

@@ -42,7 +42,9 @@ void descriptors_close_from(int first)
         return;
     }
     struct rlimit limit;
-    int end = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1 << 20 ? (int)limit.rlim_cur : 1 << 20;
+    int end = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1 << 20
+            ? (int)limit.rlim_cur
+            : 1 << 20;
     for (int fd = first; fd < end; fd++)
         close(fd);
 }

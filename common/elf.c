@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over an ELF file are bounded by named maxima, ranges are checked against the size of the file.
+// Loops over an ELF file are bounded by named maxima, ranges are checked against the size of the
+// file.
 #include "common/elf.h"
 
 #include <endian.h>
@@ -37,8 +38,8 @@ int elf_file_open(int fd, struct elf_file *ret)
     int code = elf_read(fd, &ret->header, sizeof ret->header, 0);
     if (code)
         return code;
-    if (memcmp(ret->header.e_ident, ELFMAG, SELFMAG) || ret->header.e_ident[EI_CLASS] != ELFCLASS64 ||
-        ret->header.e_ident[EI_DATA] != order)
+    if (memcmp(ret->header.e_ident, ELFMAG, SELFMAG) ||
+            ret->header.e_ident[EI_CLASS] != ELFCLASS64 || ret->header.e_ident[EI_DATA] != order)
         return -ENOEXEC;
     if (target_file_status(fd, &status))
         return errno == EAGAIN ? -EAGAIN : -EIO;
@@ -50,7 +51,8 @@ uint32_t elf_segment_count(const struct elf_file *file)
 {
     if (file->header.e_phentsize != sizeof(Elf64_Phdr))
         return 0;
-    return file->header.e_phnum < ELF_SEGMENTS_READ_MAX ? file->header.e_phnum : ELF_SEGMENTS_READ_MAX;
+    return file->header.e_phnum < ELF_SEGMENTS_READ_MAX ? file->header.e_phnum
+                                                        : ELF_SEGMENTS_READ_MAX;
 }
 
 int elf_segment(const struct elf_file *file, uint32_t i, Elf64_Phdr *ret)
@@ -77,11 +79,13 @@ int elf_sections_open(struct elf_file *file)
         return code;
     }
     // More than fit into 16 bits stand in the first section.
-    uint64_t count = header->e_shnum ? header->e_shnum : first.sh_size, fit = (file->bytes - header->e_shoff) / sizeof first;
+    uint64_t count = header->e_shnum ? header->e_shnum : first.sh_size,
+             fit = (file->bytes - header->e_shoff) / sizeof first;
     uint64_t some = count < fit ? count : fit;
     file->section_count = some < ELF_SECTIONS_MAX ? (uint32_t)some : ELF_SECTIONS_MAX;
     file->chunk_count = 0; // it had one
-    if (!elf_section(file, header->e_shstrndx == SHN_XINDEX ? first.sh_link : header->e_shstrndx, &names))
+    if (!elf_section(file, header->e_shstrndx == SHN_XINDEX ? first.sh_link : header->e_shstrndx,
+                &names))
         file->names = elf_section_range(file, &names);
     return count > fit ? -ENOEXEC : 0;
 }
@@ -107,8 +111,8 @@ int elf_section(struct elf_file *file, uint32_t i, Elf64_Shdr *ret)
 
 struct elf_range elf_section_range(const struct elf_file *file, const Elf64_Shdr *section)
 {
-    if (section->sh_type == SHT_NOBITS || (section->sh_flags & SHF_COMPRESSED) || section->sh_offset > file->bytes ||
-        section->sh_size > file->bytes - section->sh_offset)
+    if (section->sh_type == SHT_NOBITS || (section->sh_flags & SHF_COMPRESSED) ||
+            section->sh_offset > file->bytes || section->sh_size > file->bytes - section->sh_offset)
         return (struct elf_range){0};
     return (struct elf_range){section->sh_offset, section->sh_size};
 }
@@ -117,6 +121,8 @@ bool elf_section_is(const struct elf_file *file, const Elf64_Shdr *section, cons
 {
     char found[ELF_NAME_MAX];
     size_t len = strlen(name) + 1; // with its NUL
-    return len <= sizeof found && section->sh_name < file->names.bytes && file->names.bytes - section->sh_name >= len &&
-           !elf_read(file->fd, found, len, file->names.offset + section->sh_name) && !memcmp(found, name, len);
+    return len <= sizeof found && section->sh_name < file->names.bytes &&
+            file->names.bytes - section->sh_name >= len &&
+            !elf_read(file->fd, found, len, file->names.offset + section->sh_name) &&
+            !memcmp(found, name, len);
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headers of an ELF file, 64-bit and of this machine's byte order, read with plain reads: a file that shrinks meanwhile
-// gives a short read, never SIGBUS. Every size and count of the file is doubted: it may belong to a traced process. Not
-// libelf: it holds whole tables, and touched 95 MB for the symbols of one libtorch_cpu.so (434 MB, 605,884 symbols: elf_getdata
-// of .symtab, .dynsym and their strings, getrusage), read or mapped; a mapped file that its owner cuts short ends the reader.
-// Functions return 0, -ENOEXEC: it is no such file, or ends before; -EIO: it cannot be read; -EAGAIN: its file system does not answer now.
+// The headers of an ELF file, 64-bit and of this machine's byte order, read with plain reads: a
+// file that shrinks meanwhile gives a short read, never SIGBUS. Every size and count of the file is
+// doubted: it may belong to a traced process. Not libelf: it holds whole tables, and touched 95 MB
+// for the symbols of one libtorch_cpu.so (434 MB, 605,884 symbols: elf_getdata of .symtab, .dynsym
+// and their strings, getrusage), read or mapped; a mapped file that its owner cuts short ends the
+// reader. Functions return 0, -ENOEXEC: it is no such file, or ends before; -EIO: it cannot be
+// read; -EAGAIN: its file system does not answer now.
 #ifndef UPGATE_COMMON_ELF_H
 #define UPGATE_COMMON_ELF_H
 
@@ -34,7 +36,8 @@ int elf_file_open(int fd, struct elf_file *ret);
 // How many program headers may be asked for.
 uint32_t elf_segment_count(const struct elf_file *file);
 int elf_segment(const struct elf_file *file, uint32_t i, Elf64_Phdr *ret);
-// A file may live without sections: 0, and it has none. -ENOEXEC: some are cut off; the others can be asked for.
+// A file may live without sections: 0, and it has none. -ENOEXEC: some are cut off; the others can
+// be asked for.
 int elf_sections_open(struct elf_file *file);
 int elf_section(struct elf_file *file, uint32_t i, Elf64_Shdr *ret);
 // Where its bytes stand; absent also where they are not in the file, or compressed.

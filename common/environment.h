@@ -42,7 +42,7 @@ void environment_put_first(const char *list, const char *dir);
 
 // Call `unknown` for every UPGATE_* of `variables` ("NAME=value", NULL-terminated) that is not in
 // the table; nearest may be NULL.
-void environment_check(char *const *variables,
-                       void (*unknown)(const char *name, const char *nearest));
+void environment_check(
+        char *const *variables, void (*unknown)(const char *name, const char *nearest));
 
 #endif

@@ -41,13 +41,13 @@ static void log_write(enum log_level level, const char *prefix, const char *fmt,
     (void)written;
 }
 
-#define LOG_FUNCTION(name, level, prefix)                                                          \
-    void name(const char *fmt, ...)                                                                \
-    {                                                                                              \
-        va_list args;                                                                              \
-        va_start(args, fmt);                                                                       \
-        log_write(level, prefix, fmt, args);                                                       \
-        va_end(args);                                                                              \
+#define LOG_FUNCTION(name, level, prefix) \
+    void name(const char *fmt, ...) \
+    { \
+        va_list args; \
+        va_start(args, fmt); \
+        log_write(level, prefix, fmt, args); \
+        va_end(args); \
     }
 
 LOG_FUNCTION(log_error, LOG_LEVEL_ERROR, "error: ")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process mapped code, or became another program: what the kernel told of it, and when. From bpf/ to tracer/symbols.
+// A process mapped code, or became another program: what the kernel told of it, and when. From bpf/
+// to tracer/symbols.
 #ifndef UPGATE_COMMON_MAPPING_EVENT_H
 #define UPGATE_COMMON_MAPPING_EVENT_H
 

@@ -44,8 +44,8 @@ static void options_tables_make(struct options_parser *parser)
             abort();
         bool has_value = spec->kind != OPTION_FLAG && spec->kind != OPTION_COUNT;
         parser->longs[parser->count] =
-            (struct option){spec->name, has_value ? required_argument : no_argument, NULL,
-                            OPTIONS_LONG_BASE + (int)parser->count};
+                (struct option){spec->name, has_value ? required_argument : no_argument, NULL,
+                        OPTIONS_LONG_BASE + (int)parser->count};
         parser->count++;
         if (spec->letter) {
             *letter++ = spec->letter;
@@ -69,15 +69,15 @@ static int options_hint(const struct options_parser *parser, const char *text)
 {
     bool question = text[strlen(text) - 1] == '?';
     return error_set(parser->err, -EINVAL, "%s%s try `%s%s --help`", text, question ? "" : ";",
-                     options_program(parser->verb), parser->verb->name);
+            options_program(parser->verb), parser->verb->name);
 }
 
-#define OPTIONS_FAIL(parser, ...)                                                                  \
-    ({                                                                                             \
-        char *text_ = xasprintf(__VA_ARGS__);                                                      \
-        int rc_ = options_hint(parser, text_);                                                     \
-        free(text_);                                                                               \
-        rc_;                                                                                       \
+#define OPTIONS_FAIL(parser, ...) \
+    ({ \
+        char *text_ = xasprintf(__VA_ARGS__); \
+        int rc_ = options_hint(parser, text_); \
+        free(text_); \
+        rc_; \
     })
 
 // `word` is the argument as typed: "--basline=x".
@@ -108,8 +108,8 @@ static int options_unknown_long(const struct options_parser *parser, const char 
     return rc;
 }
 
-static int options_choice_check(const struct options_parser *parser, const struct option_spec *spec,
-                                const char *text)
+static int options_choice_check(
+        const struct options_parser *parser, const struct option_spec *spec, const char *text)
 {
     const char *words[OPTIONS_CHOICES_MAX];
     size_t count = 0;
@@ -122,11 +122,11 @@ static int options_choice_check(const struct options_parser *parser, const struc
     const char *nearest = string_nearest(text, words, count);
     int rc = 0;
     if (!nearest)
-        rc = OPTIONS_FAIL(parser, "option '--%s': '%s' is not one of %s", spec->name, text,
-                          spec->choices);
+        rc = OPTIONS_FAIL(
+                parser, "option '--%s': '%s' is not one of %s", spec->name, text, spec->choices);
     else if (strcmp(nearest, text) != 0)
         rc = OPTIONS_FAIL(parser, "option '--%s': '%s' is not one of %s; did you mean '%s'?",
-                          spec->name, text, spec->choices, nearest);
+                spec->name, text, spec->choices, nearest);
     free(list);
     return rc;
 }
@@ -154,8 +154,8 @@ static int options_store(struct options_parser *parser, const struct option_spec
             *(const char **)target = text;
         break;
     case OPTION_UINT:
-        rc = unit_parse_uint(text, spec->min, spec->min || spec->max ? spec->max : UINT64_MAX,
-                             target, &why);
+        rc = unit_parse_uint(
+                text, spec->min, spec->min || spec->max ? spec->max : UINT64_MAX, target, &why);
         break;
     case OPTION_DURATION:
         rc = unit_parse_duration(text, target, &why);
@@ -203,12 +203,12 @@ static int options_refuse(const struct options_parser *parser, int code, char **
         spec = options_find(parser, optopt);
     if (code == ':' && spec)
         return OPTIONS_FAIL(parser, "option '--%s' needs a value: %s", spec->name,
-                            spec->value     ? spec->value
-                            : spec->choices ? spec->choices
-                                            : "VALUE");
+                spec->value             ? spec->value
+                        : spec->choices ? spec->choices
+                                        : "VALUE");
     if (optopt >= OPTIONS_LONG_BASE)
-        return OPTIONS_FAIL(parser, "option '--%s' takes no value, got '%s'",
-                            spec ? spec->name : "help", word);
+        return OPTIONS_FAIL(
+                parser, "option '--%s' takes no value, got '%s'", spec ? spec->name : "help", word);
     if (optopt)
         return OPTIONS_FAIL(parser, "unknown option '-%c'", optopt);
     return options_unknown_long(parser, word);
@@ -235,16 +235,16 @@ static int options_check_rest(const struct options_parser *parser)
     if (rest->positional_count > verb->positional_max) {
         const char *extra = rest->positional[verb->positional_max];
         return OPTIONS_FAIL(parser, "unexpected argument '%s'; usage: %s%s", extra,
-                            options_program(verb), verb->usage[0]);
+                options_program(verb), verb->usage[0]);
     }
     if (rest->positional_count < verb->positional_min)
         return OPTIONS_FAIL(parser, "an argument is missing; usage: %s%s", options_program(verb),
-                            verb->usage[0]);
+                verb->usage[0]);
     return 0;
 }
 
 int options_parse(const struct verb *verb, int argc, char **argv, void *values,
-                  struct options_rest *ret_rest, struct error *err)
+        struct options_rest *ret_rest, struct error *err)
 {
     struct options_parser parser = {.verb = verb, .values = values, .rest = ret_rest, .err = err};
     options_tables_make(&parser);

@@ -29,7 +29,8 @@ struct option_spec {
     const char *value;        // name of the value in help, e.g. "PYTHON"; NULL for flags
     const char *choices;      // OPTION_CHOICE: "table,json"
     const char *default_text; // shown; NULL = none
-    const char *help;         // one sentence without full stop; NULL: taken, without a meaning for this verb, and not shown
+    const char *help; // one sentence without full stop; NULL: taken, without a meaning for this
+                      // verb, and not shown
     size_t offset;
     uint64_t min, max;   // OPTION_UINT; both 0 = any
     size_t given_offset; // bool: set when the option was given; 0 = none (never the first)
@@ -37,12 +38,12 @@ struct option_spec {
 
 struct verb {
     const char *name;
-    bool alone; // a program of its own, upgate-NAME, and no verb of upgate
-    const char *summary;              // one sentence
-    const char *const *usage;         // lines after "upgate ", NULL-terminated
+    bool alone;                        // a program of its own, upgate-NAME, and no verb of upgate
+    const char *summary;               // one sentence
+    const char *const *usage;          // lines after "upgate ", NULL-terminated
     const struct option_spec *options; // ends with .name = NULL
-    const char *const *examples;      // NULL-terminated: command, explanation, command, explanation
-    const char *exit_codes;           // text of the section
+    const char *const *examples; // NULL-terminated: command, explanation, command, explanation
+    const char *exit_codes;      // text of the section
     size_t positional_min, positional_max;
     bool takes_command; // everything after "--" is a command
     int (*run)(int argc, char **argv);
@@ -65,11 +66,15 @@ struct options_common {
     bool seed_given; // absent: the plan's seed
     uint64_t seed;
 };
-#define OPTIONS_COMMON_DEFAULT {.format = "table"}
+#define OPTIONS_COMMON_DEFAULT \
+    { \
+        .format = "table" \
+    }
 
 // The last rows of every table, before {.name = NULL}:
-// OPTIONS_COMMON(struct diff_values, common, "FILE", "write there instead of stdout", "stdout"). What -o means differs from verb to
-// verb. Every verb takes --seed; those that draw something have OPTIONS_COMMON_SEED, which shows it.
+// OPTIONS_COMMON(struct diff_values, common, "FILE", "write there instead of stdout", "stdout").
+// What -o means differs from verb to verb. Every verb takes --seed; those that draw something have
+// OPTIONS_COMMON_SEED, which shows it.
 // clang-format off
 #define OPTIONS_COMMON(type, member, output_value, output_help, output_default)                    \
     OPTIONS_COMMON_ROWS(type, member, output_value, output_help, output_default, NULL)
@@ -96,11 +101,12 @@ struct options_common {
 // prefixes, options after arguments. argv is permuted, no string of it is lost. -h and --help are
 // built in. -EINVAL with the nearest known name on a wrong option.
 int options_parse(const struct verb *verb, int argc, char **argv, void *values,
-                  struct options_rest *ret_rest, struct error *err);
+        struct options_rest *ret_rest, struct error *err);
 void options_print_help(const struct verb *verb, void *stream);     // FILE *
 void options_print_markdown(const struct verb *verb, void *stream); // the page in docs/
 // Of a row, for other forms of it; the caller frees. Facts: NULL when there is nothing to say.
-char *options_left(const struct option_spec *spec);  // "-o, --output FILE", "    --format table|json"
+// "-o, --output FILE", "    --format table|json"
+char *options_left(const struct option_spec *spec);
 char *options_facts(const struct option_spec *spec); // "default: 20ms; units: ns, us, ms"
 
 // What its name and its usage lines stand behind: "upgate ", or "upgate-".

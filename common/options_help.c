@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an option table looks like to people: --help on a terminal, a page in docs/. Reads the tables
-// only, writes to the stream it is given. Parsing: options.c; man pages and completions: harness/verbs.
+// What an option table looks like to people: --help on a terminal, a page in docs/. Reads the
+// tables only, writes to the stream it is given. Parsing: options.c; man pages and completions:
+// harness/verbs.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,10 @@
 enum { OPTIONS_HELP_COLUMN = 28, OPTIONS_HELP_WIDTH = 96 };
 
 static const char *const options_kind_units[] = {
-    [OPTION_DURATION] = "ns, us, ms, s, min, h, d",
-    [OPTION_BYTES] = "B, K, M, G, T",
-    [OPTION_FRACTION] = "2% or 0.02",
-    [OPTION_COUNT] = NULL,
+        [OPTION_DURATION] = "ns, us, ms, s, min, h, d",
+        [OPTION_BYTES] = "B, K, M, G, T",
+        [OPTION_FRACTION] = "2% or 0.02",
+        [OPTION_COUNT] = NULL,
 };
 
 char *options_left(const struct option_spec *spec)
@@ -41,12 +42,12 @@ char *options_facts(const struct option_spec *spec)
         strbuf_add(&facts, "default: %s", spec->default_text);
     if ((spec->min || spec->max) && spec->max <= UINT32_MAX)
         strbuf_add(&facts, "%s%llu to %llu", facts.len ? "; " : "", (unsigned long long)spec->min,
-                   (unsigned long long)spec->max);
+                (unsigned long long)spec->max);
     else if (spec->min)
         strbuf_add(&facts, "%sat least %llu", facts.len ? "; " : "", (unsigned long long)spec->min);
     if (options_kind_units[spec->kind])
         strbuf_add(&facts, "%s%s%s", facts.len ? "; " : "",
-                   spec->kind == OPTION_FRACTION ? "" : "units: ", options_kind_units[spec->kind]);
+                spec->kind == OPTION_FRACTION ? "" : "units: ", options_kind_units[spec->kind]);
     return facts.len ? strbuf_take(&facts) : NULL;
 }
 

@@ -32,7 +32,9 @@ void parallel_each(size_t count, void (*each)(void *arg, size_t index), void *ar
     pthread_t threads[PARALLEL_MAX];
     size_t cpus = parallel_cpus(), wanted = cpus < PARALLEL_MAX ? cpus : PARALLEL_MAX, started = 0;
     wanted = count < wanted ? count : wanted;
-    while (started + 1 < wanted && pthread_create(&threads[started], NULL, parallel_work, &work) == 0) // one is ours
+    // one is ours
+    while (started + 1 < wanted &&
+            pthread_create(&threads[started], NULL, parallel_work, &work) == 0)
         started++;
     parallel_work(&work);
     for (size_t i = 0; i < started; i++)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one reader of /proc/PID. Everything is read in one read(2): the kernel makes such a text for every one anew.
+// The one reader of /proc/PID. Everything is read in one read(2): the kernel makes such a text for
+// every one anew.
 #include "common/proc.h"
 
 #include <dirent.h>
@@ -39,7 +40,8 @@ int proc_stat_read(const char *dir, struct proc_stat *ret)
     int code = proc_text(dir, "stat", text, sizeof text);
     if (code)
         return code;
-    char *name = strchr(text, '('), *at = strrchr(text, ')'); // the name between them may hold anything
+    // the name between them may hold anything
+    char *name = strchr(text, '('), *at = strrchr(text, ')');
     if (!name || !at || at < name || at[1] != ' ' || !at[2])
         return -EBADMSG;
     *ret = (struct proc_stat){.state = at[2]};
@@ -138,7 +140,8 @@ char *proc_variable(const char *dir, const char *name)
 {
     char *path = xasprintf("%s/environ", dir);
     size_t len = 0;
-    char *text = string_read_file(path, 1 << 20, &len), *found = text ? proc_variable_of(text, len, name) : NULL;
+    char *text = string_read_file(path, 1 << 20, &len),
+         *found = text ? proc_variable_of(text, len, name) : NULL;
     free(path);
     free(text);
     return found;
@@ -176,7 +179,8 @@ static uint64_t proc_pid_namespace(const char *name)
     return stat(path, &status) ? 0 : status.st_ino;
 }
 
-// The entry of a directory of processes or threads whose innermost number this is; namespace 0: any.
+// The entry of a directory of processes or threads whose innermost number this is; namespace 0:
+// any.
 static pid_t proc_find_inner(const char *dir_path, pid_t inner, uint64_t pid_namespace)
 {
     DIR *dir = opendir(dir_path);
@@ -186,7 +190,8 @@ static pid_t proc_find_inner(const char *dir_path, pid_t inner, uint64_t pid_nam
         char path[300 + sizeof entry->d_name];
         snprintf(path, sizeof path, "%s/%s", dir_path, entry->d_name);
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-            (!pid_namespace || proc_pid_namespace(entry->d_name) == pid_namespace) && proc_inner_pid(path) == inner)
+                (!pid_namespace || proc_pid_namespace(entry->d_name) == pid_namespace) &&
+                proc_inner_pid(path) == inner)
             found = (pid_t)strtol(entry->d_name, NULL, 10);
     }
     if (dir)
@@ -213,8 +218,9 @@ bool proc_mapping_parse(char *line, struct proc_mapping *ret)
     struct proc_mapping one = {0};
     unsigned major_id, minor_id;
     int path_at = 0;
-    int fields = sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %" SCNx64 " %x:%x %" SCNu64 " %n", &one.begin, &one.end,
-                        one.permissions, &one.offset, &major_id, &minor_id, &one.inode, &path_at);
+    int fields = sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %" SCNx64 " %x:%x %" SCNu64 " %n",
+            &one.begin, &one.end, one.permissions, &one.offset, &major_id, &minor_id, &one.inode,
+            &path_at);
     if (fields < 7 || !path_at)
         return false;
     one.device = makedev(major_id, minor_id);

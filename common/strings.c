@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strings of the tool. Out of memory ends the program: nothing sensible can follow, and the store is
-// safe because only committed transactions count.
+// Strings of the tool. Out of memory ends the program: nothing sensible can follow, and the store
+// is safe because only committed transactions count.
 #include "common/strings.h"
 
 #include <errno.h>
@@ -118,7 +118,7 @@ static size_t string_distance(const char *a, const char *b)
             if (d[i][j - 1] + 1u < best)
                 best = d[i][j - 1] + 1u;
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                d[i - 2][j - 2] + 1u < best)
+                    d[i - 2][j - 2] + 1u < best)
                 best = d[i - 2][j - 2] + 1u;
             d[i][j] = (unsigned char)best;
         }
@@ -171,12 +171,17 @@ char *string_read_file(const char *path, size_t max, size_t *ret_len)
     return strbuf_take(&buf);
 }
 
-// Length of the whole character at the start, by RFC 3629 (no surrogates, nothing overlong, nothing above
-// U+10FFFF); 0 = none.
+// Length of the whole character at the start, by RFC 3629 (no surrogates, nothing overlong, nothing
+// above U+10FFFF); 0 = none.
 static size_t string_utf8_length(const unsigned char *text, size_t left)
 {
     unsigned char first = text[0], low = 0x80, high = 0xbf;
-    size_t len = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    size_t len = first < 0x80 ? 1
+            : first < 0xc2    ? 0
+            : first < 0xe0    ? 2
+            : first < 0xf0    ? 3
+            : first < 0xf5    ? 4
+                              : 0;
     if (first == 0 || len == 0 || len > left)
         return 0;
     if (first == 0xe0)
@@ -193,7 +198,8 @@ static size_t string_utf8_length(const unsigned char *text, size_t left)
     return len;
 }
 
-// C0, DEL, C1, and the marks, embeddings and isolates that reorder the text around them; s has `len` valid bytes.
+// C0, DEL, C1, and the marks, embeddings and isolates that reorder the text around them; s has
+// `len` valid bytes.
 static bool string_harmful(const unsigned char *s, size_t len)
 {
     if (len == 1)
@@ -202,7 +208,7 @@ static bool string_harmful(const unsigned char *s, size_t len)
         return (s[0] == 0xc2 && s[1] < 0xa0) || (s[0] == 0xd8 && s[1] == 0x9c);
     if (len == 3 && s[0] == 0xe2)
         return (s[1] == 0x80 && (s[2] == 0x8e || s[2] == 0x8f || (s[2] >= 0xa8 && s[2] <= 0xae))) ||
-               (s[1] == 0x81 && s[2] >= 0xa0 && s[2] <= 0xaf);
+                (s[1] == 0x81 && s[2] >= 0xa0 && s[2] <= 0xaf);
     return false;
 }
 

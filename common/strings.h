@@ -22,17 +22,18 @@ struct strbuf {
 void strbuf_add(struct strbuf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void strbuf_add_bytes(struct strbuf *buf, const void *bytes, size_t len);
 void strbuf_free(struct strbuf *buf);
-char *strbuf_take(struct strbuf *buf); // the text, now the caller's ("" if empty); buf is empty again
+char *strbuf_take(
+        struct strbuf *buf); // the text, now the caller's ("" if empty); buf is empty again
 
 // The word nearest to `word` (Damerau-Levenshtein, at most a third of its length + 1), or NULL.
 const char *string_nearest(const char *word, const char *const *words, size_t count);
 
-// Make len bytes of somebody else's text valid UTF-8, in place: each byte that is not part of a whole
-// character, and each NUL, becomes '?'.
+// Make len bytes of somebody else's text valid UTF-8, in place: each byte that is not part of a
+// whole character, and each NUL, becomes '?'.
 void string_make_utf8(char *text, size_t len);
 
-// The same, and what moves a terminal's cursor, colours it or turns its text around becomes '?', too: control characters
-// but the line end, and those that change the direction.
+// The same, and what moves a terminal's cursor, colours it or turns its text around becomes '?',
+// too: control characters but the line end, and those that change the direction.
 void string_make_plain(char *text, size_t len);
 
 // Whole file or stream into a new string, NUL-terminated; NULL with errno on failure. max in bytes;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers with units. The C library does the number; a table the unit. No state, locale "C" assumed.
+// Numbers with units. The C library does the number; a table the unit. No state, locale "C"
+// assumed.
 #include "common/units.h"
 
 #include <errno.h>
@@ -15,27 +16,46 @@ struct unit {
 };
 
 static const struct unit unit_durations[] = {
-    {"ns", 1},    {"us", 1e3},   {"ms", 1e6},      {"s", 1e9},     {"sec", 1e9},
-    {"min", 6e10}, {"m", 6e10},  {"h", 3.6e12},    {"d", 8.64e13}, {NULL, 0},
+        {"ns", 1},
+        {"us", 1e3},
+        {"ms", 1e6},
+        {"s", 1e9},
+        {"sec", 1e9},
+        {"min", 6e10},
+        {"m", 6e10},
+        {"h", 3.6e12},
+        {"d", 8.64e13},
+        {NULL, 0},
 };
 static const struct unit unit_bytes[] = {
-    {"", 1},           {"B", 1},          {"K", 1024.0},        {"KiB", 1024.0},
-    {"M", 1048576.0},  {"MiB", 1048576.0}, {"G", 1073741824.0}, {"GiB", 1073741824.0},
-    {"T", 1099511627776.0}, {"TiB", 1099511627776.0}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {NULL, 0},
+        {"", 1},
+        {"B", 1},
+        {"K", 1024.0},
+        {"KiB", 1024.0},
+        {"M", 1048576.0},
+        {"MiB", 1048576.0},
+        {"G", 1073741824.0},
+        {"GiB", 1073741824.0},
+        {"T", 1099511627776.0},
+        {"TiB", 1099511627776.0},
+        {"kB", 1e3},
+        {"MB", 1e6},
+        {"GB", 1e9},
+        {NULL, 0},
 };
 static const struct unit unit_fractions[] = {{"", 1}, {"%", 0.01}, {NULL, 0}};
 static const struct unit unit_rates[] = {
-    {"", 1}, {"/s", 1}, {"/min", 1.0 / 60}, {"/h", 1.0 / 3600}, {"Hz", 1}, {NULL, 0}};
+        {"", 1}, {"/s", 1}, {"/min", 1.0 / 60}, {"/h", 1.0 / 3600}, {"Hz", 1}, {NULL, 0}};
 
-static int unit_parse(const char *text, const struct unit *units, const char *accepted,
-                      double *ret, struct error *err)
+static int unit_parse(const char *text, const struct unit *units, const char *accepted, double *ret,
+        struct error *err)
 {
     char *end = NULL;
     errno = 0;
     double number = strtod(text, &end);
     if (end == text || !isfinite(number) || errno == ERANGE)
-        return error_set(err, -EINVAL, "'%s' is not a number with a unit; accepted: %s", text,
-                         accepted);
+        return error_set(
+                err, -EINVAL, "'%s' is not a number with a unit; accepted: %s", text, accepted);
     while (*end == ' ')
         end++;
     for (const struct unit *unit = units; unit->name; unit++) {
@@ -46,8 +66,8 @@ static int unit_parse(const char *text, const struct unit *units, const char *ac
     }
     if (*end == 0)
         return error_set(err, -EINVAL, "'%s' has no unit; accepted: %s", text, accepted);
-    return error_set(err, -EINVAL, "'%s' has the unknown unit '%s'; accepted: %s", text, end,
-                     accepted);
+    return error_set(
+            err, -EINVAL, "'%s' has the unknown unit '%s'; accepted: %s", text, end, accepted);
 }
 
 int unit_parse_duration(const char *text, int64_t *ret_ns, struct error *err)
@@ -57,8 +77,8 @@ int unit_parse_duration(const char *text, int64_t *ret_ns, struct error *err)
     if (rc)
         return rc;
     if (ns < 0 || ns > 9.2e18)
-        return error_set(err, -EINVAL, "duration '%s' is out of range; accepted: 0 to 292 years",
-                         text);
+        return error_set(
+                err, -EINVAL, "duration '%s' is out of range; accepted: 0 to 292 years", text);
     *ret_ns = llround(ns);
     return 0;
 }
@@ -66,8 +86,8 @@ int unit_parse_duration(const char *text, int64_t *ret_ns, struct error *err)
 int unit_parse_bytes(const char *text, uint64_t *ret_bytes, struct error *err)
 {
     double bytes;
-    int rc = unit_parse(text, unit_bytes, "B, K, M, G, T (of 1024), kB, MB, GB (of 1000)", &bytes,
-                        err);
+    int rc = unit_parse(
+            text, unit_bytes, "B, K, M, G, T (of 1024), kB, MB, GB (of 1000)", &bytes, err);
     if (rc)
         return rc;
     if (bytes < 0 || bytes > 9.2e18)
@@ -78,8 +98,8 @@ int unit_parse_bytes(const char *text, uint64_t *ret_bytes, struct error *err)
 
 int unit_parse_fraction(const char *text, double *ret, struct error *err)
 {
-    return unit_parse(text, unit_fractions, "a percentage such as 2%, or a fraction such as 0.02",
-                      ret, err);
+    return unit_parse(
+            text, unit_fractions, "a percentage such as 2%, or a fraction such as 0.02", ret, err);
 }
 
 int unit_parse_rate(const char *text, double *ret_per_s, struct error *err)
@@ -103,7 +123,7 @@ int unit_parse_uint(const char *text, uint64_t min, uint64_t max, uint64_t *ret,
         return error_set(err, -EINVAL, "'%s' is not a whole number", text);
     if (errno == ERANGE || value < min || value > max)
         return error_set(err, -EINVAL, "%s is out of range; accepted: %llu to %llu", text,
-                         (unsigned long long)min, (unsigned long long)max);
+                (unsigned long long)min, (unsigned long long)max);
     *ret = value;
     return 0;
 }
@@ -152,8 +172,11 @@ char *unit_format_bytes(char *buf, size_t size, double bytes)
         bytes /= 1024;
         i++;
     }
-    snprintf(buf, size, bytes < 10 && i ? "%.2f %s" : bytes < 100 && i ? "%.1f %s" : "%.0f %s",
-             bytes, names[i]);
+    snprintf(buf, size,
+            bytes < 10 && i            ? "%.2f %s"
+                    : bytes < 100 && i ? "%.1f %s"
+                                       : "%.0f %s",
+            bytes, names[i]);
     return buf;
 }
 
@@ -176,7 +199,7 @@ char *unit_format_traced(char *text, size_t size, const char *what, const double
         else
             snprintf(times[side], sizeof times[side], "unknown");
     }
-    snprintf(text, size, "a traced %s took %s (a) and %s (b) times as long as an untraced one", what,
-             times[0], times[1]);
+    snprintf(text, size, "a traced %s took %s (a) and %s (b) times as long as an untraced one",
+            what, times[0], times[1]);
     return text;
 }

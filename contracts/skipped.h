@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a workload says that it cannot be run where it is: a framework without that path, a missing device. It writes one line
-// "skipped: REASON" and ends with this status before its first step. Neither a crash nor a pass: the verdict
-// names the reason, and nothing is claimed of the workload.
+// How a workload says that it cannot be run where it is: a framework without that path, a missing
+// device. It writes one line "skipped: REASON" and ends with this status before its first step.
+// Neither a crash nor a pass: the verdict names the reason, and nothing is claimed of the workload.
 #ifndef UPGATE_CONTRACTS_SKIPPED_H
 #define UPGATE_CONTRACTS_SKIPPED_H
 

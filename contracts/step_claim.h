@@ -21,8 +21,8 @@ static UG_IMPL_COLD void ug_impl_off(struct ug_step_state *s, const char *why)
 }
 
 /* NULL, or what is wrong with the file. */
-static UG_IMPL_COLD const char *ug_impl_header_fault(const struct ug_step_header *header,
-                                                     uint64_t file_bytes)
+static UG_IMPL_COLD const char *ug_impl_header_fault(
+        const struct ug_step_header *header, uint64_t file_bytes)
 {
     uint64_t records = header->ring_records, bytes = header->ring_bytes;
 
@@ -30,20 +30,21 @@ static UG_IMPL_COLD const char *ug_impl_header_fault(const struct ug_step_header
         return "not a step file of upgate";
     }
     if (header->version != UG_STEP_VERSION || header->slot_bytes != sizeof(struct ug_step_slot) ||
-        header->record_bytes != sizeof(struct ug_step_record)) {
+            header->record_bytes != sizeof(struct ug_step_record)) {
         return "another version of the step protocol; use the header of this upgate";
     }
     if (header->slot_count == 0 || header->slot_count > UG_STEP_SLOTS_MAX ||
-        header->slots_offset != UG_STEP_HEADER_BYTES || records < 2 || records > (1u << 24) ||
-        (records & (records - 1)) != 0 || bytes < UG_STEP_ALIGN_BYTES || bytes > (1ull << 32) ||
-        (bytes & (bytes - 1)) != 0 || header->rings_offset > (1u << 20) ||
-        header->rings_offset % UG_STEP_ALIGN_BYTES != 0 || header->stride_bytes > (1ull << 33) ||
-        header->stride_bytes % UG_STEP_ALIGN_BYTES != 0 ||
-        header->rings_offset <
-            UG_STEP_HEADER_BYTES + header->slot_count * sizeof(struct ug_step_slot) ||
-        header->stride_bytes < ug_step_ring_span(records) + bytes ||
-        header->file_bytes != file_bytes ||
-        file_bytes < header->rings_offset + header->slot_count * header->stride_bytes) {
+            header->slots_offset != UG_STEP_HEADER_BYTES || records < 2 || records > (1u << 24) ||
+            (records & (records - 1)) != 0 || bytes < UG_STEP_ALIGN_BYTES || bytes > (1ull << 32) ||
+            (bytes & (bytes - 1)) != 0 || header->rings_offset > (1u << 20) ||
+            header->rings_offset % UG_STEP_ALIGN_BYTES != 0 ||
+            header->stride_bytes > (1ull << 33) ||
+            header->stride_bytes % UG_STEP_ALIGN_BYTES != 0 ||
+            header->rings_offset <
+                    UG_STEP_HEADER_BYTES + header->slot_count * sizeof(struct ug_step_slot) ||
+            header->stride_bytes < ug_step_ring_span(records) + bytes ||
+            header->file_bytes != file_bytes ||
+            file_bytes < header->rings_offset + header->slot_count * header->stride_bytes) {
         return "damaged header";
     }
     return NULL;
@@ -136,11 +137,11 @@ static UG_IMPL_COLD void ug_impl_read_rank(struct ug_step_slot *slot, uint32_t c
 }
 
 /* Finds the slot of this process: the one of its image before exec, or a fresh one. */
-static UG_IMPL_COLD struct ug_step_slot *ug_impl_find_slot(struct ug_step_state *s,
-                                                           const char **ret_why)
+static UG_IMPL_COLD struct ug_step_slot *ug_impl_find_slot(
+        struct ug_step_state *s, const char **ret_why)
 {
     struct ug_step_slot *slots =
-        (struct ug_step_slot *)(void *)((char *)s->header + s->header->slots_offset);
+            (struct ug_step_slot *)(void *)((char *)s->header + s->header->slots_offset);
     uint32_t pid = (uint32_t)getpid(), slot_count = s->header->slot_count;
     uint64_t ticks = ug_impl_start_ticks(), image = ug_impl_image();
     uint64_t pid_namespace = ug_impl_pid_namespace();
@@ -150,7 +151,7 @@ static UG_IMPL_COLD struct ug_step_slot *ug_impl_find_slot(struct ug_step_state 
         uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
 
         if (state != UG_SLOT_FREE && slot->pid == pid && slot->start_ticks == ticks &&
-            slot->pid_namespace == pid_namespace) {
+                slot->pid_namespace == pid_namespace) {
             if (slot->image == image && state != UG_SLOT_CLOSED) {
                 *ret_why = "another copy of the step protocol in this process marks the steps";
                 return NULL;
@@ -163,8 +164,8 @@ static UG_IMPL_COLD struct ug_step_slot *ug_impl_find_slot(struct ug_step_state 
         struct ug_step_slot *slot = &slots[i];
         uint32_t none = 0;
 
-        if (__atomic_compare_exchange_n(&slot->pid, &none, pid, false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_RELAXED)) {
+        if (__atomic_compare_exchange_n(
+                    &slot->pid, &none, pid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             slot->start_ticks = ticks;
             slot->pid_namespace = pid_namespace;
             slot->image = image;
@@ -195,8 +196,8 @@ static UG_IMPL_COLD void ug_impl_unmap(struct ug_step_state *s)
 }
 
 /* Maps the rings of a slot and takes the memory of the records. NULL, or what failed. */
-static UG_IMPL_COLD const char *ug_impl_map_rings(struct ug_step_state *s, int fd,
-                                                  uint64_t slot_idx)
+static UG_IMPL_COLD const char *ug_impl_map_rings(
+        struct ug_step_state *s, int fd, uint64_t slot_idx)
 {
     uint64_t offset = s->header->rings_offset + slot_idx * s->header->stride_bytes;
     void *map;
@@ -214,20 +215,20 @@ static UG_IMPL_COLD const char *ug_impl_map_rings(struct ug_step_state *s, int f
         return "no memory left for the records of this process";
     }
     map = mmap(NULL, s->record_map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd,
-               (off_t)offset);
+            (off_t)offset);
     if (map == MAP_FAILED) {
         return "failed to map the records";
     }
     s->records = (struct ug_step_record *)map;
-    map =
-        mmap(NULL, 2 * s->byte_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    map = mmap(
+            NULL, 2 * s->byte_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) {
         return "failed to map the bytes";
     }
     s->bytes = (unsigned char *)map;
     for (int half = 0; half < 2; half++) {
         if (mmap(s->bytes + (uint64_t)half * s->byte_size, s->byte_size, PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_FIXED, fd, (off_t)s->byte_offset) == MAP_FAILED) {
+                    MAP_SHARED | MAP_FIXED, fd, (off_t)s->byte_offset) == MAP_FAILED) {
             return "failed to map the bytes";
         }
     }
@@ -271,7 +272,7 @@ static UG_IMPL_COLD const char *ug_impl_map_header(struct ug_step_state *s, int 
     void *map;
 
     if (ug_impl_fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
-        status.st_size < (off_t)UG_STEP_HEADER_BYTES) {
+            status.st_size < (off_t)UG_STEP_HEADER_BYTES) {
         return "not a step file of upgate";
     }
     s->file_device = status.st_dev;
@@ -311,7 +312,7 @@ static UG_IMPL_COLD const char *ug_impl_claim(struct ug_step_state *s, int fd)
         return why;
     }
     slot_idx =
-        (uint64_t)((char *)slot - (char *)s->header - s->header->slots_offset) / sizeof(*slot);
+            (uint64_t)((char *)slot - (char *)s->header - s->header->slots_offset) / sizeof(*slot);
     why = ug_impl_map_rings(s, fd, slot_idx);
     if (why != NULL) {
         __atomic_fetch_add(&s->header->refused_count, 1, __ATOMIC_RELAXED);
@@ -377,8 +378,8 @@ static UG_IMPL_COLD void ug_impl_attach(struct ug_step_state *s)
     uint32_t untried = UG_IMPL_UNTRIED;
 
     if (__atomic_load_n(&s->status, __ATOMIC_RELAXED) == UG_IMPL_UNTRIED &&
-        __atomic_compare_exchange_n(&s->status, &untried, UG_IMPL_ATTACHING, false,
-                                    __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+            __atomic_compare_exchange_n(&s->status, &untried, UG_IMPL_ATTACHING, false,
+                    __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
         ug_impl_attach_now(s);
     }
 }
@@ -395,8 +396,8 @@ static inline struct ug_step_state *ug_impl_requests(void)
         if (status == UG_IMPL_UNTRIED) {
             ug_impl_attach(s);
         } else if (status == UG_IMPL_OFF && retry_ns != 0 && ug_impl_now_ns() >= retry_ns &&
-                   __atomic_compare_exchange_n(&s->status, &status, UG_IMPL_ATTACHING, false,
-                                               __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+                __atomic_compare_exchange_n(&s->status, &status, UG_IMPL_ATTACHING, false,
+                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
             ug_impl_attach_now(s);
         }
         if (__atomic_load_n(&s->status, __ATOMIC_ACQUIRE) != UG_IMPL_ATTACHED) {

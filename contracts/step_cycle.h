@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What repeats: a program calls one optimizer, or several in turn (a GAN), again and again; or one
-// model, or an encoder and a decoder; or it replays CUDA graphs. A round is over when each that takes part has had its turn.
-// Who takes part is learnt in the first rounds, and depends on the order of the calls only, never
-// on time, so that both sides of an upgrade are cut at the same calls. Of the CPython extension and the library of
-// CUDA_INJECTION64_PATH, which share nothing else. Pure: no clock, no allocation.
+// model, or an encoder and a decoder; or it replays CUDA graphs. A round is over when each that
+// takes part has had its turn. Who takes part is learnt in the first rounds, and depends on the
+// order of the calls only, never on time, so that both sides of an upgrade are cut at the same
+// calls. Of the CPython extension and the library of CUDA_INJECTION64_PATH, which share nothing
+// else. Pure: no clock, no allocation.
 #ifndef UPGATE_CONTRACTS_STEP_CYCLE_H
 #define UPGATE_CONTRACTS_STEP_CYCLE_H
 
@@ -14,11 +15,12 @@ enum {
     CYCLE_KEYS_MAX = 64, // a step that is cut into pieces may replay a graph for each layer
     CYCLE_SETTLED = 16,
     CYCLE_STRANGERS_MAX = 8,
-    // One that came once (a model that is run once to make it ready) is missed for this many turns of
-    // one that came later; one that comes now and then, for CYCLE_WAIT_MAX.
+    // One that came once (a model that is run once to make it ready) is missed for this many turns
+    // of one that came later; one that comes now and then, for CYCLE_WAIT_MAX.
     CYCLE_WAIT_FOR_ONCE = 2,
     CYCLE_WAIT_MAX = 8,
-    CYCLE_STEPS_MAX = 1 << 20 // of a launch are marked, as many as its rows are taken; from there on the program runs on without steps
+    CYCLE_STEPS_MAX = 1 << 20 // of a launch are marked, as many as its rows are taken; from there
+                              // on the program runs on without steps
 };
 
 struct cycle_key {
@@ -44,7 +46,8 @@ static inline void cycle_drop(struct cycle *cycle, unsigned at)
     cycle->changed = true;
 }
 
-// Those whose turn does not come while `at` has had several: the rarer one does not take part, or all but `at`.
+// Those whose turn does not come while `at` has had several: the rarer one does not take part, or
+// all but `at`.
 static inline void cycle_drop_missing(struct cycle *cycle, unsigned at)
 {
     const struct cycle_key key = cycle->keys[at];
@@ -54,7 +57,8 @@ static inline void cycle_drop_missing(struct cycle *cycle, unsigned at)
         bool once = other->count == 1 && i < at;
 
         if (other->key == key.key || other->seen > 0 ||
-            key.seen < (once ? CYCLE_WAIT_FOR_ONCE : CYCLE_WAIT_MAX) || other->count > key.count) {
+                key.seen < (once ? CYCLE_WAIT_FOR_ONCE : CYCLE_WAIT_MAX) ||
+                other->count > key.count) {
             continue;
         }
         cycle_drop(cycle, i);
@@ -72,7 +76,8 @@ static inline void cycle_drop_missing(struct cycle *cycle, unsigned at)
         cycle->count = 1;
         cycle->rounds = 0;
         cycle->changed = true;
-    } else { // it came often while one that has come more often did not: then it is the one that does not
+    } else { // it came often while one that has come more often did not: then it is the one that
+             // does not
         for (unsigned i = 0; i < cycle->count; i++) {
             if (cycle->keys[i].seen == 0) {
                 cycle_drop(cycle, at);
@@ -92,8 +97,8 @@ static inline bool cycle_is_over(const struct cycle *cycle)
     return cycle->count > 0;
 }
 
-// `key` (an optimizer, a model, a graph) has done its part. True: with it a round is over, each of those that
-// take part has had its turn.
+// `key` (an optimizer, a model, a graph) has done its part. True: with it a round is over, each of
+// those that take part has had its turn.
 static inline bool cycle_ended(struct cycle *cycle, const void *key)
 {
     unsigned at = 0;

@@ -9,8 +9,8 @@
 
 #include "contracts/step_writer.h"
 
-static inline long ug_impl_futex(uint32_t *word, int op, uint32_t value,
-                                 const struct timespec *timeout)
+static inline long ug_impl_futex(
+        uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
 {
     return syscall(SYS_futex, word, op, value, timeout, NULL, 0);
 }
@@ -46,7 +46,7 @@ static UG_IMPL_COLD bool ug_impl_harness_alive(const struct ug_step_state *s)
     int fd;
 
     if (s->header->harness_pid == (uint32_t)getpid() &&
-        s->header->harness_image == ug_impl_image()) {
+            s->header->harness_image == ug_impl_image()) {
         return true; /* a process sees no locks of its own */
     }
     fd = open(s->path, O_RDWR | O_CLOEXEC);
@@ -58,7 +58,7 @@ static UG_IMPL_COLD bool ug_impl_harness_alive(const struct ug_step_state *s)
     lock.l_whence = SEEK_SET;
     lock.l_len = 1;
     if (ug_impl_fstat(fd, &status) == 0 && status.st_dev == s->file_device &&
-        status.st_ino == s->file_inode && syscall(SYS_fcntl, fd, F_GETLK, &lock) == 0) {
+            status.st_ino == s->file_inode && syscall(SYS_fcntl, fd, F_GETLK, &lock) == 0) {
         alive = lock.l_type != F_UNLCK;
     }
     close(fd);
@@ -216,8 +216,8 @@ static inline bool ug_impl_await(uint64_t arrival_ns)
 
     if (now_ns + UG_IMPL_ARRIVAL_SPIN_NS < arrival_ns) {
         uint64_t until_ns = arrival_ns - UG_IMPL_ARRIVAL_SPIN_NS;
-        struct timespec until = {(time_t)(until_ns / 1000000000ull),
-                                 (long)(until_ns % 1000000000ull)};
+        struct timespec until = {
+                (time_t)(until_ns / 1000000000ull), (long)(until_ns % 1000000000ull)};
 
         if (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
             return false;

@@ -4,10 +4,11 @@
  * The harness creates the file and writes the header; each process that marks steps claims one slot
  * and is its only writer; the harness is the only reader. Sizes and offsets are asserted below and
  * hold for C17, C++17 and CUDA's C++. Next to no code: the writer is upgate_step.h, the reader
- * is harness/steps/reader.h. Change anything and raise UG_STEP_VERSION; a field in what was padding needs
- * no new version as long as 0 says "not told" in it.
+ * is harness/steps/reader.h. Change anything and raise UG_STEP_VERSION; a field in what was padding
+ * needs no new version as long as 0 says "not told" in it.
  *
- * file = header (4 KiB; from 1 KiB on: what was looked at) | slots (256 B each) | per slot: ring of records, ring of bytes
+ * file = header (4 KiB; from 1 KiB on: what was looked at) | slots (256 B each) | per slot: ring of
+ * records, ring of bytes
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -37,12 +38,13 @@
 
 enum ug_record_kind {
     UG_RECORD_STEP =
-        1, /* value = samples; sched_ns = scheduled time of a request, 0 = not a request */
+            1, /* value = samples; sched_ns = scheduled time of a request, 0 = not a request */
     UG_RECORD_LOSS = 2,  /* value = loss; begin_ns = begin of its step */
     UG_RECORD_PHASE = 3, /* name; value = depth, 0 = outermost */
     UG_RECORD_HOLD = 4,  /* time held at the gate; step = the step that waited */
     UG_RECORD_NOTE = 5,  /* name, value: one number about the launch */
-    UG_RECORD_REQUEST = 6, /* of a server: value = status as HTTP has it, 0 = none; name "wrong" or "" */
+    UG_RECORD_REQUEST =
+            6, /* of a server: value = status as HTTP has it, 0 = none; name "wrong" or "" */
 };
 
 enum ug_bytes_kind {
@@ -84,8 +86,9 @@ enum ug_rank_source { UG_RANK_CLAIM_ORDER = 0, UG_RANK_ENVIRONMENT = 1 };
 /* Bits of the request word: what the process reports at its next hold. */
 enum ug_request_bit {
     UG_REQUEST_FINGERPRINT = 1, /* answered by a byte record UG_BYTES_FINGERPRINT */
-    UG_REQUEST_GPU_MEMORY = 2, /* answered by NOTEs where there is a GPU: "peak_gpu_memory_bytes", what is reserved, and
-                                  "peak_gpu_tensor_bytes", what tensors held */
+    UG_REQUEST_GPU_MEMORY =
+            2, /* answered by NOTEs where there is a GPU: "peak_gpu_memory_bytes", what is reserved,
+                  and "peak_gpu_tensor_bytes", what tensors held */
 };
 
 struct ug_step_record {
@@ -122,8 +125,8 @@ struct ug_step_header {
     uint64_t file_bytes;
     uint64_t harness_image; /* see ug_impl_image() */
     uint32_t harness_pid;
-    /* Positive control: every step is made longer by this share of its length, in parts per million,
-     * before its end is taken. 0: not at all. Written before the first claim. */
+    /* Positive control: every step is made longer by this share of its length, in parts per
+     * million, before its end is taken. 0: not at all. Written before the first claim. */
     uint32_t control_ppm;
     UG_STEP_LINE uint32_t event; /* futex word: raised at every claim, hold and close */
     uint32_t waiting;            /* the harness sleeps on event */
@@ -136,7 +139,7 @@ struct ug_step_slot {
     uint32_t pid; /* in the process's own pid namespace */
     uint32_t rank;
     uint32_t rank_source;
-    uint32_t ranks; /* processes of its job on this machine that make steps; 0 = not told */
+    uint32_t ranks;       /* processes of its job on this machine that make steps; 0 = not told */
     uint64_t start_ticks; /* field 22 of /proc/PID/stat */
     uint64_t pid_namespace;
     uint64_t image;
@@ -150,14 +153,15 @@ struct ug_step_slot {
     uint64_t byte_dropped_count;
     uint64_t truncated_count; /* names cut, phases nested too deep */
     uint64_t
-        misplaced_count; /* nested or foreign-thread step, or a value outside a step: ignored */
-    uint32_t steps;      /* index of the next step to begin */
+            misplaced_count; /* nested or foreign-thread step, or a value outside a step: ignored */
+    uint32_t steps;          /* index of the next step to begin */
     uint32_t padding2;
     /* Written by the process at the gate. */
     UG_STEP_LINE uint32_t state;
     uint32_t hold_count;
     uint64_t hold_begin_ns; /* of the present or last hold */
-    uint32_t hold_tid; /* the thread that stands or stood there, in its own pid namespace; 0 = not told */
+    uint32_t hold_tid; /* the thread that stands or stood there, in its own pid namespace; 0 = not
+                          told */
     uint32_t padding3;
     /* Written by the process when a control made a step longer: by how much, in all. */
     uint64_t control_wait_ns;
@@ -171,15 +175,17 @@ struct ug_step_slot {
     uint64_t padding5[5];
 };
 
-/* What processes saw where they were told to look for steps (tracer/inject/steps), so that who finds none can say why: in the
- * header's page, behind the header. Written by processes that claim no slot, too. */
+/* What processes saw where they were told to look for steps (tracer/inject/steps), so that who
+ * finds none can say why: in the header's page, behind the header. Written by processes that claim
+ * no slot, too. */
 #define UG_STEP_LOOKS_OFFSET 1024u
 #define UG_STEP_NEAR_MAX 23u
 
 enum ug_step_near_state { UG_NEAR_FREE = 0, UG_NEAR_BUSY = 1, UG_NEAR_NAME = 2, UG_NEAR_WHY = 3 };
 
 struct ug_step_near {
-    uint32_t state;    /* enum ug_step_near_state; NAME: like what was looked for; WHY: words about the process */
+    uint32_t state; /* enum ug_step_near_state; NAME: like what was looked for; WHY: words about the
+                       process */
     uint32_t distance; /* of a name: edits */
     char text[120];    /* with its final NUL */
 };
@@ -187,7 +193,8 @@ struct ug_step_near {
 struct ug_step_looks {
     uint32_t processes; /* that have looked */
     uint32_t seen;      /* names, or replays, that they saw; at most UINT32_MAX / 2 */
-    uint32_t taken;     /* entries of near that a process has taken for itself; may be more than there are */
+    uint32_t taken; /* entries of near that a process has taken for itself; may be more than there
+                       are */
     uint32_t padding;
     struct ug_step_near near[UG_STEP_NEAR_MAX];
 };
@@ -196,7 +203,7 @@ struct ug_step_looks {
 static inline uint64_t ug_step_ring_span(uint64_t ring_records)
 {
     return (ring_records * sizeof(struct ug_step_record) + UG_STEP_ALIGN_BYTES - 1) &
-           ~(uint64_t)(UG_STEP_ALIGN_BYTES - 1);
+            ~(uint64_t)(UG_STEP_ALIGN_BYTES - 1);
 }
 
 UG_STEP_ASSERT(sizeof(struct ug_step_record) == 64);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text by which a range of NVTX is named, as Nsight Systems' --nvtx-capture has it: "NAME" of the default domain, "NAME@DOMAIN",
-// "NAME@*" of any. A '*' at the end of NAME stands for the rest. "\@", "\*" and "\\" are these characters themselves. Read by the
-// harness, which says what is wrong with it, and in the program by the library that looks for it. Pure, no allocation.
+// The text by which a range of NVTX is named, as Nsight Systems' --nvtx-capture has it: "NAME" of
+// the default domain, "NAME@DOMAIN", "NAME@*" of any. A '*' at the end of NAME stands for the rest.
+// "\@", "\*" and "\\" are these characters themselves. Read by the harness, which says what is
+// wrong with it, and in the program by the library that looks for it. Pure, no allocation.
 #ifndef UPGATE_CONTRACTS_STEP_RANGE_H
 #define UPGATE_CONTRACTS_STEP_RANGE_H
 
@@ -20,7 +21,8 @@ struct step_range {
 };
 
 // Copies up to `end` without the backslashes. False: empty, or too long.
-static inline bool step_range_copy(char to[UG_RANGE_BYTES], const char *from, const char *end, size_t *ret_bytes)
+static inline bool step_range_copy(
+        char to[UG_RANGE_BYTES], const char *from, const char *end, size_t *ret_bytes)
 {
     size_t bytes = 0;
 
@@ -39,7 +41,8 @@ static inline bool step_range_copy(char to[UG_RANGE_BYTES], const char *from, co
 // What stands behind "nvtx:". NULL, or what is wrong with it.
 static inline const char *step_range_parse(const char *text, struct step_range *ret)
 {
-    const char *at = NULL, *end = text, *last = NULL, *last_of_name = NULL; // the last character, unless it is escaped
+    // the last character, unless it is escaped
+    const char *at = NULL, *end = text, *last = NULL, *last_of_name = NULL;
     size_t bytes = 0;
     struct step_range range;
 
@@ -73,7 +76,8 @@ static inline const char *step_range_parse(const char *text, struct step_range *
 
 static inline bool step_range_matches_name(const struct step_range *range, const char *name)
 {
-    return range->is_prefix ? strncmp(name, range->name, range->name_bytes) == 0 : strcmp(name, range->name) == 0;
+    return range->is_prefix ? strncmp(name, range->name, range->name_bytes) == 0
+                            : strcmp(name, range->name) == 0;
 }
 
 // domain NULL: the default one.

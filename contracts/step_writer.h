@@ -189,8 +189,8 @@ static inline void ug_impl_count(uint64_t *counter)
 }
 
 /* Copies a name, zero-padded; a cut one is counted. */
-static __attribute__((noinline, unused)) void ug_impl_copy_name(struct ug_step_state *s, char *to,
-                                                                const char *from)
+static __attribute__((noinline, unused)) void ug_impl_copy_name(
+        struct ug_step_state *s, char *to, const char *from)
 {
     size_t i = 0;
 
@@ -210,9 +210,10 @@ static inline uint32_t ug_impl_put_token(void)
     return (uint32_t)(ug_impl_self() >> 4) << 2 | 1u;
 }
 
-/* The ring of records for as long as one record takes. False: this thread has it itself, and this is
- * a signal handler; or whoever has it does not get on. A thread that lost its CPU on a busy machine
- * comes back, so it is waited for; after one that did not, the next ones only yield until it does. */
+/* The ring of records for as long as one record takes. False: this thread has it itself, and this
+ * is a signal handler; or whoever has it does not get on. A thread that lost its CPU on a busy
+ * machine comes back, so it is waited for; after one that did not, the next ones only yield until
+ * it does. */
 static UG_IMPL_COLD bool ug_impl_put_wait(struct ug_step_state *s)
 {
     const struct timespec nap = {0, 50000};
@@ -220,8 +221,8 @@ static UG_IMPL_COLD bool ug_impl_put_wait(struct ug_step_state *s)
 
     for (int tries = 0; tries < UG_IMPL_PUT_YIELDS + UG_IMPL_PUT_NAPS; tries++) {
         holder = 0;
-        if (__atomic_compare_exchange_n(&s->putting, &holder, mine, false, __ATOMIC_ACQUIRE,
-                                        __ATOMIC_RELAXED)) {
+        if (__atomic_compare_exchange_n(
+                    &s->putting, &holder, mine, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
             return true;
         }
         if ((holder & ~2u) == mine || (tries >= UG_IMPL_PUT_YIELDS && (holder & 2u))) {
@@ -237,8 +238,8 @@ static UG_IMPL_COLD bool ug_impl_put_wait(struct ug_step_state *s)
         }
     }
     /* Fails where it has gone on. */
-    (void)__atomic_compare_exchange_n(&s->putting, &holder, holder | 2u, false, __ATOMIC_RELAXED,
-                                      __ATOMIC_RELAXED);
+    (void)__atomic_compare_exchange_n(
+            &s->putting, &holder, holder | 2u, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     ug_impl_count(&s->slot->dropped_count);
     return false;
 }
@@ -248,9 +249,9 @@ static inline bool ug_impl_put_begin(struct ug_step_state *s)
     uint32_t nobody = 0;
 
     return __builtin_expect(__atomic_compare_exchange_n(&s->putting, &nobody, ug_impl_put_token(),
-                                                        false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED),
-                            1) ||
-           ug_impl_put_wait(s);
+                                    false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED),
+                   1) ||
+            ug_impl_put_wait(s);
 }
 
 static inline void ug_impl_put_end(struct ug_step_state *s)
@@ -259,7 +260,7 @@ static inline void ug_impl_put_end(struct ug_step_state *s)
 }
 
 static inline void ug_impl_put(struct ug_step_state *s, uint32_t kind, uint64_t begin_ns,
-                               uint64_t end_ns, double value, const char *name)
+        uint64_t end_ns, double value, const char *name)
 {
     struct ug_step_record *record;
 
@@ -302,8 +303,8 @@ static inline struct ug_step_state *ug_impl_enter(void)
             return NULL;
         }
     }
-    if (!__atomic_compare_exchange_n(&s->owner, &none, ug_impl_self(), false, __ATOMIC_ACQUIRE,
-                                     __ATOMIC_RELAXED)) {
+    if (!__atomic_compare_exchange_n(
+                &s->owner, &none, ug_impl_self(), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
         if (none == ug_impl_self() && s->in_step) {
             s->nested++;
         }
@@ -378,8 +379,9 @@ static inline void ug_impl_phase_end(struct ug_step_state *s)
 }
 
 /* The positive control: works on for a share of the step's length, so that whoever measures steps,
- * blocks of them or the process finds it slower by that share. Busy, as a slower step would be. What
- * is to arrive next arrives later by the same time: a request waits for its own service only. */
+ * blocks of them or the process finds it slower by that share. Busy, as a slower step would be.
+ * What is to arrive next arrives later by the same time: a request waits for its own service only.
+ */
 static UG_IMPL_COLD uint64_t ug_impl_control(struct ug_step_state *s, uint64_t end_ns, uint32_t ppm)
 {
     uint64_t more_ns = (uint64_t)((double)(end_ns - s->begin_ns) * 1e-6 * ppm), now_ns = end_ns;
@@ -445,12 +447,12 @@ static UG_IMPL_COLD bool ug_impl_reserve(struct ug_step_state *s, uint64_t end)
     fd = open(s->path, O_RDWR | O_CLOEXEC);
     if (fd >= 0) {
         if (ug_impl_fstat(fd, &status) == 0 && status.st_dev == s->file_device &&
-            status.st_ino == s->file_inode) {
+                status.st_ino == s->file_inode) {
             int rc = EINTR;
 
             for (int tries = 0; rc == EINTR && tries < 100; tries++) {
                 rc = posix_fallocate(fd, (off_t)(s->byte_offset + s->byte_reserved),
-                                     (off_t)(want - s->byte_reserved));
+                        (off_t)(want - s->byte_reserved));
             }
             ok = rc == 0;
         }
@@ -464,8 +466,7 @@ static UG_IMPL_COLD bool ug_impl_reserve(struct ug_step_state *s, uint64_t end)
 }
 
 static UG_IMPL_COLD void ug_impl_put_bytes(struct ug_step_state *s, uint32_t kind, const char *name,
-                                           uint32_t dtype, uint64_t count, const void *payload,
-                                           uint64_t payload_bytes)
+        uint32_t dtype, uint64_t count, const void *payload, uint64_t payload_bytes)
 {
     struct ug_step_bytes head;
     uint64_t name_pad, need, offset, end;
@@ -496,7 +497,7 @@ static UG_IMPL_COLD void ug_impl_put_bytes(struct ug_step_state *s, uint32_t kin
     offset = s->byte_head & (s->byte_size - 1);
     end = offset + need > s->byte_size ? s->byte_size : offset + need;
     if (s->byte_head + need - s->byte_tail > s->byte_size ||
-        (end > s->byte_reserved && !ug_impl_reserve(s, end))) {
+            (end > s->byte_reserved && !ug_impl_reserve(s, end))) {
         ug_impl_count(&s->slot->byte_dropped_count);
         return;
     }
@@ -521,7 +522,7 @@ static inline struct ug_step_state *ug_impl_borrow(int *ret_borrowed)
 
     *ret_borrowed = 0;
     if (__atomic_load_n(&s->status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED &&
-        __atomic_load_n(&s->owner, __ATOMIC_RELAXED) == ug_impl_self()) {
+            __atomic_load_n(&s->owner, __ATOMIC_RELAXED) == ug_impl_self()) {
         return s;
     }
     s = ug_impl_enter();

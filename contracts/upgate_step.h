@@ -10,10 +10,10 @@
  * Compile with GNU extensions or -D_GNU_SOURCE; link with -pthread where the C library wants it
  * (glibc before 2.34).
  *
- * Threads: requests are told by any thread. A step belongs to the thread that begins it, until that thread ends it. Calls of other
- * threads meanwhile, and steps inside a step, are ignored and counted. A process with several loops
- * of its own marks one of them. fork: the child starts afresh and claims its own slot at its first
- * step.
+ * Threads: requests are told by any thread. A step belongs to the thread that begins it, until that
+ * thread ends it. Calls of other threads meanwhile, and steps inside a step, are ignored and
+ * counted. A process with several loops of its own marks one of them. fork: the child starts afresh
+ * and claims its own slot at its first step.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -58,14 +58,14 @@ static inline void ug_step_loss(double loss)
 
 /* Inside a step: raw values for the parity gate. data holds count elements, contiguous. Values that
  * are drawn at random take a name that starts with "sampled": their distribution is compared. */
-static inline void ug_step_tensor(const char *name, enum ug_dtype dtype, const void *data,
-                                  uint64_t count)
+static inline void ug_step_tensor(
+        const char *name, enum ug_dtype dtype, const void *data, uint64_t count)
 {
     struct ug_step_state *s = ug_impl_inside();
 
     if (s != NULL) {
         ug_impl_put_bytes(s, UG_BYTES_TENSOR, name, dtype, count, data,
-                          ug_impl_product(count, ug_dtype_bytes(dtype)));
+                ug_impl_product(count, ug_dtype_bytes(dtype)));
     }
 }
 
@@ -112,17 +112,17 @@ static inline void ug_request_begin(void)
     }
 }
 
-/* One request of a server, for `upgate canary`; `upgate ab` counts what fails. From its arrival (CLOCK_MONOTONIC) until now. status
- * as HTTP has it, 0: not answered, or cut off. wrong: the server knows that its answer is wrong. From
- * any thread, whether a step is open or not. A server that begins before the file of UPGATE_STEPS is
- * there looks for it again once a second. */
+/* One request of a server, for `upgate canary`; `upgate ab` counts what fails. From its arrival
+ * (CLOCK_MONOTONIC) until now. status as HTTP has it, 0: not answered, or cut off. wrong: the
+ * server knows that its answer is wrong. From any thread, whether a step is open or not. A server
+ * that begins before the file of UPGATE_STEPS is there looks for it again once a second. */
 static inline void ug_request_done(uint64_t arrived_ns, uint32_t status, bool wrong)
 {
     struct ug_step_state *s = ug_impl_requests();
 
     if (s != NULL) {
         ug_impl_put(s, UG_RECORD_REQUEST, arrived_ns, ug_impl_now_ns(), (double)status,
-                    wrong ? "wrong" : NULL);
+                wrong ? "wrong" : NULL);
     }
 }
 
@@ -154,8 +154,8 @@ static inline void ug_step_note(const char *name, double value)
 }
 
 /* Text for the store (kind UG_BYTES_FINGERPRINT or UG_BYTES_TEXT); inside or outside a step. */
-static inline void ug_step_text(enum ug_bytes_kind kind, const char *name, const char *text,
-                                uint64_t text_bytes)
+static inline void ug_step_text(
+        enum ug_bytes_kind kind, const char *name, const char *text, uint64_t text_bytes)
 {
     int borrowed;
     struct ug_step_state *s = ug_impl_borrow(&borrowed);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks and times attention_forward.cu and attention_backward.cu. The reference is below, in float64 from the inputs as the kernels get
-// them; host() holds it to ops_attention of the native models, whose own tests hold that against finite differences.
-// Expected on an H200: docs/KERNELS-GPU.md.
+// Checks and times attention_forward.cu and attention_backward.cu. The reference is below, in
+// float64 from the inputs as the kernels get them; host() holds it to ops_attention of the native
+// models, whose own tests hold that against finite differences. Expected on an H200:
+// docs/KERNELS-GPU.md.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/attention_bench.cu
 #include <atomic>
 #include <mutex>
@@ -28,8 +29,8 @@ struct attention_case {
     std::vector<float> q, k, v, dout, bias;
 };
 
-// What is compared: of each sequence (one picked at random, in a timed shape) the heads of each (one) head of keys; of these every
-// stride-th row from `offset` on.
+// What is compared: of each sequence (one picked at random, in a timed shape) the heads of each
+// (one) head of keys; of these every stride-th row from `offset` on.
 struct attention_sample {
     bool whole;
     int sequence, key_head, stride, offset;
@@ -52,10 +53,12 @@ template <typename F> static void in_parallel(size_t count, F work)
 
 static double attention_limit(enum kernel_type type)
 {
-    return type == KERNEL_BFLOAT16 ? 0x1p-7 : 0x1p-10; // p, ds and the outputs are rounded to 8 or 11 bits
+    // p, ds and the outputs are rounded to 8 or 11 bits
+    return type == KERNEL_BFLOAT16 ? 0x1p-7 : 0x1p-10;
 }
 
-static void attention_name(const struct attention_shape *s, int variant, int together, char *text, size_t size)
+static void attention_name(
+        const struct attention_shape *s, int variant, int together, char *text, size_t size)
 {
     char keys[16] = "", suffix[32] = "";
     if (s->keys != s->queries)
@@ -64,13 +67,15 @@ static void attention_name(const struct attention_shape *s, int variant, int tog
         snprintf(suffix, sizeof suffix, " variant %d", variant);
     if (together)
         snprintf(suffix + strlen(suffix), sizeof suffix - strlen(suffix), " together %d", together);
-    snprintf(text, size, "%s %s %dx%s%d%s, %d/%d heads of %d, %s%s%s", s->scores == KERNEL_SILU ? "silu" : "softmax",
-             s->causal ? "causal" : "full", s->sequences, s->varied ? "0-" : "", s->queries, keys, s->heads, s->key_heads, s->dim,
-             kernel_type_name(s->type), s->bias ? ", bias" : "", suffix);
+    snprintf(text, size, "%s %s %dx%s%d%s, %d/%d heads of %d, %s%s%s",
+            s->scores == KERNEL_SILU ? "silu" : "softmax", s->causal ? "causal" : "full",
+            s->sequences, s->varied ? "0-" : "", s->queries, keys, s->heads, s->key_heads, s->dim,
+            kernel_type_name(s->type), s->bias ? ", bias" : "", suffix);
 }
 
 // Random values of -scale to scale, rounded to type, on both sides.
-static void *attention_draw(struct bench *bench, enum kernel_type type, size_t count, double scale, std::vector<float> *ret)
+static void *attention_draw(struct bench *bench, enum kernel_type type, size_t count, double scale,
+        std::vector<float> *ret)
 {
     const uint64_t seed = rng_next(&bench->rng);
     const size_t part = 1 << 16;
@@ -94,11 +99,13 @@ static void *attention_draw(struct bench *bench, enum kernel_type type, size_t c
             }
         }
     });
-    return type == KERNEL_FLOAT32 ? bench_upload(bench, ret->data(), count * 4) : bench_upload(bench, words.data(), count * 2);
+    return type == KERNEL_FLOAT32 ? bench_upload(bench, ret->data(), count * 4)
+                                  : bench_upload(bench, words.data(), count * 2);
 }
 
 // Lengths 0, 1 and around the sizes of tiles come first where they vary.
-static int attention_length(struct bench *bench, const struct attention_shape *s, int longest, int number)
+static int attention_length(
+        struct bench *bench, const struct attention_shape *s, int longest, int number)
 {
     static const int edges[] = {0, 1, 63, 64, 65, 127, 128, 129, 191, 193, 256, 300};
     if (!s->varied || number == s->sequences - 1)
@@ -108,7 +115,8 @@ static int attention_length(struct bench *bench, const struct attention_shape *s
     return (int)(rng_next(&bench->rng) % (uint64_t)(longest + 1));
 }
 
-static void attention_set(struct bench *bench, struct attention_case *t, const struct attention_shape *s)
+static void attention_set(
+        struct bench *bench, struct attention_case *t, const struct attention_shape *s)
 {
     struct kernel_attention *a = &t->attention;
     const int span = std::max(std::max(s->queries, s->keys), 1);
@@ -136,15 +144,18 @@ static void attention_set(struct bench *bench, struct attention_case *t, const s
         const bool same = s->keys == s->queries && rng_next(&bench->rng) % 4 != 0;
         t->query_offsets.push_back(t->query_offsets.back() + length);
         t->key_offsets.push_back(t->key_offsets.back() +
-                                 (same ? length : attention_length(bench, s, s->keys, (i * 5 + 3) % s->sequences)));
+                (same ? length : attention_length(bench, s, s->keys, (i * 5 + 3) % s->sequences)));
     }
     a->queries = t->query_offsets.back();
     a->keys = t->key_offsets.back();
     a->longest_queries = std::min(a->longest_queries, a->queries);
     a->longest_keys = std::min(a->longest_keys, a->keys);
-    a->query_offsets = (const int32_t *)bench_upload(bench, t->query_offsets.data(), t->query_offsets.size() * 4);
-    a->key_offsets = (const int32_t *)bench_upload(bench, t->key_offsets.data(), t->key_offsets.size() * 4);
-    const size_t rows = (size_t)a->queries * (size_t)(s->heads * s->dim), key_rows = (size_t)a->keys * (size_t)(s->key_heads * s->dim);
+    a->query_offsets = (const int32_t *)bench_upload(
+            bench, t->query_offsets.data(), t->query_offsets.size() * 4);
+    a->key_offsets =
+            (const int32_t *)bench_upload(bench, t->key_offsets.data(), t->key_offsets.size() * 4);
+    const size_t rows = (size_t)a->queries * (size_t)(s->heads * s->dim),
+                 key_rows = (size_t)a->keys * (size_t)(s->key_heads * s->dim);
     a->q = attention_draw(bench, s->type, rows, 3, &t->q); // scores of some -9 to 9
     a->k = attention_draw(bench, s->type, key_rows, 3, &t->k);
     a->v = attention_draw(bench, s->type, key_rows, 1, &t->v);
@@ -152,10 +163,13 @@ static void attention_set(struct bench *bench, struct attention_case *t, const s
     a->lse = (float *)bench_memory(bench, (size_t)(a->queries * s->heads) * 4);
     if (s->bias) {
         a->span = span;
-        a->bias = (const float *)attention_draw(bench, KERNEL_FLOAT32, (size_t)s->heads * (size_t)(2 * span - 1), 2, &t->bias);
+        a->bias = (const float *)attention_draw(
+                bench, KERNEL_FLOAT32, (size_t)s->heads * (size_t)(2 * span - 1), 2, &t->bias);
     }
     t->gradient.dout = attention_draw(bench, s->type, rows, 1, &t->dout);
-    t->gradient.dbias = s->bias ? (float *)bench_memory(bench, (size_t)s->heads * (size_t)(2 * span - 1) * 4) : NULL;
+    t->gradient.dbias = s->bias
+            ? (float *)bench_memory(bench, (size_t)s->heads * (size_t)(2 * span - 1) * 4)
+            : NULL;
     t->gradient.dq = bench_memory(bench, rows * 2);
     t->gradient.dk = bench_memory(bench, key_rows * 2);
     t->gradient.dv = bench_memory(bench, key_rows * 2);
@@ -179,15 +193,16 @@ static double attention_pairs(const struct attention_case *t)
 {
     double pairs = 0;
     for (int s = 0; s < t->shape.sequences; s++) {
-        const int queries = t->query_offsets[s + 1] - t->query_offsets[s], keys = t->key_offsets[s + 1] - t->key_offsets[s];
+        const int queries = t->query_offsets[s + 1] - t->query_offsets[s],
+                  keys = t->key_offsets[s + 1] - t->key_offsets[s];
         for (int i = 0; i < queries; i++)
             pairs += t->shape.causal ? std::max(0, i + keys - queries + 1) : keys;
     }
     return pairs;
 }
 
-// The reference of one query and head: p of each key it sees, what v[j] counts in out; with `gradient` ds too, what scale * k[j] counts
-// in dq.
+// The reference of one query and head: p of each key it sees, what v[j] counts in out; with
+// `gradient` ds too, what scale * k[j] counts in dq.
 struct attention_row {
     std::vector<double> p, ds;
     double lse;
@@ -203,15 +218,21 @@ static double dot(const float *a, const float *b, int count)
     return sums[0] + sums[1] + (sums[2] + sums[3]);
 }
 
-static void attention_row(const struct attention_case *t, int sequence, int head, int query, bool gradient, struct attention_row *row)
+static void attention_row(const struct attention_case *t, int sequence, int head, int query,
+        bool gradient, struct attention_row *row)
 {
     const struct attention_shape *s = &t->shape;
     const struct kernel_attention *a = &t->attention;
     const int queries = t->query_offsets[sequence + 1] - t->query_offsets[sequence];
-    const int keys = t->key_offsets[sequence + 1] - t->key_offsets[sequence], shift = keys - queries;
+    const int keys = t->key_offsets[sequence + 1] - t->key_offsets[sequence],
+              shift = keys - queries;
     const int key_head = head / (s->heads / s->key_heads);
-    const size_t at = ((size_t)(t->query_offsets[sequence] + query) * (size_t)s->heads + (size_t)head) * (size_t)s->dim;
-    const size_t first = ((size_t)t->key_offsets[sequence] * (size_t)s->key_heads + (size_t)key_head) * (size_t)s->dim;
+    const size_t at =
+            ((size_t)(t->query_offsets[sequence] + query) * (size_t)s->heads + (size_t)head) *
+            (size_t)s->dim;
+    const size_t first =
+            ((size_t)t->key_offsets[sequence] * (size_t)s->key_heads + (size_t)key_head) *
+            (size_t)s->dim;
     const size_t stride = (size_t)s->key_heads * (size_t)s->dim;
     double high = -INFINITY, sum = 0, delta = 0;
 
@@ -222,7 +243,8 @@ static void attention_row(const struct attention_case *t, int sequence, int head
     for (int j = 0; j < row->seen; j++) {
         double x = (double)a->scale * dot(&t->q[at], &t->k[first + (size_t)j * stride], s->dim);
         if (s->bias)
-            x += (double)t->bias[(size_t)head * (size_t)(2 * a->span - 1) + (size_t)(a->span - 1 + query + shift - j)];
+            x += (double)t->bias[(size_t)head * (size_t)(2 * a->span - 1) +
+                    (size_t)(a->span - 1 + query + shift - j)];
         if (s->scores == KERNEL_SILU) {
             const double sigmoid = 1 / (1 + exp(-x));
             row->p[j] = (double)a->weight * x * sigmoid;
@@ -246,20 +268,30 @@ static void attention_row(const struct attention_case *t, int sequence, int head
         delta += row->ds[j] * row->p[j];
     }
     for (int j = 0; j < row->seen; j++)
-        row->ds[j] = s->scores == KERNEL_SILU ? row->ds[j] * slope[j] : row->p[j] * (row->ds[j] - delta);
+        row->ds[j] =
+                s->scores == KERNEL_SILU ? row->ds[j] * slope[j] : row->p[j] * (row->ds[j] - delta);
 }
 
 // One output in the sample: what it is, each row's place, and values.
 struct attention_output {
     const char *name;
-    bool keys; // has rows of keys, not of queries
+    bool keys;                // has rows of keys, not of queries
     std::vector<size_t> rows; // of out's or dk's tensor, in [rows][heads]
     std::vector<double> want;
-    std::vector<double> bias; // of dq: the gradient of the bias, of all rows; empty when the sample is not whole
+    std::vector<double> bias; // of dq: the gradient of the bias, of all rows; empty when the sample
+                              // is not whole
 };
 enum { OUT, LSE, DQ, DK, DV, OUTPUTS };
 #define ATTENTION_OUTPUTS \
-    {{"out", false, {}, {}, {}}, {"lse", false, {}, {}, {}}, {"dq", false, {}, {}, {}}, {"dk", true, {}, {}, {}}, {"dv", true, {}, {}, {}}}
+    { \
+        {"out", false, {}, {}, {}}, {"lse", false, {}, {}, {}}, {"dq", false, {}, {}, {}}, \
+                {"dk", true, {}, {}, {}}, \
+        { \
+            "dv", true, {}, {}, \
+            { \
+            } \
+        } \
+    }
 
 static void add_scaled(double *to, double factor, const float *from, int count)
 {
@@ -267,28 +299,38 @@ static void add_scaled(double *to, double factor, const float *from, int count)
         to[i] += factor * (double)from[i];
 }
 
-// The reference of one sequence and head of keys, appended to the outputs. Parts of 64 queries go to the threads; each has its own dk, dv.
-static void attention_reference(const struct attention_case *t, int sequence, int key_head, const struct attention_sample *sample,
-                                bool gradient, struct attention_output *outputs)
+// The reference of one sequence and head of keys, appended to the outputs. Parts of 64 queries go
+// to the threads; each has its own dk, dv.
+static void attention_reference(const struct attention_case *t, int sequence, int key_head,
+        const struct attention_sample *sample, bool gradient, struct attention_output *outputs)
 {
     const struct attention_shape *s = &t->shape;
-    const int queries = t->query_offsets[sequence + 1] - t->query_offsets[sequence], group = s->heads / s->key_heads;
+    const int queries = t->query_offsets[sequence + 1] - t->query_offsets[sequence],
+              group = s->heads / s->key_heads;
     const int keys = t->key_offsets[sequence + 1] - t->key_offsets[sequence], dim = s->dim;
-    const int sampled = (queries - sample->offset + sample->stride - 1) / sample->stride, parts = (queries + 63) / 64;
-    const int keys_sampled = std::max(0, (keys - sample->offset + sample->stride - 1) / sample->stride);
+    const int sampled = (queries - sample->offset + sample->stride - 1) / sample->stride,
+              parts = (queries + 63) / 64;
+    const int keys_sampled =
+            std::max(0, (keys - sample->offset + sample->stride - 1) / sample->stride);
     const size_t stride = (size_t)(s->key_heads * dim);
-    const size_t before = outputs[LSE].want.size(), rows = (size_t)std::max(0, sampled) * (size_t)group;
+    const size_t before = outputs[LSE].want.size(),
+                 rows = (size_t)std::max(0, sampled) * (size_t)group;
     const size_t key_rows_before = outputs[DK].rows.size(), width = (size_t)dim;
-    const size_t first = ((size_t)t->key_offsets[sequence] * (size_t)s->key_heads + (size_t)key_head) * width;
+    const size_t first =
+            ((size_t)t->key_offsets[sequence] * (size_t)s->key_heads + (size_t)key_head) * width;
     std::mutex lock;
 
     for (int i = 0; i < OUTPUTS; i++) {
-        outputs[i].rows.resize(outputs[i].keys ? key_rows_before + (size_t)keys_sampled : before + rows);
+        outputs[i].rows.resize(
+                outputs[i].keys ? key_rows_before + (size_t)keys_sampled : before + rows);
         outputs[i].want.resize(outputs[i].rows.size() * (i == LSE ? 1 : width));
     }
     for (int j = 0; j < keys_sampled; j++)
-        outputs[DK].rows[key_rows_before + (size_t)j] = outputs[DV].rows[key_rows_before + (size_t)j] =
-            (size_t)(t->key_offsets[sequence] + sample->offset + j * sample->stride) * (size_t)s->key_heads + (size_t)key_head;
+        outputs[DK].rows[key_rows_before + (size_t)j] =
+                outputs[DV].rows[key_rows_before + (size_t)j] =
+                        (size_t)(t->key_offsets[sequence] + sample->offset + j * sample->stride) *
+                        (size_t)s->key_heads +
+                (size_t)key_head;
     const bool biased = s->bias && gradient && sample->whole;
     const size_t span = (size_t)(2 * t->attention.span - 1);
     outputs[DQ].bias.resize(biased ? span * (size_t)s->heads : 0);
@@ -298,25 +340,35 @@ static void attention_reference(const struct attention_case *t, int sequence, in
         std::vector<double> dk((size_t)keys_sampled * width), dv((size_t)keys_sampled * width);
         struct attention_row row;
         for (int query = part * 64; query < std::min(queries, part * 64 + 64); query++) {
-            const bool wanted = query >= sample->offset && (query - sample->offset) % sample->stride == 0;
+            const bool wanted =
+                    query >= sample->offset && (query - sample->offset) % sample->stride == 0;
             if (!wanted && !gradient)
                 continue;
-            const size_t tensor_row = (size_t)(t->query_offsets[sequence] + query) * (size_t)s->heads + (size_t)head;
+            const size_t tensor_row =
+                    (size_t)(t->query_offsets[sequence] + query) * (size_t)s->heads + (size_t)head;
             attention_row(t, sequence, head, query, gradient, &row);
             for (int j = 0; biased && j < row.seen; j++)
                 dbias[(size_t)(t->attention.span - 1 + query + keys - queries - j)] += row.ds[j];
             if (wanted) {
-                const size_t at = before + (size_t)((query - sample->offset) / sample->stride * group + (int)number % group);
+                const size_t at = before +
+                        (size_t)((query - sample->offset) / sample->stride * group +
+                                (int)number % group);
                 outputs[OUT].rows[at] = outputs[DQ].rows[at] = tensor_row;
-                outputs[LSE].rows[at] = (size_t)head * (size_t)t->attention.queries + (size_t)(t->query_offsets[sequence] + query);
+                outputs[LSE].rows[at] = (size_t)head * (size_t)t->attention.queries +
+                        (size_t)(t->query_offsets[sequence] + query);
                 outputs[LSE].want[at] = row.lse;
                 for (int j = 0; j < row.seen; j++) {
-                    add_scaled(&outputs[OUT].want[at * width], row.p[j], &t->v[first + (size_t)j * stride], dim);
-                    add_scaled(&outputs[DQ].want[at * width], (double)t->attention.scale * row.ds[j], &t->k[first + (size_t)j * stride], dim);
+                    add_scaled(&outputs[OUT].want[at * width], row.p[j],
+                            &t->v[first + (size_t)j * stride], dim);
+                    add_scaled(&outputs[DQ].want[at * width],
+                            (double)t->attention.scale * row.ds[j],
+                            &t->k[first + (size_t)j * stride], dim);
                 }
             }
-            for (int j = sample->offset, n = 0; gradient && j < row.seen; j += sample->stride, n++) {
-                add_scaled(&dk[(size_t)n * width], (double)t->attention.scale * row.ds[j], &t->q[tensor_row * width], dim);
+            for (int j = sample->offset, n = 0; gradient && j < row.seen;
+                    j += sample->stride, n++) {
+                add_scaled(&dk[(size_t)n * width], (double)t->attention.scale * row.ds[j],
+                        &t->q[tensor_row * width], dim);
                 add_scaled(&dv[(size_t)n * width], row.p[j], &t->dout[tensor_row * width], dim);
             }
         }
@@ -330,9 +382,10 @@ static void attention_reference(const struct attention_case *t, int sequence, in
     });
 }
 
-// Where an output is wrong: how many rows and columns, and the first value. rows are [row][head], lse's [head][row].
-static void attention_explain(const struct attention_case *t, const struct attention_output *output, const std::vector<double> &got,
-                              size_t width, double limit)
+// Where an output is wrong: how many rows and columns, and the first value. rows are [row][head],
+// lse's [head][row].
+static void attention_explain(const struct attention_case *t, const struct attention_output *output,
+        const std::vector<double> &got, size_t width, double limit)
 {
     double square = 0;
     std::vector<bool> columns(width);
@@ -354,20 +407,27 @@ static void attention_explain(const struct attention_case *t, const struct atten
     }
     if (first == SIZE_MAX)
         return;
-    const size_t heads = (size_t)(output->keys ? t->shape.key_heads : t->shape.heads), place = output->rows[first / width];
+    const size_t heads = (size_t)(output->keys ? t->shape.key_heads : t->shape.heads),
+                 place = output->rows[first / width];
     const std::vector<int32_t> &offsets = output->keys ? t->key_offsets : t->query_offsets;
     const size_t all = width == 1 ? place % (size_t)t->attention.queries : place / heads;
-    const int sequence = (int)(std::upper_bound(offsets.begin(), offsets.end(), (int32_t)all) - offsets.begin()) - 1;
+    const int sequence = (int)(std::upper_bound(offsets.begin(), offsets.end(), (int32_t)all) -
+                                 offsets.begin()) -
+            1;
     printf("{\"where\": \"%s\", \"values_wrong\": %zu, \"of\": %zu, \"rows_wrong\": %zu, \"columns_wrong\": %zu, \"first\": {\"sequence\": %d, "
            "\"queries\": %d, \"keys\": %d, \"row\": %zu, \"head\": %zu, \"column\": %zu, \"got\": \"%g\", \"want\": \"%g\"}}\n",
-           output->name, wrong, got.size(), wrong_rows, (size_t)std::count(columns.begin(), columns.end(), true), sequence,
-           t->query_offsets[sequence + 1] - t->query_offsets[sequence], t->key_offsets[sequence + 1] - t->key_offsets[sequence],
-           all - (size_t)offsets[sequence], width == 1 ? place / (size_t)t->attention.queries : place % heads, first % width, got[first],
-           output->want[first]);
+            output->name, wrong, got.size(), wrong_rows,
+            (size_t)std::count(columns.begin(), columns.end(), true), sequence,
+            t->query_offsets[sequence + 1] - t->query_offsets[sequence],
+            t->key_offsets[sequence + 1] - t->key_offsets[sequence],
+            all - (size_t)offsets[sequence],
+            width == 1 ? place / (size_t)t->attention.queries : place % heads, first % width,
+            got[first], output->want[first]);
 }
 
-static double attention_compare(const struct attention_case *t, const struct attention_output *output, enum kernel_type type, const void *device,
-                                size_t count, size_t width, double limit)
+static double attention_compare(const struct attention_case *t,
+        const struct attention_output *output, enum kernel_type type, const void *device,
+        size_t count, size_t width, double limit)
 {
     const std::vector<double> all = bench_download(type, device, count);
     std::vector<double> got(output->rows.size() * width), want = output->want, values;
@@ -386,7 +446,8 @@ static double attention_compare(const struct attention_case *t, const struct att
 static void launch_attention(void *arg, int, cudaStream_t stream)
 {
     struct error err;
-    bench_must(kernel_attention_forward(&((struct attention_case *)arg)->attention, stream, &err), &err);
+    bench_must(kernel_attention_forward(&((struct attention_case *)arg)->attention, stream, &err),
+            &err);
 }
 
 static void launch_attention_backward(void *arg, int, cudaStream_t stream)
@@ -397,8 +458,8 @@ static void launch_attention_backward(void *arg, int, cudaStream_t stream)
 }
 
 // The reference of the sample, in outputs that are empty.
-static void attention_references(const struct attention_case *t, const struct attention_sample *sample, bool gradient,
-                                 struct attention_output *outputs)
+static void attention_references(const struct attention_case *t,
+        const struct attention_sample *sample, bool gradient, struct attention_output *outputs)
 {
     const struct attention_shape *s = &t->shape;
     for (int sequence = 0; sequence < s->sequences; sequence++)
@@ -408,41 +469,54 @@ static void attention_references(const struct attention_case *t, const struct at
 }
 
 // Compares what was launched before with the reference.
-static void attention_errors(struct bench *bench, const struct attention_case *t, const struct attention_output *outputs, bool gradient,
-                             double *ret_forward, double *ret_backward)
+static void attention_errors(struct bench *bench, const struct attention_case *t,
+        const struct attention_output *outputs, bool gradient, double *ret_forward,
+        double *ret_backward)
 {
     const struct attention_shape *s = &t->shape;
-    const size_t width = (size_t)s->dim, rows = (size_t)t->attention.queries * (size_t)s->heads * width;
+    const size_t width = (size_t)s->dim,
+                 rows = (size_t)t->attention.queries * (size_t)s->heads * width;
     const size_t key_rows = (size_t)t->attention.keys * (size_t)s->key_heads * width;
     const double limit = attention_limit(s->type);
 
     BENCH_CHECK(cudaStreamSynchronize(bench->stream));
-    *ret_forward = attention_compare(t, &outputs[OUT], s->type, t->attention.out, rows, width, limit);
+    *ret_forward =
+            attention_compare(t, &outputs[OUT], s->type, t->attention.out, rows, width, limit);
     if (s->scores == KERNEL_SOFTMAX) // one limit is for both: in parts of its own
-        *ret_forward = std::max(*ret_forward, limit / LSE_LIMIT * attention_compare(t, &outputs[LSE], KERNEL_FLOAT32, t->attention.lse,
-                                                                                    rows / width, 1, LSE_LIMIT));
+        *ret_forward = std::max(*ret_forward,
+                limit / LSE_LIMIT *
+                        attention_compare(t, &outputs[LSE], KERNEL_FLOAT32, t->attention.lse,
+                                rows / width, 1, LSE_LIMIT));
     *ret_backward = 0;
     if (!gradient)
         return;
-    *ret_backward = attention_compare(t, &outputs[DQ], s->type, t->gradient.dq, rows, width, 2 * limit);
-    *ret_backward = std::max(*ret_backward, attention_compare(t, &outputs[DK], s->type, t->gradient.dk, key_rows, width, 2 * limit));
-    *ret_backward = std::max(*ret_backward, attention_compare(t, &outputs[DV], s->type, t->gradient.dv, key_rows, width, 2 * limit));
+    *ret_backward =
+            attention_compare(t, &outputs[DQ], s->type, t->gradient.dq, rows, width, 2 * limit);
+    *ret_backward = std::max(*ret_backward,
+            attention_compare(
+                    t, &outputs[DK], s->type, t->gradient.dk, key_rows, width, 2 * limit));
+    *ret_backward = std::max(*ret_backward,
+            attention_compare(
+                    t, &outputs[DV], s->type, t->gradient.dv, key_rows, width, 2 * limit));
     const std::vector<double> &dbias = outputs[DQ].bias;
     if (dbias.empty() || !t->gradient.dbias)
         return;
-    const double error = bench_error(bench_download(KERNEL_FLOAT32, t->gradient.dbias, dbias.size()).data(), dbias.data(), dbias.size(), 2 * limit);
+    const double error =
+            bench_error(bench_download(KERNEL_FLOAT32, t->gradient.dbias, dbias.size()).data(),
+                    dbias.data(), dbias.size(), 2 * limit);
     if (!(error <= 2 * limit))
         printf("attention: the gradient of the bias is off by %g\n", error);
     *ret_backward = std::max(*ret_backward, error);
 }
 
-// Launches forward and backward; which of them have this variant (backward: only where forward has it). Any
-// other refusal is an error.
+// Launches forward and backward; which of them have this variant (backward: only where forward has
+// it). Any other refusal is an error.
 struct attention_launched {
     bool forward, backward;
 };
 
-static struct attention_launched attention_launch(const struct bench *bench, const struct attention_case *t)
+static struct attention_launched attention_launch(
+        const struct bench *bench, const struct attention_case *t)
 {
     struct error err;
     int rc = kernel_attention_forward(&t->attention, bench->stream, &err);
@@ -456,7 +530,8 @@ static struct attention_launched attention_launch(const struct bench *bench, con
     return {true, true};
 }
 
-static void attention_case_check(struct bench *bench, const struct attention_shape *shape, int variant, int together)
+static void attention_case_check(
+        struct bench *bench, const struct attention_shape *shape, int variant, int together)
 {
     const struct attention_sample all = {true, 0, 0, 1, 0};
     struct attention_case t;
@@ -474,7 +549,8 @@ static void attention_case_check(struct bench *bench, const struct attention_sha
         attention_errors(bench, &t, outputs, launched.backward, &forward, &backward);
         bench_expect(bench, forward, attention_limit(shape->type), "attention_forward", name);
         if (launched.backward)
-            bench_expect(bench, backward, 2 * attention_limit(shape->type), "attention_backward", name);
+            bench_expect(
+                    bench, backward, 2 * attention_limit(shape->type), "attention_backward", name);
     }
     bench_release(bench);
 }
@@ -485,14 +561,15 @@ static void attention_case_check(struct bench *bench, const struct attention_sha
 static void attention_check(struct bench *bench)
 {
     static const struct attention_shape shapes[] = {
-        {KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 1, 1, 1, 64, 64, false},
-        {KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 1, 1, 1, 128, 128, false},
-        {KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 1, 1, 1, 192, 640, false},
-        {KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 128, 4, 2, 2, 512, 512, false},
-        {KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 128, 3, 1, 14, 700, 700, true},
-        {KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 3, 1, 14, 700, 513, true},
+            {KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 1, 1, 1, 64, 64, false},
+            {KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 1, 1, 1, 128, 128, false},
+            {KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 1, 1, 1, 192, 640, false},
+            {KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 128, 4, 2, 2, 512, 512, false},
+            {KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 128, 3, 1, 14, 700, 700, true},
+            {KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 3, 1, 14, 700, 513, true},
     };
-    static const struct attention_shape edges = {KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 4, 2, 13, 330, 330, true};
+    static const struct attention_shape edges = {
+            KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 4, 2, 13, 330, 330, true};
     for (const struct attention_shape &shape : shapes)
         if (!bench->quick || shape.queries <= 512)
             attention_case_check(bench, &shape, 0, 0);
@@ -516,10 +593,12 @@ static void attention_check(struct bench *bench)
             shape.scores = flags & 2 ? KERNEL_SILU : KERNEL_SOFTMAX;
             attention_case_check(bench, &shape, 0, together);
         }
-    // More pairs than the last that run together (133 of 128 columns, 67 of 256, on 132 multiprocessors): both orders of tiles in one launch.
+    // More pairs than the last that run together (133 of 128 columns, 67 of 256, on 132
+    // multiprocessors): both orders of tiles in one launch.
     for (int together : {3, 7})
         for (int dim = 128; dim <= 256 && !bench->quick; dim *= 2) {
-            const struct attention_shape shape = {KERNEL_SILU, KERNEL_BFLOAT16, true, false, dim, 4, 4, 40, 330, 330, true};
+            const struct attention_shape shape = {
+                    KERNEL_SILU, KERNEL_BFLOAT16, true, false, dim, 4, 4, 40, 330, 330, true};
             attention_case_check(bench, &shape, 0, together);
         }
     for (int variant = 1; variant <= VARIANTS && !bench->quick; variant++)
@@ -545,19 +624,26 @@ static void attention_time_shape(struct bench *bench, const struct attention_tim
 
     attention_set(bench, &t, s);
     const double operations = 4.0 * attention_pairs(&t) * s->heads * s->dim;
-    struct attention_sample sample = {false, 0, (int)(rng_next(&bench->rng) % (uint64_t)s->key_heads), 61, (int)(rng_next(&bench->rng) % 61)};
+    struct attention_sample sample = {false, 0,
+            (int)(rng_next(&bench->rng) % (uint64_t)s->key_heads), 61,
+            (int)(rng_next(&bench->rng) % 61)};
     do // until it has rows in the sample
         sample.sequence = (int)(rng_next(&bench->rng) % (uint64_t)s->sequences);
-    while (t.query_offsets[sample.sequence + 1] - t.query_offsets[sample.sequence] < sample.stride ||
-           t.key_offsets[sample.sequence + 1] - t.key_offsets[sample.sequence] < sample.stride);
+    while (t.query_offsets[sample.sequence + 1] - t.query_offsets[sample.sequence] <
+                    sample.stride ||
+            t.key_offsets[sample.sequence + 1] - t.key_offsets[sample.sequence] < sample.stride);
     struct attention_output outputs[OUTPUTS] = ATTENTION_OUTPUTS;
     attention_references(&t, &sample, true, outputs);
     static const int togethers[] = {1, 2, 3, 4, 6, 8, 16, 1 << 20};
-    const int forms = 1 + (bench->tune ? VARIANTS + (int)(sizeof togethers / sizeof togethers[0]) : 0);
+    const int forms =
+            1 + (bench->tune ? VARIANTS + (int)(sizeof togethers / sizeof togethers[0]) : 0);
     for (int form = 0; form < forms; form++) {
-        const int variant = form <= VARIANTS ? form : 0, together = form <= VARIANTS ? 0 : togethers[form - VARIANTS - 1];
-        struct bench_row forward = {"attention_forward", "", 0, attention_limit(s->type), 0, each->forward, operations};
-        struct bench_row backward = {"attention_backward", "", 0, 2 * attention_limit(s->type), 0, each->backward, 2.5 * operations};
+        const int variant = form <= VARIANTS ? form : 0,
+                  together = form <= VARIANTS ? 0 : togethers[form - VARIANTS - 1];
+        struct bench_row forward = {
+                "attention_forward", "", 0, attention_limit(s->type), 0, each->forward, operations};
+        struct bench_row backward = {"attention_backward", "", 0, 2 * attention_limit(s->type), 0,
+                each->backward, 2.5 * operations};
         t.attention.variant = variant;
         t.attention.together = together;
         attention_poison(&t);
@@ -569,7 +655,8 @@ static void attention_time_shape(struct bench *bench, const struct attention_tim
         attention_name(s, variant, together, backward.shape, sizeof backward.shape);
         bench_report(bench, &forward, bench_time_products(bench, launch_attention, &t, 1));
         if (launched.backward)
-            bench_report(bench, &backward, bench_time_products(bench, launch_attention_backward, &t, 1));
+            bench_report(
+                    bench, &backward, bench_time_products(bench, launch_attention_backward, &t, 1));
     }
     bench_release(bench);
 }
@@ -578,16 +665,21 @@ static void attention_time(struct bench *bench)
 {
     const size_t tuned = 5;
     static const struct attention_timed shapes[] = {
-        {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 128, 64, 8, 1, 8192, 8192, false}, 0.75, 0.50},
-        {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 64, 8, 1, 8192, 8192, false}, 0, 0},
-        {{KERNEL_SILU, KERNEL_BFLOAT16, true, false, 128, 4, 4, 32, 4096, 4096, false}, 0.67, 0.55},
-        {{KERNEL_SILU, KERNEL_BFLOAT16, true, false, 256, 4, 4, 16, 4096, 4096, false}, 0.80, 0.45},
-        {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 64, 32, 8, 2, 8192, 8192, false}, 0, 0},
-        // of the rest tune takes none
-        {{KERNEL_SILU, KERNEL_BFLOAT16, true, true, 128, 4, 4, 32, 4096, 4096, false}, 0, 0},
-        {{KERNEL_SOFTMAX, KERNEL_FLOAT16, true, false, 128, 64, 8, 1, 8192, 8192, false}, 0, 0},
-        {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 128, 32, 8, 16, 4096, 4096, true}, 0, 0},
-        {{KERNEL_SILU, KERNEL_BFLOAT16, true, false, 64, 4, 4, 32, 4096, 4096, false}, 0, 0},
+            {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 128, 64, 8, 1, 8192, 8192, false}, 0.75,
+                    0.50},
+            {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, false, false, 128, 64, 8, 1, 8192, 8192, false}, 0,
+                    0},
+            {{KERNEL_SILU, KERNEL_BFLOAT16, true, false, 128, 4, 4, 32, 4096, 4096, false}, 0.67,
+                    0.55},
+            {{KERNEL_SILU, KERNEL_BFLOAT16, true, false, 256, 4, 4, 16, 4096, 4096, false}, 0.80,
+                    0.45},
+            {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 64, 32, 8, 2, 8192, 8192, false}, 0, 0},
+            // of the rest tune takes none
+            {{KERNEL_SILU, KERNEL_BFLOAT16, true, true, 128, 4, 4, 32, 4096, 4096, false}, 0, 0},
+            {{KERNEL_SOFTMAX, KERNEL_FLOAT16, true, false, 128, 64, 8, 1, 8192, 8192, false}, 0, 0},
+            {{KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, 128, 32, 8, 16, 4096, 4096, true}, 0,
+                    0},
+            {{KERNEL_SILU, KERNEL_BFLOAT16, true, false, 64, 4, 4, 32, 4096, 4096, false}, 0, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         if (!bench->tune || i < tuned)
@@ -601,9 +693,12 @@ static int attention_reference_host()
     struct attention_case t;
     struct error err;
     struct rng rng = rng_stream(14, RNG_USE_INPUT, 0);
-    std::vector<double> qkv(context * 3 * heads * dim), out(context * heads * dim), prob(heads * context * context);
-    std::vector<double> scratch(2 * context * heads * dim), dout(out.size()), dprob(prob.size()), dqkv(qkv.size());
-    struct attention reference = {1, context, heads, dim, qkv.data(), out.data(), prob.data(), scratch.data()};
+    std::vector<double> qkv(context * 3 * heads * dim), out(context * heads * dim),
+            prob(heads * context * context);
+    std::vector<double> scratch(2 * context * heads * dim), dout(out.size()), dprob(prob.size()),
+            dqkv(qkv.size());
+    struct attention reference = {
+            1, context, heads, dim, qkv.data(), out.data(), prob.data(), scratch.data()};
     struct attention_output outputs[OUTPUTS] = ATTENTION_OUTPUTS;
     const struct attention_sample all = {true, 0, 0, 1, 0};
     std::vector<float> *const inputs[] = {&t.q, &t.k, &t.v};
@@ -611,7 +706,8 @@ static int attention_reference_host()
     int failures = 0;
 
     bench_must(pool_new(1, &pool, &err), &err);
-    t.shape = {KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, (int)dim, (int)heads, (int)heads, 1, (int)context, (int)context, false};
+    t.shape = {KERNEL_SOFTMAX, KERNEL_BFLOAT16, true, false, (int)dim, (int)heads, (int)heads, 1,
+            (int)context, (int)context, false};
     t.attention = {};
     t.attention.scale = 1 / sqrtf((float)dim);
     t.attention.queries = (int64_t)context;
@@ -621,7 +717,8 @@ static int attention_reference_host()
     for (size_t i = 0; i < context; i++)
         for (size_t part = 0; part < 3; part++)
             for (size_t j = 0; j < heads * dim; j++)
-                qkv[(i * 3 + part) * heads * dim + j] = (*inputs[part])[i * heads * dim + j] = (float)(2 * rng_signed(&rng));
+                qkv[(i * 3 + part) * heads * dim + j] = (*inputs[part])[i * heads * dim + j] =
+                        (float)(2 * rng_signed(&rng));
     for (double &value : dout) {
         t.dout.push_back((float)rng_signed(&rng));
         value = (double)t.dout.back();
@@ -634,13 +731,16 @@ static int attention_reference_host()
         double worst = 0;
         for (size_t row = 0; row < outputs[output].rows.size(); row++)
             for (size_t c = 0; c < dim; c++) {
-                const size_t place = outputs[output].rows[row], at = place / heads * 3 * heads * dim + place % heads * dim + c;
-                const double want = output == OUT ? out[place * dim + c] : dqkv[at + (size_t)(output - DQ) * heads * dim];
+                const size_t place = outputs[output].rows[row],
+                             at = place / heads * 3 * heads * dim + place % heads * dim + c;
+                const double want = output == OUT ? out[place * dim + c]
+                                                  : dqkv[at + (size_t)(output - DQ) * heads * dim];
                 worst = std::max(worst, fabs(outputs[output].want[row * dim + c] - want));
             }
-        if (!(worst <= 1e-6) || outputs[output].rows.size() != context * heads) { // the scale is a float here, a double there
-            printf("attention: the reference's %s is off by %g from ops_attention's, %zu rows\n", outputs[output].name, worst,
-                   outputs[output].rows.size());
+        // the scale is a float here, a double there
+        if (!(worst <= 1e-6) || outputs[output].rows.size() != context * heads) {
+            printf("attention: the reference's %s is off by %g from ops_attention's, %zu rows\n",
+                    outputs[output].name, worst, outputs[output].rows.size());
             failures++;
         }
     }
@@ -657,15 +757,16 @@ static int attention_host()
 
     good.type = KERNEL_BFLOAT16;
     good.scores = KERNEL_SOFTMAX;
-    good.sequences = good.heads = good.key_heads = good.queries = good.keys = good.longest_queries = good.longest_keys = 1;
+    good.sequences = good.heads = good.key_heads = good.queries = good.keys = good.longest_queries =
+            good.longest_keys = 1;
     good.dim = 64;
     good.scale = 1;
     good.query_offsets = good.key_offsets = (const int32_t *)memory;
     good.q = good.k = good.v = good.out = memory;
     good.lse = memory;
-#define REFUSED(field, value, words)                                                                                              \
-    bad = good;                                                                                                                  \
-    bad.field = value;                                                                                                           \
+#define REFUSED(field, value, words) \
+    bad = good; \
+    bad.field = value; \
     failures += bench_refused(kernel_attention_forward(&bad, 0, &err), &err, words)
     REFUSED(type, KERNEL_FLOAT32, "type float32 is not supported");
     REFUSED(dim, 256, "heads of 256 columns");
@@ -686,12 +787,13 @@ static int attention_host()
     bad = good;
     bad.sequences = 1 << 20;
     bad.queries = bad.longest_queries = 1 << 30;
-    failures += bench_refused(kernel_attention_forward(&bad, 0, &err), &err, "tiles of queries: at most 1073741824");
+    failures += bench_refused(
+            kernel_attention_forward(&bad, 0, &err), &err, "tiles of queries: at most 1073741824");
     struct kernel_attention_gradient whole = {memory, memory, memory, memory, memory, NULL}, part;
-#define REFUSED(of, field, value, words)                                                                                          \
-    bad = good;                                                                                                                  \
-    part = whole;                                                                                                                \
-    of.field = value;                                                                                                            \
+#define REFUSED(of, field, value, words) \
+    bad = good; \
+    part = whole; \
+    of.field = value; \
     failures += bench_refused(kernel_attention_backward(&bad, &part, 0, &err), &err, words)
     REFUSED(bad, dim, 96, "heads of 96 columns");
     REFUSED(bad, lse, NULL, "lse must not be NULL");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks and times bag_forward.cu and bags_check.cu, and makes the inputs of bag_update_bench.cu. The reference adds in float64,
-// from values that it computes itself; where ops_bag of the native models can do the case too, host() holds one to the other.
+// Checks and times bag_forward.cu and bags_check.cu, and makes the inputs of bag_update_bench.cu.
+// The reference adds in float64, from values that it computes itself; where ops_bag of the native
+// models can do the case too, host() holds one to the other.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/bag_bench.cu
 #include "kernels/bag_bench.h"
 
@@ -20,7 +21,8 @@ static __host__ __device__ float hash_value(uint64_t seed, uint64_t at)
 
 template <typename T> static __global__ void fill(uint64_t seed, uint64_t count, T *to)
 {
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count; i += (uint64_t)gridDim.x * blockDim.x)
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
+            i += (uint64_t)gridDim.x * blockDim.x)
         to[i] = (T)hash_value(seed, i);
 }
 
@@ -65,9 +67,13 @@ static void draw_lookups(struct bench *bench, struct bag_case *t)
         bench_must(zipf_init(&zipf, (uint64_t)shape->rows, 1.05, &err), &err);
     t->offsets.assign(1, 0);
     for (int64_t i = 0; i < shape->tables * shape->bags; i++) {
-        const uint64_t length = shape->varied ? rng_below(&bench->rng, 2 * (uint64_t)shape->length + 1) : (uint64_t)shape->length;
+        const uint64_t length = shape->varied
+                ? rng_below(&bench->rng, 2 * (uint64_t)shape->length + 1)
+                : (uint64_t)shape->length;
         for (uint64_t k = 0; k < length; k++)
-            t->ids.push_back((int64_t)(shape->power ? zipf_draw(&zipf, &bench->rng) : rng_below(&bench->rng, (uint64_t)shape->rows)));
+            t->ids.push_back(
+                    (int64_t)(shape->power ? zipf_draw(&zipf, &bench->rng)
+                                           : rng_below(&bench->rng, (uint64_t)shape->rows)));
         t->offsets.push_back((int64_t)t->ids.size());
     }
     if (shape->pooling == KERNEL_WEIGHTED)
@@ -76,7 +82,8 @@ static void draw_lookups(struct bench *bench, struct bag_case *t)
     zipf_free(&zipf);
 }
 
-void bag_set(struct bench *bench, struct bag_case *t, const struct bag_shape *shape, const struct bag_case *tables)
+void bag_set(struct bench *bench, struct bag_case *t, const struct bag_shape *shape,
+        const struct bag_case *tables)
 {
     *t = {};
     t->shape = *shape;
@@ -88,10 +95,13 @@ void bag_set(struct bench *bench, struct bag_case *t, const struct bag_shape *sh
     t->bags.dim = shape->dim;
     draw_lookups(bench, t);
     t->bags.ids_count = (int64_t)t->ids.size();
-    t->bags.ids = (const int64_t *)bench_upload(bench, t->ids.data(), t->ids.size() * sizeof(int64_t));
-    t->bags.offsets = (const int64_t *)bench_upload(bench, t->offsets.data(), t->offsets.size() * sizeof(int64_t));
+    t->bags.ids =
+            (const int64_t *)bench_upload(bench, t->ids.data(), t->ids.size() * sizeof(int64_t));
+    t->bags.offsets = (const int64_t *)bench_upload(
+            bench, t->offsets.data(), t->offsets.size() * sizeof(int64_t));
     if (shape->pooling == KERNEL_WEIGHTED)
-        t->bags.weights = (const float *)bench_upload(bench, t->weights.data(), t->weights.size() * sizeof(float));
+        t->bags.weights = (const float *)bench_upload(
+                bench, t->weights.data(), t->weights.size() * sizeof(float));
     for (int64_t i = 0; i < shape->tables; i++) {
         t->bags.row_counts[i] = shape->rows;
         t->bags.rows[i] = tables ? tables->bags.rows[i] : NULL;
@@ -113,7 +123,8 @@ void bag_reference(const struct bag_case *t, int64_t number, double *sum)
     std::fill(sum, sum + t->shape.dim, 0);
     for (int64_t i = t->offsets[(size_t)number]; i < t->offsets[(size_t)number + 1]; i++)
         for (int64_t d = 0; d < t->shape.dim; d++)
-            sum[d] += bag_scale(t, number, i) * bag_value(t, number / t->shape.bags, t->ids[(size_t)i], d);
+            sum[d] += bag_scale(t, number, i) *
+                    bag_value(t, number / t->shape.bags, t->ids[(size_t)i], d);
 }
 
 double bag_unique(const struct bag_case *t)
@@ -134,10 +145,12 @@ double bag_unique(const struct bag_case *t)
 void bag_name(const struct bag_shape *shape, const char *what, char *text, size_t size)
 {
     static const char *const pooling[] = {"sum", "mean", "weighted"};
-    snprintf(text, size, "%s%s%lld tables %lldx%lld, %lld bags of %s%lld, %s %s %s", what, *what ? " " : "", (long long)shape->tables,
-             (long long)shape->rows, (long long)shape->dim, (long long)shape->bags, shape->varied ? "0-" : "",
-             (long long)(shape->varied ? 2 * shape->length : shape->length), kernel_type_name(shape->type), pooling[shape->pooling],
-             shape->power ? "power" : "uniform");
+    snprintf(text, size, "%s%s%lld tables %lldx%lld, %lld bags of %s%lld, %s %s %s", what,
+            *what ? " " : "", (long long)shape->tables, (long long)shape->rows,
+            (long long)shape->dim, (long long)shape->bags, shape->varied ? "0-" : "",
+            (long long)(shape->varied ? 2 * shape->length : shape->length),
+            kernel_type_name(shape->type), pooling[shape->pooling],
+            shape->power ? "power" : "uniform");
 }
 
 struct forward_case {
@@ -155,7 +168,9 @@ static void launch_forward(void *arg, int set, cudaStream_t stream)
 static void launch_check(void *arg, int set, cudaStream_t stream)
 {
     struct error err;
-    bench_must(kernel_bags_check(&((const struct forward_case *)arg)->cases[set].bags, stream, &err), &err);
+    bench_must(
+            kernel_bags_check(&((const struct forward_case *)arg)->cases[set].bags, stream, &err),
+            &err);
 }
 
 // Sums of float32: the roundings of a bag; outputs of 16 bits: half a unit in the last place.
@@ -179,7 +194,8 @@ static double forward_error(struct bench *bench, const struct bag_case *t, void 
     of_all = bench_download(t->shape.type, out, (size_t)(count * dim));
     for (int64_t i = 0; i < (all ? count : BAG_SAMPLE); i++) {
         const int64_t number = all ? i : (int64_t)rng_below(&bench->rng, (uint64_t)count);
-        const int64_t at = number % t->shape.bags * t->shape.tables + number / t->shape.bags; // out: [bags][tables][dim]
+        // out: [bags][tables][dim]
+        const int64_t at = number % t->shape.bags * t->shape.tables + number / t->shape.bags;
         bag_reference(t, number, &want[(size_t)(i * dim)]);
         got.insert(got.end(), of_all.begin() + at * dim, of_all.begin() + (at + 1) * dim);
     }
@@ -191,27 +207,31 @@ static double forward_error(struct bench *bench, const struct bag_case *t, void 
 
 static void check_faults(struct bench *bench)
 {
-    static const struct bag_shape shape = {2, 50, 8, 10, 4, KERNEL_FLOAT32, KERNEL_SUM, false, false};
+    static const struct bag_shape shape = {
+            2, 50, 8, 10, 4, KERNEL_FLOAT32, KERNEL_SUM, false, false};
     static const struct {
         bool offset;
         size_t place;
         int64_t value;
         const char *words;
     } faults[] = {
-        {false, 47, 50, "id 50 at place 47 (bag 1 of table 1) is out of range: the table has 50 rows"},
-        {false, 0, -1, "id -1 at place 0 (bag 0 of table 0)"},
-        {true, 3, 17, "offset 4 is 16, less than the one before"},
-        {true, 0, 1, "the first offset is 1"},
-        {true, 20, 81, "the last offset is 81, there are 80 ids"},
+            {false, 47, 50,
+                    "id 50 at place 47 (bag 1 of table 1) is out of range: the table has 50 rows"},
+            {false, 0, -1, "id -1 at place 0 (bag 0 of table 0)"},
+            {true, 3, 17, "offset 4 is 16, less than the one before"},
+            {true, 0, 1, "the first offset is 1"},
+            {true, 20, 81, "the last offset is 81, there are 80 ids"},
     };
     for (const auto &fault : faults) {
         struct bag_case t;
         struct error err;
         bag_set(bench, &t, &shape, NULL);
         const int64_t *array = fault.offset ? t.bags.offsets : t.bags.ids;
-        BENCH_CHECK(cudaMemcpy((void *)(array + fault.place), &fault.value, sizeof fault.value, cudaMemcpyHostToDevice));
+        BENCH_CHECK(cudaMemcpy((void *)(array + fault.place), &fault.value, sizeof fault.value,
+                cudaMemcpyHostToDevice));
         bench->cases++;
-        bench->failures += bench_refused(kernel_bags_check(&t.bags, bench->stream, &err), &err, fault.words);
+        bench->failures +=
+                bench_refused(kernel_bags_check(&t.bags, bench->stream, &err), &err, fault.words);
         bench_release(bench);
     }
 }
@@ -222,10 +242,12 @@ static void forward_check(struct bench *bench)
     for (int64_t bytes : row_bytes)
         for (int type = KERNEL_FLOAT32; type <= KERNEL_BFLOAT16; type++)
             for (int pooling = KERNEL_SUM; pooling <= KERNEL_WEIGHTED; pooling++)
-                for (int kind = 0; kind < 3; kind++) { // short and long varied bags, several tables; one length
+                // short and long varied bags, several tables; one length
+                for (int kind = 0; kind < 3; kind++) {
                     const int64_t dim = bytes / (int64_t)kernel_type_bytes((enum kernel_type)type);
-                    const struct bag_shape shape = {kind == 2 ? 1 : 3, 997, dim, bench->quick ? 13 : 101, kind == 0 ? 3 : 40,
-                                                    (enum kernel_type)type, (enum kernel_pooling)pooling, kind == 1, kind != 2};
+                    const struct bag_shape shape = {kind == 2 ? 1 : 3, 997, dim,
+                            bench->quick ? 13 : 101, kind == 0 ? 3 : 40, (enum kernel_type)type,
+                            (enum kernel_pooling)pooling, kind == 1, kind != 2};
                     struct bag_case t;
                     char name[96];
                     if (bench->quick && bytes != 48 && bytes != 512 && bytes != 2048)
@@ -233,7 +255,8 @@ static void forward_check(struct bench *bench)
                     bag_set(bench, &t, &shape, NULL);
                     void *out = bench_memory(bench, (size_t)(shape.tables * shape.bags * bytes));
                     bag_name(&shape, "", name, sizeof name);
-                    bench_expect(bench, forward_error(bench, &t, out), forward_limit(shape.type), "bag_forward", name);
+                    bench_expect(bench, forward_error(bench, &t, out), forward_limit(shape.type),
+                            "bag_forward", name);
                     bench_release(bench);
                 }
     check_faults(bench);
@@ -245,12 +268,12 @@ static void forward_time(struct bench *bench)
         struct bag_shape shape;
         double target;
     } shapes[] = {
-        {{1, 20000000, 128, 65536, 32, KERNEL_FLOAT32, KERNEL_SUM, false, false}, 0.90},
-        {{1, 20000000, 128, 65536, 32, KERNEL_BFLOAT16, KERNEL_SUM, false, false}, 0.90},
-        {{1, 20000000, 128, 65536, 32, KERNEL_FLOAT16, KERNEL_MEAN, false, false}, 0.90},
-        {{1, 20000000, 128, 65536, 32, KERNEL_FLOAT32, KERNEL_WEIGHTED, false, false}, 0.90},
-        {{1, 20000000, 128, 65536, 32, KERNEL_FLOAT32, KERNEL_SUM, true, false}, 1.3},
-        {{26, 1000000, 64, 4096, 20, KERNEL_FLOAT32, KERNEL_SUM, false, true}, 0.90},
+            {{1, 20000000, 128, 65536, 32, KERNEL_FLOAT32, KERNEL_SUM, false, false}, 0.90},
+            {{1, 20000000, 128, 65536, 32, KERNEL_BFLOAT16, KERNEL_SUM, false, false}, 0.90},
+            {{1, 20000000, 128, 65536, 32, KERNEL_FLOAT16, KERNEL_MEAN, false, false}, 0.90},
+            {{1, 20000000, 128, 65536, 32, KERNEL_FLOAT32, KERNEL_WEIGHTED, false, false}, 0.90},
+            {{1, 20000000, 128, 65536, 32, KERNEL_FLOAT32, KERNEL_SUM, true, false}, 1.3},
+            {{26, 1000000, 64, 4096, 20, KERNEL_FLOAT32, KERNEL_SUM, false, true}, 0.90},
     };
     for (const auto &each : shapes) {
         const struct bag_shape *shape = &each.shape;
@@ -263,15 +286,19 @@ static void forward_time(struct bench *bench)
         bag_set(bench, &cases[1], shape, &cases[0]);
         forward.out = bench_memory(bench, (size_t)(row * (double)(shape->tables * shape->bags)));
         line.error = forward_error(bench, &cases[1], forward.out);
-        // A power law is counted by its lookups, as its public records are: hot rows come from the L2 and count again.
+        // A power law is counted by its lookups, as its public records are: hot rows come from the
+        // L2 and count again.
         const double ids = (double)(cases[0].ids.size() + cases[1].ids.size()) / 2;
-        const double lookups = shape->power ? ids : (bag_unique(&cases[0]) + bag_unique(&cases[1])) / 2;
-        line.bytes = row * (lookups + (double)(shape->tables * shape->bags)) + 8 * ids + 8 * (double)cases[0].offsets.size() +
-                     (shape->pooling == KERNEL_WEIGHTED ? 4 * ids : 0);
+        const double lookups =
+                shape->power ? ids : (bag_unique(&cases[0]) + bag_unique(&cases[1])) / 2;
+        line.bytes = row * (lookups + (double)(shape->tables * shape->bags)) + 8 * ids +
+                8 * (double)cases[0].offsets.size() +
+                (shape->pooling == KERNEL_WEIGHTED ? 4 * ids : 0);
         bag_name(shape, "", line.shape, sizeof line.shape);
         bench_report(bench, &line, bench_time(bench, launch_forward, &forward, 2));
         if (&each == &shapes[0]) { // what the look at the ids costs
-            struct bench_row check = {"bags_check", "", 0, 0, 8 * ids + 8 * (double)cases[0].offsets.size(), 0};
+            struct bench_row check = {
+                    "bags_check", "", 0, 0, 8 * ids + 8 * (double)cases[0].offsets.size(), 0};
             memcpy(check.shape, line.shape, sizeof check.shape);
             bench_report(bench, &check, bench_time(bench, launch_check, &forward, 2));
         }
@@ -332,13 +359,15 @@ static int forward_host()
     good.ids = good.offsets = memory;
     bad = good;
     bad.tables = KERNEL_TABLES_MAX + 1;
-    failures += bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err, "65 tables in one launch");
+    failures += bench_refused(
+            kernel_bag_forward(&bad, memory, 0, &err), &err, "65 tables in one launch");
     bad = good;
     bad.bags = 0;
     failures += bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err, "0 bags");
     bad = good;
     bad.dim = 12;
-    failures += bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err, "rows of 12 bfloat16 are not supported: a multiple of 8");
+    failures += bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err,
+            "rows of 12 bfloat16 are not supported: a multiple of 8");
     bad.dim = 1032;
     failures += bench_refused(kernel_bags_check(&bad, 0, &err), &err, "up to 1024");
     bad = good;
@@ -346,13 +375,15 @@ static int forward_host()
     failures += bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err, "weights are given");
     bad = good;
     bad.row_counts[0] = 0;
-    failures += bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err, "table 0 has 0 rows");
+    failures +=
+            bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err, "table 0 has 0 rows");
     bad = good;
     bad.rows[0] = NULL;
     failures += bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err, "table 0 is NULL");
     bad = good;
     bad.places = (const int32_t *)memory;
-    failures += bench_refused(kernel_bag_forward(&bad, memory, 0, &err), &err, "places are of the update");
+    failures += bench_refused(
+            kernel_bag_forward(&bad, memory, 0, &err), &err, "places are of the update");
     failures += bench_refused(kernel_bag_forward(&good, NULL, 0, &err), &err, "out is NULL");
     return failures;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs of the embedding kernels, for their checks and timings: tables whose values follow from a hash, so that a host that
-// never holds 10 GB knows every value; ids of a uniform or a power law; bags of one length or of many.
+// Inputs of the embedding kernels, for their checks and timings: tables whose values follow from a
+// hash, so that a host that never holds 10 GB knows every value; ids of a uniform or a power law;
+// bags of one length or of many.
 #ifndef UPGATE_KERNELS_BAG_BENCH_H
 #define UPGATE_KERNELS_BAG_BENCH_H
 
@@ -25,11 +26,15 @@ struct bag_case {
 // Value of a table as it starts, -1 to 1, of the type.
 double bag_value(const struct bag_case *t, int64_t table, int64_t row, int64_t column);
 void bag_fill_tables(struct bench *bench, struct bag_case *t); // allocates them, if there are none
-// Ids, offsets and weights, on both sides. The tables are those of `tables`, or new ones when it is NULL.
-void bag_set(struct bench *bench, struct bag_case *t, const struct bag_shape *shape, const struct bag_case *tables);
-double bag_scale(const struct bag_case *t, int64_t number, int64_t place); // of a lookup: its weight or share
-void bag_reference(const struct bag_case *t, int64_t number, double *sum); // sum[dim] of bag `number`
-double bag_unique(const struct bag_case *t);                               // rows that are named
+// Ids, offsets and weights, on both sides. The tables are those of `tables`, or new ones when it is
+// NULL.
+void bag_set(struct bench *bench, struct bag_case *t, const struct bag_shape *shape,
+        const struct bag_case *tables);
+// of a lookup: its weight or share
+double bag_scale(const struct bag_case *t, int64_t number, int64_t place);
+// sum[dim] of bag `number`
+void bag_reference(const struct bag_case *t, int64_t number, double *sum);
+double bag_unique(const struct bag_case *t); // rows that are named
 void bag_name(const struct bag_shape *shape, const char *what, char *text, size_t size);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks and times bag_update.cu. The reference adds the gradients of a row in float64 and takes the optimizers' steps with
-// ops_sgd and ops_adam of the native models; Adagrad, by rows and of each element, is written here: its two lines.
+// Checks and times bag_update.cu. The reference adds the gradients of a row in float64 and takes
+// the optimizers' steps with ops_sgd and ops_adam of the native models; Adagrad, by rows and of
+// each element, is written here: its two lines.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/bag_update_bench.cu
 #include "kernels/bag_bench.h"
 
@@ -22,7 +23,8 @@ struct update_case {
 struct update_rows {
     std::unordered_map<int64_t, size_t> index; // key -> place
     std::vector<int64_t> keys;
-    std::vector<double> weight, m, v; // [place][dim]; row-wise Adagrad's state in m[place * dim], that of each element in v
+    std::vector<double> weight, m, v; // [place][dim]; row-wise Adagrad's state in m[place * dim],
+                                      // that of each element in v
 };
 
 static const char *const optimizer_names[] = {"sgd", "adagrad", "adam", "adagrad_each"};
@@ -31,10 +33,13 @@ static void launch_update(void *arg, int set, cudaStream_t stream)
 {
     struct error err;
     struct update_case *t = (struct update_case *)arg;
-    bench_must(kernel_bag_update(&t->cases[set].bags, &t->update, t->dout, t->scratch, t->scratch_bytes, stream, &err), &err);
+    bench_must(kernel_bag_update(&t->cases[set].bags, &t->update, t->dout, t->scratch,
+                       t->scratch_bytes, stream, &err),
+            &err);
 }
 
-static void update_set(struct bench *bench, struct update_case *t, struct bag_case *cases, int sets, enum kernel_optimizer optimizer)
+static void update_set(struct bench *bench, struct update_case *t, struct bag_case *cases, int sets,
+        enum kernel_optimizer optimizer)
 {
     const struct bag_shape *shape = &cases[0].shape;
     const size_t rows = (size_t)(shape->tables * shape->rows), dim = (size_t)shape->dim;
@@ -42,12 +47,13 @@ static void update_set(struct bench *bench, struct update_case *t, struct bag_ca
     struct error err;
 
     t->cases = cases;
-    // Adam divides by |gradient| + epsilon at first: with a small one a sum of thousands that cancels
-    // to near 0 has no known sign.
+    // Adam divides by |gradient| + epsilon at first: with a small one a sum of thousands that
+    // cancels to near 0 has no known sign.
     t->update = {optimizer, 0.05f, 1, 0.9f, 0.99f, 1, NULL};
     t->update.state = (float *)bench_memory(bench, state * sizeof(float));
     BENCH_CHECK(cudaMemset(t->update.state, 0, state * sizeof(float)));
-    t->dout = (float *)bench_draw(bench, KERNEL_FLOAT32, (size_t)(shape->bags * shape->tables) * dim, 1, false, &t->dout_host);
+    t->dout = (float *)bench_draw(bench, KERNEL_FLOAT32,
+            (size_t)(shape->bags * shape->tables) * dim, 1, false, &t->dout_host);
     t->scratch_bytes = 0;
     for (int i = 0; i < sets; i++) {
         size_t bytes = 0;
@@ -69,7 +75,8 @@ static void rows_add(struct update_rows *rows, const struct bag_case *t, int64_t
 }
 
 // One step of the reference on the chosen rows.
-static void rows_step(struct bench *bench, struct update_rows *rows, const struct update_case *t, const struct bag_case *bags)
+static void rows_step(struct bench *bench, struct update_rows *rows, const struct update_case *t,
+        const struct bag_case *bags)
 {
     const size_t dim = (size_t)bags->shape.dim, tables = (size_t)bags->shape.tables;
     std::vector<double> grad(rows->weight.size());
@@ -77,8 +84,10 @@ static void rows_step(struct bench *bench, struct update_rows *rows, const struc
 
     for (int64_t number = 0; number < bags->shape.tables * bags->shape.bags; number++) {
         const int64_t table = number / bags->shape.bags;
-        const double *from = &t->dout_host[((size_t)(number % bags->shape.bags) * tables + (size_t)table) * dim];
-        for (int64_t i = bags->offsets[(size_t)number]; i < bags->offsets[(size_t)number + 1]; i++) {
+        const double *from =
+                &t->dout_host[((size_t)(number % bags->shape.bags) * tables + (size_t)table) * dim];
+        for (int64_t i = bags->offsets[(size_t)number]; i < bags->offsets[(size_t)number + 1];
+                i++) {
             const auto found = rows->index.find(table * bags->shape.rows + bags->ids[(size_t)i]);
             if (found == rows->index.end())
                 continue;
@@ -88,9 +97,11 @@ static void rows_step(struct bench *bench, struct update_rows *rows, const struc
                 grad[found->second * dim + d] += scale * from[d];
         }
     }
-    const struct adam adam = {t->update.rate, t->update.beta1, t->update.beta2, t->update.epsilon, (uint64_t)t->update.step};
+    const struct adam adam = {t->update.rate, t->update.beta1, t->update.beta2, t->update.epsilon,
+            (uint64_t)t->update.step};
     for (size_t r = 0; r < rows->keys.size(); r++) {
-        double *weight = &rows->weight[r * dim], *m = &rows->m[r * dim], rate = t->update.rate, square = 0;
+        double *weight = &rows->weight[r * dim], *m = &rows->m[r * dim], rate = t->update.rate,
+               square = 0;
         if (!named[r])
             continue; // Adam moves m and v of named rows only
         if (t->update.optimizer == KERNEL_ADAM) {
@@ -117,7 +128,8 @@ static void rows_step(struct bench *bench, struct update_rows *rows, const struc
 static double rows_error(const struct update_rows *rows, const struct update_case *t)
 {
     const struct bag_case *bags = &t->cases[0];
-    const size_t dim = (size_t)bags->shape.dim, count = rows->keys.size(), all = (size_t)(bags->shape.tables * bags->shape.rows);
+    const size_t dim = (size_t)bags->shape.dim, count = rows->keys.size(),
+                 all = (size_t)(bags->shape.tables * bags->shape.rows);
     std::vector<double> weight, m, v, want_state;
     double worst;
     auto read = [&](const float *from, size_t values, std::vector<double> *to) {
@@ -126,7 +138,8 @@ static double rows_error(const struct update_rows *rows, const struct update_cas
     };
     for (size_t r = 0; r < count; r++) {
         const int64_t key = rows->keys[r], table = key / bags->shape.rows;
-        read((const float *)bags->bags.rows[table] + (size_t)(key % bags->shape.rows) * dim, dim, &weight);
+        read((const float *)bags->bags.rows[table] + (size_t)(key % bags->shape.rows) * dim, dim,
+                &weight);
         if (t->update.optimizer == KERNEL_ADAGRAD) {
             read(t->update.state + key, 1, &m);
             want_state.push_back(rows->m[r * dim]);
@@ -142,13 +155,14 @@ static double rows_error(const struct update_rows *rows, const struct update_cas
         worst = std::max(worst, bench_error(m.data(), want_state.data(), count, UPDATE_LIMIT));
     if (t->update.optimizer == KERNEL_ADAM)
         worst = std::max({worst, bench_error(m.data(), rows->m.data(), m.size(), UPDATE_LIMIT),
-                          bench_error(v.data(), rows->v.data(), v.size(), UPDATE_LIMIT)});
+                bench_error(v.data(), rows->v.data(), v.size(), UPDATE_LIMIT)});
     if (t->update.optimizer == KERNEL_ADAGRAD_EACH)
         worst = std::max(worst, bench_error(v.data(), rows->v.data(), v.size(), UPDATE_LIMIT));
     return worst;
 }
 
-// Two steps; all rows when there are few, else a sample of those that are named, the most named among them.
+// Two steps; all rows when there are few, else a sample of those that are named, the most named
+// among them.
 static double update_error(struct bench *bench, struct update_case *t)
 {
     const struct bag_case *bags = &t->cases[0];
@@ -161,7 +175,8 @@ static double update_error(struct bench *bench, struct update_case *t)
     } else {
         std::vector<int64_t> keys;
         for (int64_t table = 0; table < bags->shape.tables; table++)
-            for (int64_t i = bags->offsets[(size_t)(table * bags->shape.bags)]; i < bags->offsets[(size_t)((table + 1) * bags->shape.bags)]; i++)
+            for (int64_t i = bags->offsets[(size_t)(table * bags->shape.bags)];
+                    i < bags->offsets[(size_t)((table + 1) * bags->shape.bags)]; i++)
                 keys.push_back(table * bags->shape.rows + bags->ids[(size_t)i]);
         for (int i = 0; i < UPDATE_SAMPLE; i++) // hot rows are drawn first of all
             rows_add(&rows, bags, keys[(size_t)rng_below(&bench->rng, keys.size())]);
@@ -175,7 +190,8 @@ static double update_error(struct bench *bench, struct update_case *t)
     return rows_error(&rows, t);
 }
 
-static void update_name(const struct bag_shape *shape, enum kernel_optimizer optimizer, char *text, size_t size)
+static void update_name(
+        const struct bag_shape *shape, enum kernel_optimizer optimizer, char *text, size_t size)
 {
     bag_name(shape, optimizer_names[optimizer], text, size);
 }
@@ -183,15 +199,15 @@ static void update_name(const struct bag_shape *shape, enum kernel_optimizer opt
 static void update_check(struct bench *bench)
 {
     static const int64_t dims[] = {4, 12, 32, 36, 64, 100, 128, 192, 256, 512};
-    static const int64_t rows[] = {1, 37, 1009}; // all lookups one row; rows of hundreds; rows of a few
+    static const int64_t rows[] = {
+            1, 37, 1009}; // all lookups one row; rows of hundreds; rows of a few
     for (int64_t dim : dims)
         for (int64_t row_count : rows)
             for (int pooling = KERNEL_SUM; pooling <= KERNEL_WEIGHTED; pooling++)
                 for (int optimizer = KERNEL_SGD; optimizer <= KERNEL_ADAGRAD_EACH; optimizer++) {
-                    const struct bag_shape shape = {row_count == 37 ? 1 : 3, row_count,       dim,
-                                                    bench->quick ? 29 : 701,  bench->quick ? 8 : 11,
-                                                    KERNEL_FLOAT32,           (enum kernel_pooling)pooling,
-                                                    row_count == 1009,        true};
+                    const struct bag_shape shape = {row_count == 37 ? 1 : 3, row_count, dim,
+                            bench->quick ? 29 : 701, bench->quick ? 8 : 11, KERNEL_FLOAT32,
+                            (enum kernel_pooling)pooling, row_count == 1009, true};
                     struct bag_case bags;
                     struct update_case t;
                     char name[96];
@@ -211,10 +227,12 @@ static void update_time(struct bench *bench)
         enum kernel_optimizer optimizer;
         bool power;
         double target;
-    } each[] = {{KERNEL_ADAGRAD, false, 0.55}, {KERNEL_SGD, false, 0.55}, {KERNEL_ADAM, false, 0.55}, {KERNEL_ADAGRAD_EACH, false, 0.55},
-                {KERNEL_ADAGRAD, true, 0}};
+    } each[] = {{KERNEL_ADAGRAD, false, 0.55}, {KERNEL_SGD, false, 0.55},
+            {KERNEL_ADAM, false, 0.55}, {KERNEL_ADAGRAD_EACH, false, 0.55},
+            {KERNEL_ADAGRAD, true, 0}};
     for (const auto &kind : each) {
-        const struct bag_shape shape = {1, 20000000, 128, 65536, 32, KERNEL_FLOAT32, KERNEL_SUM, kind.power, false};
+        const struct bag_shape shape = {
+                1, 20000000, 128, 65536, 32, KERNEL_FLOAT32, KERNEL_SUM, kind.power, false};
         struct bag_case cases[2];
         struct update_case t;
         struct bench_row line = {"bag_update", "", 0, UPDATE_LIMIT, 0, kind.target};
@@ -222,10 +240,11 @@ static void update_time(struct bench *bench)
         bag_set(bench, &cases[1], &shape, &cases[0]);
         update_set(bench, &t, cases, 2, kind.optimizer);
         line.error = update_error(bench, &t);
-        const double row = 4.0 * (double)shape.dim, unique = (bag_unique(&cases[0]) + bag_unique(&cases[1])) / 2;
+        const double row = 4.0 * (double)shape.dim,
+                     unique = (bag_unique(&cases[0]) + bag_unique(&cases[1])) / 2;
         const double states[] = {0, 8, 4 * row, 2 * row}, state = states[kind.optimizer];
-        line.bytes = unique * (2 * row + state) + row * (double)(shape.tables * shape.bags) + 8 * (double)cases[0].ids.size() +
-                     8 * (double)cases[0].offsets.size();
+        line.bytes = unique * (2 * row + state) + row * (double)(shape.tables * shape.bags) +
+                8 * (double)cases[0].ids.size() + 8 * (double)cases[0].offsets.size();
         update_name(&shape, kind.optimizer, line.shape, sizeof line.shape);
         bench_report(bench, &line, bench_time(bench, launch_update, &t, 2));
         bench_release(bench);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bench of bench.h, and the copy that every ratio is taken to: the best of a grid-stride copy of 16-byte vectors and of
-// cudaMemcpyAsync, 1 GiB to 1 GiB, bytes read plus bytes written.
+// The bench of bench.h, and the copy that every ratio is taken to: the best of a grid-stride copy
+// of 16-byte vectors and of cudaMemcpyAsync, 1 GiB to 1 GiB, bytes read plus bytes written.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/bench.cu
 #include "kernels/bench.h"
 
@@ -11,13 +11,14 @@
 #define SAMPLES 15
 #define SAMPLE_NS 4e6 // of one sample: some 1000 times what an event is off by
 
-static __global__ void __launch_bounds__(512) copy_vectors(const uint4 *__restrict__ from, uint4 *__restrict__ to, size_t count)
+static __global__ void __launch_bounds__(512)
+        copy_vectors(const uint4 *__restrict__ from, uint4 *__restrict__ to, size_t count)
 {
     const size_t stride = (size_t)gridDim.x * blockDim.x;
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     for (; i + 3 * stride < count; i += 4 * stride) {
-        const uint4 a = __ldcs(from + i), b = __ldcs(from + i + stride), c = __ldcs(from + i + 2 * stride),
-                    d = __ldcs(from + i + 3 * stride);
+        const uint4 a = __ldcs(from + i), b = __ldcs(from + i + stride),
+                    c = __ldcs(from + i + 2 * stride), d = __ldcs(from + i + 3 * stride);
         __stcs(to + i, a);
         __stcs(to + i + stride, b);
         __stcs(to + i + 2 * stride, c);
@@ -31,7 +32,8 @@ void bench_died_if(cudaError_t error, const char *call, const char *file, int li
 {
     if (error == cudaSuccess)
         return;
-    fprintf(stderr, "upgate_kernels: %s:%d: %s: %s (%s)\n", file, line, call, cudaGetErrorString(error), cudaGetErrorName(error));
+    fprintf(stderr, "upgate_kernels: %s:%d: %s: %s (%s)\n", file, line, call,
+            cudaGetErrorString(error), cudaGetErrorName(error));
     exit(4);
 }
 
@@ -99,7 +101,8 @@ void bench_round(enum kernel_type type, double *values, size_t count)
     round_any(type, values, count, NULL);
 }
 
-void *bench_draw(struct bench *bench, enum kernel_type type, size_t count, double scale, bool around_one, std::vector<double> *ret)
+void *bench_draw(struct bench *bench, enum kernel_type type, size_t count, double scale,
+        bool around_one, std::vector<double> *ret)
 {
     std::vector<char> bytes;
     ret->resize(count);
@@ -162,14 +165,16 @@ double bench_error(const double *got, const double *want, size_t count, double l
     return whole > 0 ? sqrt(wrong / whole) : wrong > 0 ? INFINITY : 0;
 }
 
-bool bench_expect(struct bench *bench, double error, double limit, const char *what, const char *shape)
+bool bench_expect(
+        struct bench *bench, double error, double limit, const char *what, const char *shape)
 {
     bench->cases++;
     if (error <= limit)
         return true;
     bench->failures++;
-    printf("{\"wrong\": \"%s\", \"shape\": \"%s\", \"error\": %s%g%s, \"error_max\": %g}\n", what, shape, std::isfinite(error) ? "" : "\"",
-           error, std::isfinite(error) ? "" : "\"", limit);
+    printf("{\"wrong\": \"%s\", \"shape\": \"%s\", \"error\": %s%g%s, \"error_max\": %g}\n", what,
+            shape, std::isfinite(error) ? "" : "\"", error, std::isfinite(error) ? "" : "\"",
+            limit);
     return false;
 }
 
@@ -179,7 +184,8 @@ static double median(std::vector<double> values)
     return values[values.size() / 2];
 }
 
-double bench_sample(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets, int count)
+double bench_sample(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg,
+        int sets, int count)
 {
     static cudaEvent_t begin, end;
     float ms = 0;
@@ -196,14 +202,16 @@ double bench_sample(cudaStream_t stream, void (*launch)(void *, int, cudaStream_
     return (double)ms * 1e6 / count;
 }
 
-int bench_launches(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
+int bench_launches(
+        cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
 {
     bench_sample(stream, launch, arg, sets, 2 * sets);
     const int count = (int)(SAMPLE_NS / bench_sample(stream, launch, arg, sets, 2 * sets)) + 1;
     return (std::min(count, 1000) + sets - 1) / sets * sets;
 }
 
-double bench_ns(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets, int samples)
+double bench_ns(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets,
+        int samples)
 {
     std::vector<double> times;
     const int count = bench_launches(stream, launch, arg, sets);
@@ -220,13 +228,15 @@ struct copy {
 static void copy_by_kernel(void *arg, int, cudaStream_t stream)
 {
     const struct copy *copy = (const struct copy *)arg;
-    copy_vectors<<<copy->multiprocessors * 4, 512, 0, stream>>>(copy->from, copy->to, COPY_BYTES / 16);
+    copy_vectors<<<copy->multiprocessors * 4, 512, 0, stream>>>(
+            copy->from, copy->to, COPY_BYTES / 16);
 }
 
 static void copy_by_engine(void *arg, int, cudaStream_t stream)
 {
     const struct copy *copy = (const struct copy *)arg;
-    BENCH_CHECK(cudaMemcpyAsync(copy->to, copy->from, COPY_BYTES, cudaMemcpyDeviceToDevice, stream));
+    BENCH_CHECK(
+            cudaMemcpyAsync(copy->to, copy->from, COPY_BYTES, cudaMemcpyDeviceToDevice, stream));
 }
 
 static double copy_rate(struct bench *bench)
@@ -243,13 +253,14 @@ static double copy_rate(struct bench *bench)
         BENCH_CHECK(cudaMemcpy(copy.from, noise.data(), COPY_BYTES, cudaMemcpyHostToDevice));
     }
     const double best = std::min(bench_ns(bench->stream, copy_by_kernel, &copy, 1, SAMPLES),
-                                 bench_ns(bench->stream, copy_by_engine, &copy, 1, SAMPLES));
+            bench_ns(bench->stream, copy_by_engine, &copy, 1, SAMPLES));
     BENCH_CHECK(cudaGetLastError());
     return 2.0 * (double)COPY_BYTES / best;
 }
 
 // What the kernels of a launch take, by capturing it: whatever it launches, none of it runs.
-static void bench_look(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, struct bench_timing *timing)
+static void bench_look(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg,
+        struct bench_timing *timing)
 {
     cudaGraph_t graph = NULL;
     size_t count = 0;
@@ -260,15 +271,18 @@ static void bench_look(cudaStream_t stream, void (*launch)(void *, int, cudaStre
     refused_look = false;
     launch(arg, 0, stream);
     looking = false;
-    if (cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph && !refused_look && cudaGraphGetNodes(graph, NULL, &count) == cudaSuccess) {
+    if (cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph && !refused_look &&
+            cudaGraphGetNodes(graph, NULL, &count) == cudaSuccess) {
         std::vector<cudaGraphNode_t> nodes(count);
         BENCH_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count));
         for (size_t i = 0; i < count; i++) {
             cudaGraphNodeType type;
             cudaKernelNodeParams params = {};
             cudaFuncAttributes attributes;
-            if (cudaGraphNodeGetType(nodes[i], &type) != cudaSuccess || type != cudaGraphNodeTypeKernel ||
-                cudaGraphKernelNodeGetParams(nodes[i], &params) != cudaSuccess || cudaFuncGetAttributes(&attributes, params.func) != cudaSuccess)
+            if (cudaGraphNodeGetType(nodes[i], &type) != cudaSuccess ||
+                    type != cudaGraphNodeTypeKernel ||
+                    cudaGraphKernelNodeGetParams(nodes[i], &params) != cudaSuccess ||
+                    cudaFuncGetAttributes(&attributes, params.func) != cudaSuccess)
                 continue;
             timing->registers = std::max(timing->registers, attributes.numRegs);
             timing->local = std::max(timing->local, (int)attributes.localSizeBytes);
@@ -279,8 +293,8 @@ static void bench_look(cudaStream_t stream, void (*launch)(void *, int, cudaStre
     cudaGetLastError(); // what could not be looked at is no error
 }
 
-static struct bench_timing time_beside(struct bench *bench, double (*rate)(struct bench *), void (*launch)(void *, int, cudaStream_t),
-                                       void *arg, int sets)
+static struct bench_timing time_beside(struct bench *bench, double (*rate)(struct bench *),
+        void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
 {
     struct bench_timing timing = {};
     bench_look(bench->stream, launch, arg, &timing);
@@ -297,12 +311,14 @@ static struct bench_timing time_beside(struct bench *bench, double (*rate)(struc
     return timing;
 }
 
-struct bench_timing bench_time(struct bench *bench, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
+struct bench_timing bench_time(
+        struct bench *bench, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
 {
     return time_beside(bench, copy_rate, launch, arg, sets);
 }
 
-struct bench_timing bench_time_products(struct bench *bench, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
+struct bench_timing bench_time_products(
+        struct bench *bench, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
 {
     return time_beside(bench, bench_gemm_rate, launch, arg, sets);
 }
@@ -320,9 +336,13 @@ void bench_report(struct bench *bench, const struct bench_row *row, struct bench
     const bool right = bench_expect(bench, row->error, row->error_max, row->kernel, row->shape);
     printf("{\"kernel\": \"%s\", \"shape\": \"%s\", \"error\": %.3g, \"error_max\": %g, \"%s\": %.0f, \"ns\": %.0f, \"%s\": %.4g, "
            "\"ratio\": %.4f, \"target\": %g, \"registers\": %d, \"local\": %d, \"right\": %s",
-           row->kernel, row->shape, std::isfinite(row->error) ? row->error : 1e300, row->error_max, products ? "operations" : "bytes",
-           amount, timing.ns, row->beside ? row->beside : products ? "gemm" : "copy", timing.rate,
-           timing.rate > 0 ? amount / timing.ns / timing.rate : 0, row->target, timing.registers, timing.local, right ? "true" : "false");
+            row->kernel, row->shape, std::isfinite(row->error) ? row->error : 1e300, row->error_max,
+            products ? "operations" : "bytes", amount, timing.ns,
+            row->beside        ? row->beside
+                    : products ? "gemm"
+                               : "copy",
+            timing.rate, timing.rate > 0 ? amount / timing.ns / timing.rate : 0, row->target,
+            timing.registers, timing.local, right ? "true" : "false");
     if (row->note[0])
         printf(", \"note\": \"%s\"", row->note);
     sides_print(timing.sides);

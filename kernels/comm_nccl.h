@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL as comm.cu opens it, for the plain loop of comm_bench.cu too. Declared here is what its ABI has had since 2.13.
+// NCCL as comm.cu opens it, for the plain loop of comm_bench.cu too. Declared here is what its ABI
+// has had since 2.13.
 #ifndef UPGATE_KERNELS_COMM_NCCL_H
 #define UPGATE_KERNELS_COMM_NCCL_H
 
@@ -22,11 +23,16 @@ struct nccl {
     const char *(*last_error)(void *comm);
     int (*group_start)();
     int (*group_end)();
-    int (*all_reduce)(const void *send, void *receive, size_t count, int type, int operation, void *comm, cudaStream_t stream);
-    int (*all_gather)(const void *send, void *receive, size_t count, int type, void *comm, cudaStream_t stream);
-    int (*reduce_scatter)(const void *send, void *receive, size_t count, int type, int operation, void *comm, cudaStream_t stream);
-    int (*send)(const void *send, size_t count, int type, int peer, void *comm, cudaStream_t stream);
-    int (*receive)(void *receive, size_t count, int type, int peer, void *comm, cudaStream_t stream);
+    int (*all_reduce)(const void *send, void *receive, size_t count, int type, int operation,
+            void *comm, cudaStream_t stream);
+    int (*all_gather)(const void *send, void *receive, size_t count, int type, void *comm,
+            cudaStream_t stream);
+    int (*reduce_scatter)(const void *send, void *receive, size_t count, int type, int operation,
+            void *comm, cudaStream_t stream);
+    int (*send)(
+            const void *send, size_t count, int type, int peer, void *comm, cudaStream_t stream);
+    int (*receive)(
+            void *receive, size_t count, int type, int peer, void *comm, cudaStream_t stream);
 };
 
 struct kernel_comm {
@@ -35,10 +41,12 @@ struct kernel_comm {
     int ranks;
 };
 
-// The one of this process, opened by the first call, which must have returned before a second thread asks. -ENOSYS when there is none.
+// The one of this process, opened by the first call, which must have returned before a second
+// thread asks. -ENOSYS when there is none.
 int nccl_open(const struct nccl **ret, struct error *err);
 // 0, or "NCCL: failed to WHAT: its sentence"; comm may be NULL.
-int nccl_error(const struct nccl *nccl, int result, void *comm, const char *what, struct error *err);
+int nccl_error(
+        const struct nccl *nccl, int result, void *comm, const char *what, struct error *err);
 int nccl_type(enum kernel_type type);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels share on the device: 16-byte vectors of three types as floats, sums over a warp or a group of warps, and
-// asynchronous copies into shared memory; on the host, how a launch is prepared and a CUDA error becomes a sentence.
+// What the kernels share on the device: 16-byte vectors of three types as floats, sums over a warp
+// or a group of warps, and asynchronous copies into shared memory; on the host, how a launch is
+// prepared and a CUDA error becomes a sentence.
 #ifndef UPGATE_KERNELS_DEVICE_CUH
 #define UPGATE_KERNELS_DEVICE_CUH
 
@@ -23,7 +24,8 @@ static __device__ __forceinline__ void vector_unpack(const uint4 &raw, float (&o
     out[3] = __uint_as_float(raw.w);
 }
 
-static __device__ __forceinline__ void vector_unpack(const uint4 &raw, float (&out)[8], __nv_bfloat16)
+static __device__ __forceinline__ void vector_unpack(
+        const uint4 &raw, float (&out)[8], __nv_bfloat16)
 {
     const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
@@ -48,7 +50,8 @@ static __device__ __forceinline__ void vector_unpack(const uint4 &raw, float (&o
 
 static __device__ __forceinline__ uint4 vector_pack(const float (&in)[4], float)
 {
-    return make_uint4(__float_as_uint(in[0]), __float_as_uint(in[1]), __float_as_uint(in[2]), __float_as_uint(in[3]));
+    return make_uint4(__float_as_uint(in[0]), __float_as_uint(in[1]), __float_as_uint(in[2]),
+            __float_as_uint(in[3]));
 }
 
 static __device__ __forceinline__ uint4 vector_pack(const float (&in)[8], __nv_bfloat16)
@@ -81,15 +84,17 @@ static __device__ __forceinline__ float warp_sum(float value)
     return value;
 }
 
-// The sum over GROUP threads (whole warps of one block), the same bits in each. slots: a float a warp of the block, in shared
-// memory; the next call must be given others, the one after that may use these again. Every thread of the block must come.
+// The sum over GROUP threads (whole warps of one block), the same bits in each. slots: a float a
+// warp of the block, in shared memory; the next call must be given others, the one after that may
+// use these again. Every thread of the block must come.
 template <int GROUP> static __device__ __forceinline__ float group_sum(float value, float *slots)
 {
     constexpr int WARPS = GROUP / 32;
     value = warp_sum(value);
     if (GROUP == 32)
         return value;
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, first = warp / WARPS * WARPS;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32,
+              first = warp / WARPS * WARPS;
     if (lane == 0)
         slots[warp] = value;
     __syncthreads();
@@ -97,14 +102,16 @@ template <int GROUP> static __device__ __forceinline__ float group_sum(float val
 }
 
 // Likewise of two values at once.
-template <int GROUP> static __device__ __forceinline__ void group_sums(float &a, float &b, float2 *slots)
+template <int GROUP>
+static __device__ __forceinline__ void group_sums(float &a, float &b, float2 *slots)
 {
     constexpr int WARPS = GROUP / 32;
     a = warp_sum(a);
     b = warp_sum(b);
     if (GROUP == 32)
         return;
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, first = warp / WARPS * WARPS;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32,
+              first = warp / WARPS * WARPS;
     if (lane == 0)
         slots[warp] = make_float2(a, b);
     __syncthreads();
@@ -113,10 +120,13 @@ template <int GROUP> static __device__ __forceinline__ void group_sums(float &a,
     b = warp_sum(each.y);
 }
 
-// 16 bytes into shared memory; this thread may read them after async_wait<left>() has let all but its `left` newest commits end.
+// 16 bytes into shared memory; this thread may read them after async_wait<left>() has let all but
+// its `left` newest commits end.
 static __device__ __forceinline__ void async_copy(void *shared, const void *global)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(shared)), "l"(global)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                         (uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(global)
                  : "memory");
 }
 static __device__ __forceinline__ void async_commit()
@@ -128,8 +138,9 @@ template <int LEFT> static __device__ __forceinline__ void async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-// Of a kernel launched by device_launch_early(), which may begin before its predecessor in the stream has ended: launch_wait() before it reads
-// or writes anything, launch_next() to let its successor begin, which waits likewise. Nothing before Hopper.
+// Of a kernel launched by device_launch_early(), which may begin before its predecessor in the
+// stream has ended: launch_wait() before it reads or writes anything, launch_next() to let its
+// successor begin, which waits likewise. Nothing before Hopper.
 static __device__ __forceinline__ void launch_wait()
 {
 #if __CUDA_ARCH__ >= 900
@@ -149,8 +160,8 @@ static inline int device_error(cudaError_t error, const char *what, struct error
 {
     if (error == cudaSuccess)
         return 0;
-    return error_set(err, error == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, "failed to %s: %s (%s)", what,
-                     cudaGetErrorString(error), cudaGetErrorName(error));
+    return error_set(err, error == cudaErrorMemoryAllocation ? -ENOMEM : -EIO,
+            "failed to %s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 // Multiprocessors of the current device; 0 and the error when there is none.
@@ -163,14 +174,17 @@ static inline int device_multiprocessors(struct error *err, int *ret_count)
     return device_error(error, "ask the device for its multiprocessors", err);
 }
 
-// How many blocks of this kernel the whole device holds at once, with `bytes` of dynamic shared memory each.
-static inline int device_resident(const void *kernel, int threads, size_t bytes, int *ret_blocks, struct error *err)
+// How many blocks of this kernel the whole device holds at once, with `bytes` of dynamic shared
+// memory each.
+static inline int device_resident(
+        const void *kernel, int threads, size_t bytes, int *ret_blocks, struct error *err)
 {
     int multiprocessors = 0, each = 0;
     int rc = device_multiprocessors(err, &multiprocessors);
     if (rc)
         return rc;
-    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    cudaError_t error =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (error == cudaSuccess)
         error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, bytes);
     if (error == cudaSuccess && each == 0)
@@ -180,8 +194,8 @@ static inline int device_resident(const void *kernel, int threads, size_t bytes,
 }
 
 template <typename... PARAMS, typename... ARGUMENTS>
-static inline cudaError_t device_launch_early(void (*kernel)(PARAMS...), dim3 blocks, dim3 threads, size_t bytes, cudaStream_t stream,
-                                              ARGUMENTS... arguments)
+static inline cudaError_t device_launch_early(void (*kernel)(PARAMS...), dim3 blocks, dim3 threads,
+        size_t bytes, cudaStream_t stream, ARGUMENTS... arguments)
 {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute early = {};

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products by the side's own cuBLASLt: y = x weight^T, row-major, sums in float32, float32 multiplied as TF32; the fastest of the
-// algorithms that it proposes. One of them, bfloat16, 8192 x 8192 x 8192, is the rate that every ratio of a matrix kernel is taken to.
-// Inputs are random: zeros run some 13 % faster.
+// Matrix products by the side's own cuBLASLt: y = x weight^T, row-major, sums in float32, float32
+// multiplied as TF32; the fastest of the algorithms that it proposes. One of them, bfloat16, 8192 x
+// 8192 x 8192, is the rate that every ratio of a matrix kernel is taken to. Inputs are random:
+// zeros run some 13 % faster.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/gemm.cu
-// Operations: 2 * rows * inputs * outputs. Bound by the matrix units; with 64 rows by reading the weight.
-// Row-major tensors are its column-major ones turned: y^T = weight x^T. The reference is ops_gemm of the native models in float64.
+// Operations: 2 * rows * inputs * outputs. Bound by the matrix units; with 64 rows by reading the
+// weight. Row-major tensors are its column-major ones turned: y^T = weight x^T. The reference is
+// ops_gemm of the native models in float64.
 #include "kernels/bench.h"
 
 #include <errno.h>
@@ -13,7 +15,8 @@
 #include "kernels/lt.h"
 
 #define GEMM_SIZE 8192
-#define GEMM_DISTINCT 128 // rows of x that differ, over and over: as many as the reference multiplies
+#define GEMM_DISTINCT \
+    128 // rows of x that differ, over and over: as many as the reference multiplies
 
 struct product {
     enum kernel_type type;
@@ -28,22 +31,32 @@ struct product {
 
 static int product_describe(struct product *p, struct error *err)
 {
-    const int turned = 1, compute = p->type == KERNEL_FLOAT32 ? LT_COMPUTE_32F_FAST_TF32 : LT_COMPUTE_32F;
-    const int type = p->type == KERNEL_FLOAT32 ? CUDA_R_32F : p->type == KERNEL_FLOAT16 ? CUDA_R_16F : CUDA_R_16BF;
+    const int turned = 1,
+              compute = p->type == KERNEL_FLOAT32 ? LT_COMPUTE_32F_FAST_TF32 : LT_COMPUTE_32F;
+    const int type = p->type == KERNEL_FLOAT32 ? CUDA_R_32F
+            : p->type == KERNEL_FLOAT16        ? CUDA_R_16F
+                                               : CUDA_R_16BF;
     const int64_t inputs = (int64_t)p->inputs, outputs = (int64_t)p->outputs;
     int rc = lt_open(&p->lt, err);
 
     if (!rc)
-        rc = lt_error(p->lt->desc_create(&p->desc, compute, CUDA_R_32F), "create a descriptor", err);
+        rc = lt_error(
+                p->lt->desc_create(&p->desc, compute, CUDA_R_32F), "create a descriptor", err);
     if (!rc)
-        rc = lt_error(p->lt->desc_set(p->desc, LT_TRANSPOSE_A, &turned, sizeof turned), "turn the left side", err);
+        rc = lt_error(p->lt->desc_set(p->desc, LT_TRANSPOSE_A, &turned, sizeof turned),
+                "turn the left side", err);
     if (!rc)
-        rc = lt_error(p->lt->layout_create(&p->weight_layout, type, p->inputs, p->outputs, inputs), "describe the weight", err);
+        rc = lt_error(p->lt->layout_create(&p->weight_layout, type, p->inputs, p->outputs, inputs),
+                "describe the weight", err);
     if (!rc)
-        rc = lt_error(p->lt->layout_create(&p->x_layout, type, p->inputs, p->rows, inputs), "describe x", err);
+        rc = lt_error(p->lt->layout_create(&p->x_layout, type, p->inputs, p->rows, inputs),
+                "describe x", err);
     if (!rc)
-        rc = lt_error(p->lt->layout_create(&p->y_layout, type, p->outputs, p->rows, outputs), "describe the result", err);
-    return rc ? rc : lt_algorithms(p->lt, p->desc, p->weight_layout, p->x_layout, p->y_layout, &p->algorithms, &p->count, err);
+        rc = lt_error(p->lt->layout_create(&p->y_layout, type, p->outputs, p->rows, outputs),
+                "describe the result", err);
+    return rc ? rc
+              : lt_algorithms(p->lt, p->desc, p->weight_layout, p->x_layout, p->y_layout,
+                        &p->algorithms, &p->count, err);
 }
 
 static void product_free(struct product *p)
@@ -58,9 +71,10 @@ static void product_free(struct product *p)
 static int product_run(const struct product *p, cudaStream_t stream, struct error *err)
 {
     const float one = 1, zero = 0;
-    return lt_error(p->lt->matmul(p->lt->handle, p->desc, &one, p->weight, p->weight_layout, p->x, p->x_layout, &zero, p->y, p->y_layout, p->y,
-                                  p->y_layout, p->algorithms[0].algorithm, p->workspace, LT_WORKSPACE, stream),
-                    "launch the GEMM", err);
+    return lt_error(p->lt->matmul(p->lt->handle, p->desc, &one, p->weight, p->weight_layout, p->x,
+                            p->x_layout, &zero, p->y, p->y_layout, p->y, p->y_layout,
+                            p->algorithms[0].algorithm, p->workspace, LT_WORKSPACE, stream),
+            "launch the GEMM", err);
 }
 
 static void product_launch(void *arg, int, cudaStream_t stream)
@@ -77,7 +91,9 @@ static void product_fastest(struct bench *bench, struct product *p)
     struct error err;
     for (int i = 0; i < p->count; i++) {
         std::swap(p->algorithms[0], p->algorithms[i]);
-        const double ns = product_run(p, bench->stream, &err) ? INFINITY : bench_ns(bench->stream, product_launch, p, 1, 3);
+        const double ns = product_run(p, bench->stream, &err)
+                ? INFINITY
+                : bench_ns(bench->stream, product_launch, p, 1, 3);
         std::swap(p->algorithms[0], p->algorithms[i]);
         if (ns < best) {
             best = ns;
@@ -132,20 +148,23 @@ double bench_gemm_rate(struct bench *bench)
 
 static double product_limit(enum kernel_type type)
 {
-    return type == KERNEL_FLOAT32 ? 0x1p-9 : type == KERNEL_FLOAT16 ? 0x1p-10 : 0x1p-8; // TF32 drops 13 bits of each input
+    // TF32 drops 13 bits of each input
+    return type == KERNEL_FLOAT32 ? 0x1p-9 : type == KERNEL_FLOAT16 ? 0x1p-10 : 0x1p-8;
 }
 
 // Draws, multiplies, and returns the error of the first and of the last rows.
 static double product_error(struct bench *bench, struct product *p)
 {
-    const size_t distinct = std::min(p->rows, (size_t)GEMM_DISTINCT), size = kernel_type_bytes(p->type), count = distinct * p->outputs;
+    const size_t distinct = std::min(p->rows, (size_t)GEMM_DISTINCT),
+                 size = kernel_type_bytes(p->type), count = distinct * p->outputs;
     const double limit = product_limit(p->type);
     std::vector<double> x, weight, want(count), scratch(ops_gemm_scratch(p->inputs, p->outputs));
     struct error err;
 
     p->x = bench_draw(bench, p->type, distinct * p->inputs, 1, false, &x);
     p->x = bench_repeat(bench, p->x, distinct * p->inputs * size, p->rows / distinct);
-    p->weight = bench_draw(bench, p->type, p->outputs * p->inputs, 2 / sqrt((double)p->inputs), false, &weight);
+    p->weight = bench_draw(
+            bench, p->type, p->outputs * p->inputs, 2 / sqrt((double)p->inputs), false, &weight);
     p->y = bench_memory(bench, p->rows * p->outputs * size);
     p->workspace = bench_memory(bench, LT_WORKSPACE);
     bench_must(product_describe(p, &err), &err);
@@ -153,16 +172,20 @@ static double product_error(struct bench *bench, struct product *p)
     bench_poison(p->y, p->rows * p->outputs * size);
     product_launch(p, 0, bench->stream);
     BENCH_CHECK(cudaStreamSynchronize(bench->stream));
-    const struct gemm gemm = {distinct, p->outputs, p->inputs, false, true, x.data(), weight.data(), NULL, want.data(), scratch.data()};
+    const struct gemm gemm = {distinct, p->outputs, p->inputs, false, true, x.data(), weight.data(),
+            NULL, want.data(), scratch.data()};
     ops_gemm(bench->pool, &gemm);
     const std::vector<double> first = bench_download(p->type, p->y, count);
-    const std::vector<double> last = bench_download(p->type, (const char *)p->y + (p->rows - distinct) * p->outputs * size, count);
-    return std::max(bench_error(first.data(), want.data(), count, limit), bench_error(last.data(), want.data(), count, limit));
+    const std::vector<double> last = bench_download(
+            p->type, (const char *)p->y + (p->rows - distinct) * p->outputs * size, count);
+    return std::max(bench_error(first.data(), want.data(), count, limit),
+            bench_error(last.data(), want.data(), count, limit));
 }
 
 static void product_shape(const struct product *p, char (&ret)[96])
 {
-    snprintf(ret, sizeof ret, "%zux%zux%zu %s", p->rows, p->inputs, p->outputs, kernel_type_name(p->type));
+    snprintf(ret, sizeof ret, "%zux%zux%zu %s", p->rows, p->inputs, p->outputs,
+            kernel_type_name(p->type));
 }
 
 static bool gemm_library()
@@ -177,7 +200,8 @@ static bool gemm_library()
 
 static void gemm_check(struct bench *bench)
 {
-    static const size_t shapes[][3] = {{1, 128, 128}, {7, 256, 136}, {128, 72, 512}, {384, 512, 1032}};
+    static const size_t shapes[][3] = {
+            {1, 128, 128}, {7, 256, 136}, {128, 72, 512}, {384, 512, 1032}};
     if (bench->quick) {
         bench->cases++; // what a checker finds in the library's kernels is not ours
         return;
@@ -204,8 +228,9 @@ static void gemm_time(struct bench *bench)
     static const struct {
         enum kernel_type type;
         size_t rows, inputs, outputs;
-    } shapes[] = {{KERNEL_BFLOAT16, 8192, 8192, 8192}, {KERNEL_FLOAT16, 8192, 8192, 8192},  {KERNEL_FLOAT32, 8192, 8192, 8192},
-                  {KERNEL_BFLOAT16, 16384, 4096, 4096}, {KERNEL_BFLOAT16, 65536, 1024, 1024}, {KERNEL_BFLOAT16, 64, 8192, 8192}};
+    } shapes[] = {{KERNEL_BFLOAT16, 8192, 8192, 8192}, {KERNEL_FLOAT16, 8192, 8192, 8192},
+            {KERNEL_FLOAT32, 8192, 8192, 8192}, {KERNEL_BFLOAT16, 16384, 4096, 4096},
+            {KERNEL_BFLOAT16, 65536, 1024, 1024}, {KERNEL_BFLOAT16, 64, 8192, 8192}};
     if (!gemm_library())
         return;
     for (const auto &shape : shapes) {
@@ -215,7 +240,8 @@ static void gemm_time(struct bench *bench)
         p.inputs = shape.inputs;
         p.outputs = shape.outputs;
         const double error = product_error(bench, &p);
-        struct bench_row row = {"gemm", "", error, product_limit(p.type), 0, 0, 2.0 * (double)p.rows * (double)p.inputs * (double)p.outputs};
+        struct bench_row row = {"gemm", "", error, product_limit(p.type), 0, 0,
+                2.0 * (double)p.rows * (double)p.inputs * (double)p.outputs};
         product_shape(&p, row.shape);
         bench_report(bench, &row, bench_time_products(bench, product_launch, &p, 1));
         product_free(&p);

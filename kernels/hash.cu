@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dynamic hash table of embedding ids: look up, insert, evict, as kernels.h says it.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/hash.cu
-// Bytes of a lookup that finds: id 8, place 4, and of the table three sectors of 32: the bucket's digests, the id, when it was used. An
-// insert that evicts, 420: the lookup 44, again id and place 12, the lock read and written 64, digests 32, when used 128, what is
-// written into the bucket 96, what it evicts 32 + 12. Bound by memory, each access in a place of its own.
+// Bytes of a lookup that finds: id 8, place 4, and of the table three sectors of 32: the bucket's
+// digests, the id, when it was used. An insert that evicts, 420: the lookup 44, again id and place
+// 12, the lock read and written 64, digests 32, when used 128, what is written into the bucket 96,
+// what it evicts 32 + 12. Bound by memory, each access in a place of its own.
 //
-// A thread an id. Insert is two launches: the first is a lookup, which also says that what is there is used now, so that the second, for
-// the ids that are not there, evicts none of them. The second takes the bucket's lock. While it waits it looks again, without the lock:
-// who finds its id there may trust it, as an id used in this step is not evicted in this step.
+// A thread an id. Insert is two launches: the first is a lookup, which also says that what is there
+// is used now, so that the second, for the ids that are not there, evicts none of them. The second
+// takes the bucket's lock. While it waits it looks again, without the lock: who finds its id there
+// may trust it, as an id used in this step is not evicted in this step.
 #include "kernels/device.cuh"
 #include "kernels/hash.cuh"
 
@@ -33,7 +35,9 @@ static __device__ __forceinline__ uint4 load_fresh(const uint4 *from)
     return value;
 }
 
-template <bool FRESH> static __device__ __forceinline__ void hash_digests(const struct hash_table &table, uint32_t bucket, uint32_t (&words)[8])
+template <bool FRESH>
+static __device__ __forceinline__ void hash_digests(
+        const struct hash_table &table, uint32_t bucket, uint32_t (&words)[8])
 {
     const uint4 *from = (const uint4 *)(table.digests + (size_t)bucket * KERNEL_HASH_BUCKET);
 #pragma unroll
@@ -51,12 +55,16 @@ static __device__ __forceinline__ uint32_t hash_same(const uint32_t (&words)[8],
 {
     uint32_t same = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) // a bit of each byte that is equal; the product brings byte 0's to bit 28, byte 1's to 29, 30, 31
-        same |= ((__vcmpeq4(words[i], digest * 0x01010101u) & 0x01010101u) * 0x10204080u >> 28) << 4 * i;
+    for (int i = 0; i < 8; i++) // a bit of each byte that is equal; the product brings byte 0's to
+                                // bit 28, byte 1's to 29, 30, 31
+        same |= ((__vcmpeq4(words[i], digest * 0x01010101u) & 0x01010101u) * 0x10204080u >> 28)
+                << 4 * i;
     return same;
 }
 
-template <bool FRESH> static __device__ __forceinline__ int hash_find(const struct hash_table &table, int64_t id, struct hash_home home)
+template <bool FRESH>
+static __device__ __forceinline__ int hash_find(
+        const struct hash_table &table, int64_t id, struct hash_home home)
 {
     const size_t first = (size_t)home.bucket * KERNEL_HASH_BUCKET;
     uint32_t words[8];
@@ -70,20 +78,22 @@ template <bool FRESH> static __device__ __forceinline__ int hash_find(const stru
     return -1;
 }
 
-static __global__ void __launch_bounds__(HASH_THREADS)
-    hash_lookup(struct hash_table table, int64_t count, const int64_t *__restrict__ ids, uint32_t step, int32_t *__restrict__ places)
+static __global__ void __launch_bounds__(HASH_THREADS) hash_lookup(struct hash_table table,
+        int64_t count, const int64_t *__restrict__ ids, uint32_t step, int32_t *__restrict__ places)
 {
     const int64_t i = (int64_t)blockIdx.x * HASH_THREADS + threadIdx.x;
     if (i >= count)
         return;
     const int64_t id = __ldcs(ids + i);
-    const int place = id == HASH_NONE ? -1 : hash_find<false>(table, id, hash_home(id, table.buckets));
+    const int place =
+            id == HASH_NONE ? -1 : hash_find<false>(table, id, hash_home(id, table.buckets));
     if (place >= 0 && step)
         atomicMax(table.used + place, step); // a later step may have asked for it already
     __stcs(places + i, place);
 }
 
-static __device__ __forceinline__ void hash_tell(const struct kernel_hash_evicted &evicted, int64_t id, int place)
+static __device__ __forceinline__ void hash_tell(
+        const struct kernel_hash_evicted &evicted, int64_t id, int place)
 {
     const uint32_t at = atomicAdd(evicted.counts, 1u);
     if (!evicted.ids)
@@ -93,8 +103,8 @@ static __device__ __forceinline__ void hash_tell(const struct kernel_hash_evicte
 }
 
 // A place for an id that is not in its bucket, whose lock is held.
-static __device__ int hash_take(const struct hash_table &table, int64_t id, struct hash_home home, uint32_t step, uint32_t keep,
-                                const struct kernel_hash_evicted &evicted)
+static __device__ int hash_take(const struct hash_table &table, int64_t id, struct hash_home home,
+        uint32_t step, uint32_t keep, const struct kernel_hash_evicted &evicted)
 {
     const size_t first = (size_t)home.bucket * KERNEL_HASH_BUCKET;
     uint32_t words[8], oldest = keep, slot = KERNEL_HASH_BUCKET;
@@ -118,7 +128,8 @@ static __device__ int hash_take(const struct hash_table &table, int64_t id, stru
             atomicAdd(evicted.counts + 1, 1u);
             return -1;
         }
-        hash_tell(evicted, *(volatile const int64_t *)(table.ids + first + slot), (int)(first + slot));
+        hash_tell(evicted, *(volatile const int64_t *)(table.ids + first + slot),
+                (int)(first + slot));
     }
     *(volatile int64_t *)(table.ids + first + slot) = id;
     *(volatile uint32_t *)(table.used + first + slot) = step;
@@ -128,8 +139,8 @@ static __device__ int hash_take(const struct hash_table &table, int64_t id, stru
 }
 
 static __global__ void __launch_bounds__(HASH_THREADS)
-    hash_insert(struct hash_table table, int64_t count, const int64_t *__restrict__ ids, uint32_t step, uint32_t keep, int32_t *places,
-                struct kernel_hash_evicted evicted)
+        hash_insert(struct hash_table table, int64_t count, const int64_t *__restrict__ ids,
+                uint32_t step, uint32_t keep, int32_t *places, struct kernel_hash_evicted evicted)
 {
     const int64_t i = (int64_t)blockIdx.x * HASH_THREADS + threadIdx.x;
     if (i >= count || places[i] >= 0)
@@ -156,10 +167,11 @@ static __global__ void __launch_bounds__(HASH_THREADS)
 }
 
 static __global__ void __launch_bounds__(HASH_THREADS)
-    hash_evict(struct hash_table table, uint32_t step, struct kernel_hash_evicted evicted)
+        hash_evict(struct hash_table table, uint32_t step, struct kernel_hash_evicted evicted)
 {
     const size_t at = (size_t)blockIdx.x * HASH_THREADS + threadIdx.x;
-    if (at >= (size_t)table.buckets * KERNEL_HASH_BUCKET || table.digests[at] == 0 || table.used[at] >= step)
+    if (at >= (size_t)table.buckets * KERNEL_HASH_BUCKET || table.digests[at] == 0 ||
+            table.used[at] >= step)
         return;
     hash_tell(evicted, table.ids[at], (int)at);
     table.digests[at] = 0;
@@ -170,30 +182,38 @@ static __global__ void __launch_bounds__(HASH_THREADS)
 static int hash_refuse(const struct kernel_hash *h, struct hash_table *ret, struct error *err)
 {
     if (h->slots < KERNEL_HASH_BUCKET || h->slots > 1 << 30 || h->slots % KERNEL_HASH_BUCKET != 0)
-        return error_set(err, -EINVAL, "hash table: %lld slots are not supported: a multiple of %d up to 2^30 is", (long long)h->slots,
-                         KERNEL_HASH_BUCKET);
+        return error_set(err, -EINVAL,
+                "hash table: %lld slots are not supported: a multiple of %d up to 2^30 is",
+                (long long)h->slots, KERNEL_HASH_BUCKET);
     if (!h->ids || !h->used || !h->digests || !h->locks ||
-        ((uintptr_t)h->ids | (uintptr_t)h->used | (uintptr_t)h->digests | (uintptr_t)h->locks) % 32 != 0)
-        return error_set(err, -EINVAL, "hash table: ids, used, digests or locks is NULL or does not start at a multiple of 32 bytes");
+            ((uintptr_t)h->ids | (uintptr_t)h->used | (uintptr_t)h->digests | (uintptr_t)h->locks) %
+                            32 !=
+                    0)
+        return error_set(err, -EINVAL,
+                "hash table: ids, used, digests or locks is NULL or does not start at a multiple of 32 bytes");
     *ret = {(uint32_t)(h->slots / KERNEL_HASH_BUCKET), h->ids, h->used, h->digests, h->locks};
     return 0;
 }
 
-static int hash_refuse_ids(int64_t count, const int64_t *ids, const int32_t *places, struct error *err)
+static int hash_refuse_ids(
+        int64_t count, const int64_t *ids, const int32_t *places, struct error *err)
 {
     if (count < 0 || count > INT32_MAX)
-        return error_set(err, -EINVAL, "hash table: %lld ids: 0 to 2^31 - 1 are supported", (long long)count);
+        return error_set(err, -EINVAL, "hash table: %lld ids: 0 to 2^31 - 1 are supported",
+                (long long)count);
     if (count && (!ids || !places))
         return error_set(err, -EINVAL, "hash table: ids and places must not be NULL");
     return 0;
 }
 
-static int hash_refuse_evicted(const struct kernel_hash_evicted *evicted, uint32_t step, struct error *err)
+static int hash_refuse_evicted(
+        const struct kernel_hash_evicted *evicted, uint32_t step, struct error *err)
 {
     if (step == 0)
         return error_set(err, -EINVAL, "hash table: step 0: steps are from 1");
     if (!evicted->ids != !evicted->places || !evicted->counts)
-        return error_set(err, -EINVAL, "hash table: what is evicted needs counts, and both ids and places or neither");
+        return error_set(err, -EINVAL,
+                "hash table: what is evicted needs counts, and both ids and places or neither");
     return 0;
 }
 
@@ -216,38 +236,43 @@ int kernel_hash_clear(const struct kernel_hash *h, cudaStream_t stream, struct e
     return device_error(error, "clear a hash table", err);
 }
 
-int kernel_hash_lookup(const struct kernel_hash *h, int64_t count, const int64_t *ids, uint32_t step, int32_t *places, cudaStream_t stream,
-                       struct error *err)
+int kernel_hash_lookup(const struct kernel_hash *h, int64_t count, const int64_t *ids,
+        uint32_t step, int32_t *places, cudaStream_t stream, struct error *err)
 {
     struct hash_table table;
     int rc = hash_refuse(h, &table, err);
     if (rc || (rc = hash_refuse_ids(count, ids, places, err)))
         return rc;
     if (count)
-        hash_lookup<<<hash_blocks(count), HASH_THREADS, 0, stream>>>(table, count, ids, step, places);
+        hash_lookup<<<hash_blocks(count), HASH_THREADS, 0, stream>>>(
+                table, count, ids, step, places);
     return device_error(cudaGetLastError(), "launch hash_lookup", err);
 }
 
-int kernel_hash_insert(const struct kernel_hash *h, int64_t count, const int64_t *ids, uint32_t step, uint32_t keep, int32_t *places,
-                       const struct kernel_hash_evicted *evicted, cudaStream_t stream, struct error *err)
+int kernel_hash_insert(const struct kernel_hash *h, int64_t count, const int64_t *ids,
+        uint32_t step, uint32_t keep, int32_t *places, const struct kernel_hash_evicted *evicted,
+        cudaStream_t stream, struct error *err)
 {
     struct hash_table table;
     int rc = hash_refuse(h, &table, err);
-    if (rc || (rc = hash_refuse_ids(count, ids, places, err)) || (rc = hash_refuse_evicted(evicted, step, err)))
+    if (rc || (rc = hash_refuse_ids(count, ids, places, err)) ||
+            (rc = hash_refuse_evicted(evicted, step, err)))
         return rc;
     if (keep < 1 || keep > step)
         return error_set(err, -EINVAL, "hash table: keep %u: from 1 to the step, %u", keep, step);
     cudaError_t error = cudaMemsetAsync(evicted->counts, 0, 8, stream);
     if (error == cudaSuccess && count) {
-        hash_lookup<<<hash_blocks(count), HASH_THREADS, 0, stream>>>(table, count, ids, step, places);
-        hash_insert<<<hash_blocks(count), HASH_THREADS, 0, stream>>>(table, count, ids, step, keep, places, *evicted);
+        hash_lookup<<<hash_blocks(count), HASH_THREADS, 0, stream>>>(
+                table, count, ids, step, places);
+        hash_insert<<<hash_blocks(count), HASH_THREADS, 0, stream>>>(
+                table, count, ids, step, keep, places, *evicted);
         error = cudaGetLastError();
     }
     return device_error(error, "launch hash_insert", err);
 }
 
-int kernel_hash_evict(const struct kernel_hash *h, uint32_t step, const struct kernel_hash_evicted *evicted, cudaStream_t stream,
-                      struct error *err)
+int kernel_hash_evict(const struct kernel_hash *h, uint32_t step,
+        const struct kernel_hash_evicted *evicted, cudaStream_t stream, struct error *err)
 {
     struct hash_table table;
     int rc = hash_refuse(h, &table, err);

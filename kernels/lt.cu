@@ -12,7 +12,8 @@
 
 int lt_error(int status, const char *what, struct error *err)
 {
-    return status == 0 ? 0 : error_set(err, -EIO, "cuBLASLt: failed to %s: status %d", what, status);
+    return status == 0 ? 0
+                       : error_set(err, -EIO, "cuBLASLt: failed to %s: status %d", what, status);
 }
 
 int lt_open(const struct lt **ret, struct error *err)
@@ -22,17 +23,15 @@ int lt_open(const struct lt **ret, struct error *err)
     const struct {
         const char *name;
         void *to;
-    } symbols[] = {{"cublasLtCreate", &lt.create},
-                   {"cublasLtMatmulDescCreate", &lt.desc_create},
-                   {"cublasLtMatmulDescDestroy", &lt.desc_destroy},
-                   {"cublasLtMatmulDescSetAttribute", &lt.desc_set},
-                   {"cublasLtMatrixLayoutCreate", &lt.layout_create},
-                   {"cublasLtMatrixLayoutDestroy", &lt.layout_destroy},
-                   {"cublasLtMatmulPreferenceCreate", &lt.preference_create},
-                   {"cublasLtMatmulPreferenceDestroy", &lt.preference_destroy},
-                   {"cublasLtMatmulPreferenceSetAttribute", &lt.preference_set},
-                   {"cublasLtMatmulAlgoGetHeuristic", &lt.heuristic},
-                   {"cublasLtMatmul", &lt.matmul}};
+    } symbols[] = {{"cublasLtCreate", &lt.create}, {"cublasLtMatmulDescCreate", &lt.desc_create},
+            {"cublasLtMatmulDescDestroy", &lt.desc_destroy},
+            {"cublasLtMatmulDescSetAttribute", &lt.desc_set},
+            {"cublasLtMatrixLayoutCreate", &lt.layout_create},
+            {"cublasLtMatrixLayoutDestroy", &lt.layout_destroy},
+            {"cublasLtMatmulPreferenceCreate", &lt.preference_create},
+            {"cublasLtMatmulPreferenceDestroy", &lt.preference_destroy},
+            {"cublasLtMatmulPreferenceSetAttribute", &lt.preference_set},
+            {"cublasLtMatmulAlgoGetHeuristic", &lt.heuristic}, {"cublasLtMatmul", &lt.matmul}};
     *ret = &lt;
     if (lt.handle)
         return 0;
@@ -46,7 +45,8 @@ int lt_open(const struct lt **ret, struct error *err)
         if (!library && !asked)
             library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return error_set(err, -ENOSYS, "no cuBLASLt: %s; UPGATE_CUBLASLT=path of libcublasLt.so", dlerror());
+        return error_set(
+                err, -ENOSYS, "no cuBLASLt: %s; UPGATE_CUBLASLT=path of libcublasLt.so", dlerror());
     for (const auto &symbol : symbols) {
         void *found = dlsym(library, symbol.name);
         if (!found)
@@ -56,19 +56,23 @@ int lt_open(const struct lt **ret, struct error *err)
     return lt_error(lt.create(&lt.handle), "create a handle", err);
 }
 
-int lt_algorithms(const struct lt *lt, void *desc, void *a, void *b, void *out, struct lt_heuristic (*ret)[LT_ALGORITHMS], int *ret_count,
-                  struct error *err)
+int lt_algorithms(const struct lt *lt, void *desc, void *a, void *b, void *out,
+        struct lt_heuristic (*ret)[LT_ALGORITHMS], int *ret_count, struct error *err)
 {
     const size_t workspace = LT_WORKSPACE;
     void *preference = NULL;
     int rc = lt_error(lt->preference_create(&preference), "create a preference", err);
     if (rc)
         return rc;
-    rc = lt_error(lt->preference_set(preference, LT_PREFERENCE_WORKSPACE, &workspace, sizeof workspace), "set the workspace", err);
+    rc = lt_error(
+            lt->preference_set(preference, LT_PREFERENCE_WORKSPACE, &workspace, sizeof workspace),
+            "set the workspace", err);
     if (!rc) {
-        const int status = lt->heuristic(lt->handle, desc, a, b, out, out, preference, LT_ALGORITHMS, *ret, ret_count);
+        const int status = lt->heuristic(
+                lt->handle, desc, a, b, out, out, preference, LT_ALGORITHMS, *ret, ret_count);
         if (status || *ret_count < 1)
-            rc = error_set(err, -ENOSYS, "cuBLASLt has no algorithm for this product: status %d", status);
+            rc = error_set(
+                    err, -ENOSYS, "cuBLASLt has no algorithm for this product: status %d", status);
     }
     lt->preference_destroy(preference);
     return rc;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// upgate_kernels: checks and times the kernels of this directory on the first GPU. Writes a line of JSON for each timed shape
-// and each wrong result. ci/gpu/kernels runs it and prints the table.
+// upgate_kernels: checks and times the kernels of this directory on the first GPU. Writes a line of
+// JSON for each timed shape and each wrong result. ci/gpu/kernels runs it and prints the table.
 //     upgate_kernels host  [NAME…]     what needs no GPU: refusals, references against other code
 //     upgate_kernels check [NAME…]     many shapes of random inputs against float64
 //     upgate_kernels quick [NAME…]     fewer and smaller ones, for compute-sanitizer
 //     upgate_kernels time  [NAME…]     the shapes of the table, checked and timed
 //     upgate_kernels tune  [NAME…]     the same, and every variant of a kernel that has some
-//     upgate_kernels sides SIDE=DIRECTORY… [NAME…]   the shapes of the table by kernels of other compilers too (*.cubin there): each
+//     upgate_kernels sides SIDE=DIRECTORY… [NAME…]   the shapes of the table by kernels of other
+//     compilers too (*.cubin there): each
 //                                      side's checked, then timed in turns with the program's own
 // UPGATE_KERNELS_SECONDS: no suite begins later than that.
-// Exit 0: all right; 1: a wrong result (a ratio below its target is ci/gpu/kernels' to judge); 2: usage; 4: CUDA failed, or there was
-// nothing that a suite could check (no cuBLASLt).
+// Exit 0: all right; 1: a wrong result (a ratio below its target is ci/gpu/kernels' to judge); 2:
+// usage; 4: CUDA failed, or there was nothing that a suite could check (no cuBLASLt).
 #include "kernels/bench.h"
 #include "kernels/sides.h"
 
@@ -18,13 +19,15 @@
 #include <time.h>
 #include <unistd.h>
 
-static const struct suite *const suites[] = {&suite_norm, &suite_bag_forward, &suite_bag_update, &suite_adam,
-                                             &suite_attention, &suite_cross_entropy, &suite_hash, &suite_cache, &suite_interaction,
-                                             &suite_mlp, &suite_gemm, &suite_comm, &suite_pointwise, &suite_binary_entropy};
+static const struct suite *const suites[] = {&suite_norm, &suite_bag_forward, &suite_bag_update,
+        &suite_adam, &suite_attention, &suite_cross_entropy, &suite_hash, &suite_cache,
+        &suite_interaction, &suite_mlp, &suite_gemm, &suite_comm, &suite_pointwise,
+        &suite_binary_entropy};
 
 static int usage()
 {
-    fprintf(stderr, "usage: upgate_kernels host|check|quick|time|tune [NAME...]\n       upgate_kernels sides SIDE=DIRECTORY... [NAME...]\nnames:");
+    fprintf(stderr,
+            "usage: upgate_kernels host|check|quick|time|tune [NAME...]\n       upgate_kernels sides SIDE=DIRECTORY... [NAME...]\nnames:");
     for (const struct suite *suite : suites)
         fprintf(stderr, " %s", suite->name);
     fprintf(stderr, "\n");
@@ -50,8 +53,9 @@ static void open_device(struct bench *bench, const char *mode)
     BENCH_CHECK(cudaDriverGetVersion(&driver));
     BENCH_CHECK(cudaRuntimeGetVersion(&runtime));
     if (properties.major != 9) {
-        fprintf(stderr, "upgate_kernels: %s has compute capability %d.%d; these kernels are built for 9.0 (Hopper)\n", properties.name,
-                properties.major, properties.minor);
+        fprintf(stderr,
+                "upgate_kernels: %s has compute capability %d.%d; these kernels are built for 9.0 (Hopper)\n",
+                properties.name, properties.major, properties.minor);
         exit(4);
     }
     clock_gettime(CLOCK_REALTIME, &now);
@@ -63,10 +67,12 @@ static void open_device(struct bench *bench, const char *mode)
     bench_must(pool_new((size_t)std::min(cpus < 1 ? 1l : cpus, 64l), &bench->pool, &err), &err);
     BENCH_CHECK(cudaStreamCreateWithFlags(&bench->stream, cudaStreamNonBlocking));
     printf("{\"device\": \"%s\", \"multiprocessors\": %d, \"l2_bytes\": %d, \"driver\": %d, \"runtime\": %d, \"seed\": %llu}\n",
-           properties.name, properties.multiProcessorCount, properties.l2CacheSize, driver, runtime, (unsigned long long)seed);
+            properties.name, properties.multiProcessorCount, properties.l2CacheSize, driver,
+            runtime, (unsigned long long)seed);
 }
 
-// Whether collectives are left out, unless they are named: of one GPU there are none; and a checker of memory has NCCL's kernels to look at.
+// Whether collectives are left out, unless they are named: of one GPU there are none; and a checker
+// of memory has NCCL's kernels to look at.
 static bool leave_comm_out(const char *mode)
 {
     int devices = 0;
@@ -74,16 +80,18 @@ static bool leave_comm_out(const char *mode)
     const bool quick = strcmp(mode, "quick") == 0;
     if (devices >= 2 && !quick)
         return false;
-    printf("{\"suite\": \"%s\", \"mode\": \"%s\", \"left_out\": \"%s\"}\n", suite_comm.name, mode, quick ? "kernels of a library" : "one GPU");
+    printf("{\"suite\": \"%s\", \"mode\": \"%s\", \"left_out\": \"%s\"}\n", suite_comm.name, mode,
+            quick ? "kernels of a library" : "one GPU");
     return true;
 }
 
 // What the device has just checked and timed of a suite. Returns failures.
-static int suite_ends(struct bench *bench, const struct suite *suite, const char *mode, const char *side, int *unchecked)
+static int suite_ends(struct bench *bench, const struct suite *suite, const char *mode,
+        const char *side, int *unchecked)
 {
     bench_release(bench);
-    printf("{\"suite\": \"%s\", \"mode\": \"%s\", \"side\": \"%s\", \"cases\": %d, \"failures\": %d}\n", suite->name, mode, side, bench->cases,
-           bench->failures);
+    printf("{\"suite\": \"%s\", \"mode\": \"%s\", \"side\": \"%s\", \"cases\": %d, \"failures\": %d}\n",
+            suite->name, mode, side, bench->cases, bench->failures);
     fflush(stdout);
     if (bench->cases == 0) {
         fprintf(stderr, "upgate_kernels: %s: nothing was checked\n", suite->name);
@@ -93,7 +101,8 @@ static int suite_ends(struct bench *bench, const struct suite *suite, const char
 }
 
 // One suite on the device: its check by every other side, then what the mode asks for.
-static int run_suite(struct bench *bench, const struct suite *suite, const char *mode, bool timed, int *unchecked)
+static int run_suite(struct bench *bench, const struct suite *suite, const char *mode, bool timed,
+        int *unchecked)
 {
     int failures = 0;
     for (int side = 1; side < sides_count(); side++) {
@@ -118,13 +127,16 @@ int main(int argc, char **argv)
     if (argc < 2)
         return usage();
     const char *mode = argv[1], *seconds = getenv("UPGATE_KERNELS_SECONDS");
-    const bool host = strcmp(mode, "host") == 0, tune = strcmp(mode, "tune") == 0, others = strcmp(mode, "sides") == 0;
+    const bool host = strcmp(mode, "host") == 0, tune = strcmp(mode, "tune") == 0,
+               others = strcmp(mode, "sides") == 0;
     const bool timed = tune || others || strcmp(mode, "time") == 0;
     if (!host && !timed && strcmp(mode, "check") != 0 && strcmp(mode, "quick") != 0)
         return usage();
 #ifdef UPGATE_KERNELS_QUICK
     if (timed) {
-        fprintf(stderr, "upgate_kernels: %s: this program was compiled quickly, to slow kernels; build it with -DUPGATE_KERNELS_QUICK=OFF\n", mode);
+        fprintf(stderr,
+                "upgate_kernels: %s: this program was compiled quickly, to slow kernels; build it with -DUPGATE_KERNELS_QUICK=OFF\n",
+                mode);
         return 2;
     }
 #endif
@@ -155,7 +167,8 @@ int main(int argc, char **argv)
             printf("%s: %d failures\n", suite->name, failed);
             failures += failed;
         } else if (seconds && time(NULL) - begin > atol(seconds))
-            printf("{\"suite\": \"%s\", \"mode\": \"%s\", \"left_out\": \"%s s are over\"}\n", suite->name, mode, seconds);
+            printf("{\"suite\": \"%s\", \"mode\": \"%s\", \"left_out\": \"%s s are over\"}\n",
+                    suite->name, mode, seconds);
         else
             failures += run_suite(&bench, suite, mode, timed, &unchecked);
     }

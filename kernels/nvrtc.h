@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVRTC, which has neither a host compiler nor its headers, needs to know before a kernel's file (ci/gpu/compilers includes it
-// first, and gives an empty file for each header of C and C++): types as nvcc has them, so that names of kernels are the same.
+// What NVRTC, which has neither a host compiler nor its headers, needs to know before a kernel's
+// file (ci/gpu/compilers includes it first, and gives an empty file for each header of C and C++):
+// types as nvcc has them, so that names of kernels are the same.
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef short int16_t;
@@ -16,7 +17,8 @@ typedef unsigned long uintptr_t;
 #define INT64_MIN (-9223372036854775807L - 1)
 #define INFINITY __int_as_float(0x7f800000)
 
-namespace std {
+namespace std
+{
 template <bool VALUE> struct integral {
     static constexpr bool value = VALUE;
     __device__ constexpr operator bool() const
@@ -26,6 +28,8 @@ template <bool VALUE> struct integral {
 };
 typedef integral<true> true_type;
 typedef integral<false> false_type;
-template <typename A, typename B> struct is_same : false_type {};
-template <typename A> struct is_same<A, A> : true_type {};
-}
+template <typename A, typename B> struct is_same : false_type {
+};
+template <typename A> struct is_same<A, A> : true_type {
+};
+} // namespace std

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of other compilers in place of the program's own, as sides.h says it.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/sides.cu
-// Linked with --wrap of the names below (kernels/CMakeLists.txt). They are what nvcc's stubs and the launchers call: a registration
-// tells the name of a kernel, __cudaGetKernel its handle, and every later call that takes a kernel is given the side's.
+// Linked with --wrap of the names below (kernels/CMakeLists.txt). They are what nvcc's stubs and
+// the launchers call: a registration tells the name of a kernel, __cudaGetKernel its handle, and
+// every later call that takes a kernel is given the side's.
 #include "kernels/sides.h"
 
 #include <map>
@@ -13,7 +14,8 @@
 #include <errno.h>
 
 #define SIDES_SAMPLES 21
-#define SHARED_BYTES_PLAIN ((size_t)48 << 10) // of dynamic shared memory: more must be asked for, kernel by kernel
+#define SHARED_BYTES_PLAIN \
+    ((size_t)48 << 10) // of dynamic shared memory: more must be asked for, kernel by kernel
 
 struct side {
     std::string name;
@@ -26,7 +28,8 @@ static std::vector<struct side> sides(1);
 static int in_use;
 static std::set<std::string> launched_own, launched_program;
 
-// By the host's function and by the kernel's handle. Filled before main() too, so made by the first call.
+// By the host's function and by the kernel's handle. Filled before main() too, so made by the first
+// call.
 static std::map<const void *, std::string> &names()
 {
     static std::map<const void *, std::string> all;
@@ -64,11 +67,13 @@ static const void *replace_launched(const void *kernel, size_t shared_bytes)
     if (!in_use)
         return kernel;
     const auto name = names().find(kernel);
-    (own != kernel ? launched_own : launched_program).insert(name == names().end() ? "?" : name->second);
+    (own != kernel ? launched_own : launched_program)
+            .insert(name == names().end() ? "?" : name->second);
     if (own != kernel && shared_bytes > SHARED_BYTES_PLAIN) {
         size_t &raised = sides[in_use].raised[(cudaKernel_t)own];
         if (shared_bytes > raised) {
-            BENCH_CHECK(cudaFuncSetAttribute(own, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
+            BENCH_CHECK(cudaFuncSetAttribute(
+                    own, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
             raised = shared_bytes;
         }
     }
@@ -76,9 +81,10 @@ static const void *replace_launched(const void *kernel, size_t shared_bytes)
 }
 
 extern "C" {
-void __real___cudaRegisterFunction(void **, const char *, char *, const char *, int, uint3 *, uint3 *, dim3 *, dim3 *, int *);
-void __wrap___cudaRegisterFunction(void **binary, const char *host, char *device, const char *name, int limit, uint3 *tid, uint3 *bid,
-                                   dim3 *block, dim3 *grid, int *warp)
+void __real___cudaRegisterFunction(
+        void **, const char *, char *, const char *, int, uint3 *, uint3 *, dim3 *, dim3 *, int *);
+void __wrap___cudaRegisterFunction(void **binary, const char *host, char *device, const char *name,
+        int limit, uint3 *tid, uint3 *bid, dim3 *block, dim3 *grid, int *warp)
 {
     names()[host] = name;
     __real___cudaRegisterFunction(binary, host, device, name, limit, tid, bid, block, grid, warp);
@@ -94,30 +100,40 @@ cudaError_t __wrap___cudaGetKernel(cudaKernel_t *ret, const void *host)
 }
 
 cudaError_t __real___cudaLaunchKernel(cudaKernel_t, dim3, dim3, void **, size_t, cudaStream_t);
-cudaError_t __wrap___cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes, cudaStream_t stream)
+cudaError_t __wrap___cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
+        size_t shared_bytes, cudaStream_t stream)
 {
-    return __real___cudaLaunchKernel((cudaKernel_t)replace_launched(kernel, shared_bytes), grid, block, arguments, shared_bytes, stream);
+    return __real___cudaLaunchKernel((cudaKernel_t)replace_launched(kernel, shared_bytes), grid,
+            block, arguments, shared_bytes, stream);
 }
 
 cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t *, const void *, void **);
-cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments)
+cudaError_t __wrap_cudaLaunchKernelExC(
+        const cudaLaunchConfig_t *config, const void *kernel, void **arguments)
 {
-    return __real_cudaLaunchKernelExC(config, replace_launched(kernel, config->dynamicSmemBytes), arguments);
+    return __real_cudaLaunchKernelExC(
+            config, replace_launched(kernel, config->dynamicSmemBytes), arguments);
 }
 
 cudaError_t __real_cudaFuncSetAttribute(const void *, enum cudaFuncAttribute, int);
-cudaError_t __wrap_cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
+cudaError_t __wrap_cudaFuncSetAttribute(
+        const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
-    // The launchers ask once, whichever side is in use then: the program's own is launched later too.
+    // The launchers ask once, whichever side is in use then: the program's own is launched later
+    // too.
     const void *own = replace(kernel);
     const cudaError_t error = __real_cudaFuncSetAttribute(kernel, attribute, value);
-    return error != cudaSuccess || own == kernel ? error : __real_cudaFuncSetAttribute(own, attribute, value);
+    return error != cudaSuccess || own == kernel
+            ? error
+            : __real_cudaFuncSetAttribute(own, attribute, value);
 }
 
 cudaError_t __real_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);
-cudaError_t __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *ret, const void *kernel, int threads, size_t bytes)
+cudaError_t __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        int *ret, const void *kernel, int threads, size_t bytes)
 {
-    return __real_cudaOccupancyMaxActiveBlocksPerMultiprocessor(ret, replace(kernel), threads, bytes);
+    return __real_cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            ret, replace(kernel), threads, bytes);
 }
 }
 
@@ -131,11 +147,13 @@ static int side_load(struct side *side, const char *directory, struct error *err
         if (file.size() < 6 || file.compare(file.size() - 6, 6, ".cubin") != 0)
             continue;
         cudaLibrary_t library;
-        const cudaError_t error = cudaLibraryLoadFromFile(&library, file.c_str(), NULL, NULL, 0, NULL, NULL, 0);
+        const cudaError_t error =
+                cudaLibraryLoadFromFile(&library, file.c_str(), NULL, NULL, 0, NULL, NULL, 0);
         if (error == cudaSuccess)
             side->libraries.push_back(library);
         else
-            rc = error_set(err, -EIO, "the driver does not take %s: %s", file.c_str(), cudaGetErrorString(error));
+            rc = error_set(err, -EIO, "the driver does not take %s: %s", file.c_str(),
+                    cudaGetErrorString(error));
     }
     if (listing)
         closedir(listing);
@@ -161,7 +179,8 @@ void sides_open(const char *name_and_directory)
     const char *directory = strchr(name_and_directory, '=');
     struct side side;
     if (!directory || directory == name_and_directory) {
-        fprintf(stderr, "upgate_kernels: side '%s': NAME=DIRECTORY is wanted\n", name_and_directory);
+        fprintf(stderr, "upgate_kernels: side '%s': NAME=DIRECTORY is wanted\n",
+                name_and_directory);
         exit(2);
     }
     side.name.assign(name_and_directory, (size_t)(directory - name_and_directory));
@@ -189,7 +208,8 @@ void sides_use(int side)
     in_use = side;
 }
 
-std::vector<std::vector<double>> sides_time(cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
+std::vector<std::vector<double>> sides_time(
+        cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
 {
     const int count = sides_count(), was = in_use;
     std::vector<std::vector<double>> times(count);

@@ -26,10 +26,12 @@ package_known() { [[ -n $(apt-cache madison "$1" 2>/dev/null) ]]; }
 
 # What only tests, the canary's demo and benchmarks need, and they are skipped without: a browser for the HTML report, a proxy, podman,
 # Prometheus, another load generator, the HTTP of the torch server, PyYAML for the manifests, what bundles libraries, shells that
-# complete, a reader of manual pages, launchers of ranks, an MPI to build upgate-mpi-reduce with. Ubuntu's chromium is a snap, which
+# complete, a reader of manual pages, launchers of ranks, an MPI to build upgate-mpi-reduce with, what ci/format
+# lays out with. Ubuntu's chromium is a snap, which
 # does not start where there is no snapd (containers); another browser of the family is found by the test.
 packages_tests() {
     echo haproxy prometheus wrk openssl python3-aiohttp python3-yaml patchelf zsh fish mandoc podman crun openmpi-bin libopenmpi-dev slurm-wlm
+    grep -qsE '^VERSION_CODENAME=(bookworm|jammy|noble)$' /etc/os-release && echo clang-format-14 # another version lays out otherwise
     grep -qs '^ID=ubuntu' /etc/os-release || echo chromium
 }
 

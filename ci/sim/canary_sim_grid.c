@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws counts, a look each 2,000 requests, and prints the table of the design beside its own numbers.
+// Draws counts, a look each 2,000 requests, and prints the table of the design beside its own
+// numbers.
 #include "ci/sim/canary_sim_grid.h"
 
 #include <math.h>
@@ -38,7 +39,7 @@ static void grid_one(void *context, int i)
         double events_candidate = stream_poisson(&random, candidate * grid->cell.rate_candidate);
         canary_counts_add(&counts, events_baseline, events_candidate, baseline, candidate, 1);
         if (canary_counts_evidence_max(trail) < needed ||
-            canary_counts_evidence(trail, CANARY_WORSE) < needed)
+                canary_counts_evidence(trail, CANARY_WORSE) < needed)
             continue;
         grid->found[i] = look * (double)GRID_LOOK;
         return;
@@ -66,10 +67,10 @@ void grid_counts(FILE *file, int streams, int jobs)
     static const double shares[GRID_SHARES] = {0.01, 0.05, 0.25, 0.5};
     static const double ratios[GRID_RATIOS] = {1, 1.5, 2, 3, 5, 10};
     static const char *const design[GRID_SHARES][GRID_RATIOS] = {
-        {".001", ".006", ".042", ".343", ".936@192k", "1@64k"},
-        {".001", ".090", ".607@297k", ".996@120k", "1@44k", "1@17k"},
-        {".001", ".717", "1@98k", "1@35k", "1@16k", "1@8k"},
-        {".001", ".856", "1@76k", "1@29k", "1@13k", "1@7k"}};
+            {".001", ".006", ".042", ".343", ".936@192k", "1@64k"},
+            {".001", ".090", ".607@297k", ".996@120k", "1@44k", "1@17k"},
+            {".001", ".717", "1@98k", "1@35k", "1@16k", "1@8k"},
+            {".001", ".856", "1@76k", "1@29k", "1@13k", "1@7k"}};
     fprintf(file,
             "\nErrors at 0.1 %% in the baseline, independent; found within 400,000 requests at "
             "alpha 1 %% (%d streams a cell) @ mean requests of both arms; in brackets "
@@ -86,10 +87,11 @@ void grid_counts(FILE *file, int streams, int jobs)
         fputc('\n', file);
     }
     static const double slower[] = {1, 1.05, 1.1, 1.2};
-    static const char *const design_p99[2][4] = {{"-", "-", ".647", "1@20k"},
-                                                 {".001", ".597@75k", "1@22k", "1@6k"}};
-    fprintf(file, "\nRequests above the baseline's p99, lognormal latency of sigma 0.5, within 100,000 "
-                  "requests:\n\n| share | equal | p99 +5 %% | +10 %% | +20 %% |\n|---|---|---|---|---|\n");
+    static const char *const design_p99[2][4] = {
+            {"-", "-", ".647", "1@20k"}, {".001", ".597@75k", "1@22k", "1@6k"}};
+    fprintf(file,
+            "\nRequests above the baseline's p99, lognormal latency of sigma 0.5, within 100,000 "
+            "requests:\n\n| share | equal | p99 +5 %% | +10 %% | +20 %% |\n|---|---|---|---|---|\n");
     for (int i = 0; i < 2; i++) {
         double share = i ? 0.25 : 0.05, z = -distribution_normal_quantile(0.01);
         fprintf(file, "| %.0f %% |", 100 * share);
@@ -144,8 +146,11 @@ bool grid_speed(FILE *file)
     free(seconds);
     free(stream);
     // The figures differ from run to run: below their limit is what is written.
-    fprintf(file, "\nA day of both arms (86,400 seconds, five metrics) is folded %s 1 s of one core, the cells of a "
-                  "look are computed %s 1 ms.\n", fold < 1 ? "within" : "NOT within", look < 1e-3 ? "within" : "NOT within");
-    fprintf(stderr, "canary_sim: fold of a day %.3f s, cells of a look %.1f us\n", fold, look * 1e6);
+    fprintf(file,
+            "\nA day of both arms (86,400 seconds, five metrics) is folded %s 1 s of one core, the cells of a "
+            "look are computed %s 1 ms.\n",
+            fold < 1 ? "within" : "NOT within", look < 1e-3 ? "within" : "NOT within");
+    fprintf(stderr, "canary_sim: fold of a day %.3f s, cells of a look %.1f us\n", fold,
+            look * 1e6);
     return fold < 1 && look < 1e-3;
 }

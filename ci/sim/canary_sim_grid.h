@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The power of the e-process by itself over the grid of the design's live simulations, and the speed of the fold.
+// The power of the e-process by itself over the grid of the design's live simulations, and the
+// speed of the fold.
 #ifndef UPGATE_CI_SIM_CANARY_SIM_GRID_H
 #define UPGATE_CI_SIM_CANARY_SIM_GRID_H
 

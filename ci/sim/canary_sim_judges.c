@@ -22,7 +22,7 @@ bool judge_add(struct judge_minutes *minutes, const struct canary_second arms[CA
     for (int arm = 0; arm < CANARY_ARMS; arm++) {
         const struct canary_second *now = &minutes->now[arm];
         minutes->error_rate[arm][minutes->minutes] =
-            now->requests ? (double)now->errors / (double)now->requests : 0;
+                now->requests ? (double)now->errors / (double)now->requests : 0;
         minutes->p99_s[arm][minutes->minutes] = canary_quantile(now, 0.99);
     }
     memset(minutes->now, 0, sizeof minutes->now);
@@ -101,7 +101,7 @@ static bool judge_high(const double *candidates, const double *baselines, int mi
     if (same || !count)
         return false;
     if (sums[CANARY_BASELINE] > 0 && sums[CANARY_CANDIDATE] > 0 &&
-        sums[CANARY_CANDIDATE] < sums[CANARY_BASELINE])
+            sums[CANARY_CANDIDATE] < sums[CANARY_BASELINE])
         return false; // effect size: the ratio of the means must be 1 at least
     double z = distribution_normal_quantile(1 - (1 - judge_confidence) / 2);
     double low = judge_shift(candidate, baseline, count, z);
@@ -113,8 +113,8 @@ bool judge_kayenta_fails(const struct judge_minutes *minutes)
 {
     int count = minutes->minutes;
     int high = judge_high(minutes->error_rate[CANARY_CANDIDATE],
-                          minutes->error_rate[CANARY_BASELINE], count) +
-               judge_high(minutes->p99_s[CANARY_CANDIDATE], minutes->p99_s[CANARY_BASELINE], count);
+                       minutes->error_rate[CANARY_BASELINE], count) +
+            judge_high(minutes->p99_s[CANARY_CANDIDATE], minutes->p99_s[CANARY_BASELINE], count);
     double score = 100.0 * (2 - high) / 2;
     return score < judge_marginal;
 }
@@ -123,5 +123,6 @@ bool judge_fixed_fails(const struct judge_minutes *minutes)
 {
     int last = minutes->minutes - 1;
     return minutes->error_rate[CANARY_CANDIDATE][last] > 0.01 ||
-           !(minutes->p99_s[CANARY_CANDIDATE][last] <= 1.1 * minutes->p99_s[CANARY_BASELINE][last]);
+            !(minutes->p99_s[CANARY_CANDIDATE][last] <=
+                    1.1 * minutes->p99_s[CANARY_BASELINE][last]);
 }

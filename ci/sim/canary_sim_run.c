@@ -54,7 +54,7 @@ static double run_truth(const struct run_plan *plan, enum canary_metric metric)
 }
 
 static void run_look(const struct run_plan *plan, const struct canary_evidence *evidence, int stage,
-                     double at_s, struct run_result *result)
+        double at_s, struct run_result *result)
 {
     struct canary_cell cells[CANARY_METRICS];
     int count;
@@ -75,7 +75,7 @@ static void run_look(const struct run_plan *plan, const struct canary_evidence *
 }
 
 static void run_judges(struct judge_minutes *minutes, const struct canary_second *arms, int *fixed,
-                       double at_s, double late_s, struct run_result *result)
+        double at_s, double late_s, struct run_result *result)
 {
     if (!judge_add(minutes, arms))
         return;
@@ -89,7 +89,7 @@ static void run_judges(struct judge_minutes *minutes, const struct canary_second
     if (judge_fixed_fails(minutes) && at_s > late_s && !(result->fixed_always_s > 0))
         result->fixed_always_s = at_s;
     bool often = minutes->minutes % RUN_KAYENTA_OFTEN_MIN == 0 && at_s > late_s &&
-                 !(result->kayenta_often_s > 0);
+            !(result->kayenta_often_s > 0);
     if (!often && minutes->minutes != JUDGE_MINUTES)
         return;
     if (!judge_kayenta_fails(minutes))
@@ -125,7 +125,11 @@ static void run_one(const struct run_plan *plan, uint64_t seed, struct run_resul
         canary_recent_add(&recent, &look);
         for (double at_s = 1; at_s <= stage->seconds; at_s++, clock_s++) {
             bool good = i < plan->count - 1 ? plan->good_before : at_s <= plan->late_s;
-            stream_second_of(stream, stage->aa ? STREAM_AA : good ? STREAM_GOOD : STREAM_BAD, clock_s, at_s - 1, stage->share, arms);
+            stream_second_of(stream,
+                    stage->aa      ? STREAM_AA
+                            : good ? STREAM_GOOD
+                                   : STREAM_BAD,
+                    clock_s, at_s - 1, stage->share, arms);
             requests += (double)(arms[0].requests + arms[1].requests);
             if (judges)
                 run_judges(minutes, arms, &fixed, at_s, plan->late_s, result);
@@ -139,7 +143,8 @@ static void run_one(const struct run_plan *plan, uint64_t seed, struct run_resul
             look.requests += arms[CANARY_CANDIDATE].requests;
             look.errors += arms[CANARY_CANDIDATE].errors;
             canary_recent_add(&recent, &look);
-            bool tripped = !stage->aa && canary_recent_errors(&recent, NAN) > plan->rules.tripwire_error_rate;
+            bool tripped = !stage->aa &&
+                    canary_recent_errors(&recent, NAN) > plan->rules.tripwire_error_rate;
             if (failed < 0 && !tripped)
                 continue;
             result->failed_stage = i;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulated rollouts, many at a time: each its own seed, so that the number of processes changes nothing.
+// Simulated rollouts, many at a time: each its own seed, so that the number of processes changes
+// nothing.
 #ifndef UPGATE_CI_SIM_CANARY_SIM_RUN_H
 #define UPGATE_CI_SIM_CANARY_SIM_RUN_H
 
@@ -23,17 +24,20 @@ struct run_plan {
     struct stream_world world;
     struct stream_fault fault;
     struct stream_odd odd;
-    double late_s; // of the last stage: so long the candidate is good; what judges find before is not counted
+    double late_s; // of the last stage: so long the candidate is good; what judges find before is
+                   // not counted
     bool good_before; // and in the stages before
-    bool judges; // the others, too, on the last stage
-    double cells_s; // look at the cells so often: when they pass, whether an interval ever misses; 0: not
+    bool judges;      // the others, too, on the last stage
+    double cells_s; // look at the cells so often: when they pass, whether an interval ever misses;
+                    // 0: not
 };
 struct run_result {
     int failed_stage, failed_metric; // -1: not rolled back
     double failed_s;                 // since that stage began
     double failed_requests;          // of both arms in that stage
-    double pass_s[RUN_STAGES];       // when all gated cells passed together for the first time; 0: never
-    bool missed_low[CANARY_METRICS], missed_high[CANARY_METRICS]; // an interval that did not hold the truth, at any look
+    double pass_s[RUN_STAGES]; // when all gated cells passed together for the first time; 0: never
+    // an interval that did not hold the truth, at any look
+    bool missed_low[CANARY_METRICS], missed_high[CANARY_METRICS];
     double kayenta_s, kayenta_often_s, fixed_s, fixed_patient_s, fixed_always_s; // 0: not
 };
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulates the gate: how often it passes what is worse, fails what is equal, finds a slow-down, and
-// how many pairs it takes. Twice: thousands of gates on drawn log ratios of pairs through
+// Simulates the gate: how often it passes what is worse, fails what is equal, finds a slow-down,
+// and how many pairs it takes. Twice: thousands of gates on drawn log ratios of pairs through
 // looks_judge; hundreds on drawn steps, through measure_pair and cells_judge (gate_sim_steps.c).
 // Reads nothing; writes tables to stdout; exit 1 when a rate leaves its limit.
 //
-//     gate_sim [--markdown] [GATES]   10,000 gates a row of ratios, a hundredth of that a row of steps
+//     gate_sim [--markdown] [GATES]   10,000 gates a row of ratios, a hundredth of that a row of
+//     steps
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,14 +22,13 @@ enum { SIM_PAIRS = 28, SIM_CELLS = 50, SIM_STEPS_SHARE = 100 };
 static const double sim_alpha = 0.01;
 
 static const struct looks_rule sim_rule = {
-    .alpha = 0.01, .looks = {10, 14, 20, 28}, .look_count = 4, .margin = 0.02};
+        .alpha = 0.01, .looks = {10, 14, 20, 28}, .look_count = 4, .margin = 0.02};
 
-static const char *const sim_must_text[] = {
-    [SIM_SHOWN] = "-",
-    [SIM_EQUAL] = "fail ≤ 1 % a cell",
-    [SIM_MARGIN] = "fail, pass ≤ 1 % a cell",
-    [SIM_WORSE] = "pass ≤ 1 %",
-    [SIM_FOUND] = "fail ≥ 95 %"};
+static const char *const sim_must_text[] = {[SIM_SHOWN] = "-",
+        [SIM_EQUAL] = "fail ≤ 1 % a cell",
+        [SIM_MARGIN] = "fail, pass ≤ 1 % a cell",
+        [SIM_WORSE] = "pass ≤ 1 %",
+        [SIM_FOUND] = "fail ≥ 95 %"};
 
 struct sim_rates {
     long gates;
@@ -55,7 +55,7 @@ static bool sim_keeps(enum sim_must must, const struct sim_rates *rates)
         return sim_below(rates->pass, sim_alpha, rates->gates);
     case SIM_FOUND:
         return sim_below(rates->pass, sim_alpha, rates->gates) &&
-               sim_below(1 - rates->fail, 0.05, rates->gates);
+                sim_below(1 - rates->fail, 0.05, rates->gates);
     default:
         return true;
     }
@@ -67,20 +67,20 @@ static void sim_head(const char *what, long gates)
         printf("\n%s (%ld gates a row):\n\n"
                "| scenario | mean worse by | pass | fail | inconclusive | pairs | fails, worst cell | must |\n"
                "|---|---|---|---|---|---|---|---|\n",
-               what, gates);
+                what, gates);
     else
         printf("\n%s, %ld gates a row\n%-52s %7s  %6s %6s %6s %5s  %6s  %s\n", what, gates,
-               "scenario", "mean", "pass", "fail", "incon.", "pairs", "cell", "must");
+                "scenario", "mean", "pass", "fail", "incon.", "pairs", "cell", "must");
 }
 
-static bool sim_print(const char *name, double effect, const struct sim_rates *rates,
-                      enum sim_must must)
+static bool sim_print(
+        const char *name, double effect, const struct sim_rates *rates, enum sim_must must)
 {
     bool keeps = sim_keeps(must, rates);
     printf(sim_markdown ? "| %s | %.1f %% | %.3f | %.3f | %.3f | %.1f | %.3f | %s%s |\n"
                         : "%-52s %6.1f%%  %6.4f %6.4f %6.4f %5.1f  %6.4f  %s%s\n",
-           name, 100 * effect, rates->pass, rates->fail, rates->inconclusive, rates->pairs,
-           rates->cell_fail, sim_must_text[must], keeps ? "" : ": MISSED");
+            name, 100 * effect, rates->pass, rates->fail, rates->inconclusive, rates->pairs,
+            rates->cell_fail, sim_must_text[must], keeps ? "" : ": MISSED");
     return keeps;
 }
 
@@ -88,14 +88,15 @@ static bool sim_print(const char *name, double effect, const struct sim_rates *r
 
 // The mean of each noise is 0, so that the effect is the mean's.
 struct sim_noise {
-    double normal;              // sd
-    double t3, laplace;         // heavy tails: scale of Student's t of 3 degrees of freedom; of Laplace's
-    double skew;                // exponential to the slow side, its mean taken out
-    double rho;                 // of the last pair
-    double ties;                // the noise comes in multiples of this
+    double normal;      // sd
+    double t3, laplace; // heavy tails: scale of Student's t of 3 degrees of freedom; of Laplace's
+    double skew;        // exponential to the slow side, its mean taken out
+    double rho;         // of the last pair
+    double ties;        // the noise comes in multiples of this
     double mix_share, mix_size; // share of launches of the candidate that lose this much
-    double launch_sd, drift_sd; // of the design's own simulation: each launch, a drift with rho .95 …
-    double spike_rate, spike;   // … and a share of launches hit, mean of the (exponential) hit
+    double launch_sd,
+            drift_sd; // of the design's own simulation: each launch, a drift with rho .95 …
+    double spike_rate, spike; // … and a share of launches hit, mean of the (exponential) hit
 };
 
 struct sim_state {
@@ -148,7 +149,7 @@ static double sim_value(const struct sim_noise *noise, struct sim_state *state)
 
 // Oriented log ratios of `count` pairs of a candidate that is slower by `effect`.
 static void sim_pairs(const struct sim_noise *noise, double effect, double *values, int count,
-                      struct sim_state *state)
+        struct sim_state *state)
 {
     state->drift = noise->drift_sd * random_normal(&state->random);
     state->last = 0;
@@ -169,8 +170,8 @@ static struct looks_result sim_judge(const struct looks_rule *rule, const double
     return result;
 }
 
-static struct sim_rates sim_ratios(const struct sim_noise *noise, double effect, long gates,
-                                   uint64_t seed)
+static struct sim_rates sim_ratios(
+        const struct sim_noise *noise, double effect, long gates, uint64_t seed)
 {
     long pass = 0, fail = 0, pairs = 0;
     struct sim_state state = {.random = {seed}};
@@ -183,8 +184,8 @@ static struct sim_rates sim_ratios(const struct sim_noise *noise, double effect,
         pairs += result.pairs;
     }
     double passes = (double)pass / all, fails = (double)fail / all;
-    return (struct sim_rates){gates, passes, fails, 1 - passes - fails, (double)pairs / all,
-                              fails, passes};
+    return (struct sim_rates){
+            gates, passes, fails, 1 - passes - fails, (double)pairs / all, fails, passes};
 }
 
 static bool sim_table_ratios(long gates)
@@ -197,43 +198,43 @@ static bool sim_table_ratios(long gates)
                            mix10 = {.normal = 0.003, .mix_share = 0.1, .mix_size = 0.3},
                            mix50 = {.normal = 0.003, .mix_share = 0.5, .mix_size = 0.1},
                            design = {.launch_sd = 0.007,
-                                     .drift_sd = 0.01,
-                                     .spike_rate = 0.05,
-                                     .spike = 0.10};
+                                   .drift_sd = 0.01,
+                                   .spike_rate = 0.05,
+                                   .spike = 0.10};
     const struct {
         const char *name;
         const struct sim_noise *noise;
         double effect;
         enum sim_must must;
     } rows[] = {
-        {"normal, sd 0.5 %", &half, 0, SIM_EQUAL},
-        {"normal, sd 0.5 %", &half, 0.005, SIM_EQUAL},
-        {"normal, sd 0.5 %", &half, 0.05, SIM_FOUND},
-        {"normal, sd 1 %", &one, 0, SIM_EQUAL},
-        {"normal, sd 1 %", &one, 0.02, SIM_MARGIN},
-        {"normal, sd 1 %", &one, 0.03, SIM_WORSE},
-        {"normal, sd 2 %", &two, 0, SIM_EQUAL},
-        {"normal, sd 2 %", &two, 0.02, SIM_MARGIN},
-        {"normal, sd 2 %", &two, 0.05, SIM_FOUND},
-        {"heavy tails (t, 3 degrees, 0.6 %)", &heavy, 0, SIM_EQUAL},
-        {"heavy tails (t, 3 degrees, 0.6 %)", &heavy, 0.02, SIM_MARGIN},
-        {"heavy tails (t, 3 degrees, 0.6 %)", &heavy, 0.05, SIM_FOUND},
-        {"Laplace, 1 %", &laplace, 0.02, SIM_MARGIN},
-        {"skew to the slow side (exponential, 1.5 %)", &skew, 0, SIM_EQUAL},
-        {"skew to the slow side (exponential, 1.5 %)", &skew, 0.02, SIM_SHOWN},
-        {"skew to the slow side (exponential, 1.5 %)", &skew, 0.05, SIM_WORSE},
-        {"pairs resemble the last one (rho 0.5, sd 1 %)", &rho, 0, SIM_EQUAL},
-        {"pairs resemble the last one (rho 0.5, sd 1 %)", &rho, 0.02, SIM_SHOWN},
-        {"ties (sd 1 %, in steps of 0.5 %)", &ties, 0, SIM_EQUAL},
-        {"ties (sd 1 %, in steps of 0.5 %)", &ties, 0.02, SIM_MARGIN},
-        {"20 % of the launches 50 % slower", &mix20, 0, SIM_SHOWN},
-        {"10 % of the launches 30 % slower", &mix10, 0, SIM_SHOWN},
-        {"half of the launches 10 % slower", &mix50, 0, SIM_WORSE},
-        {"launch .7 %, drift 1 %, spikes", &design, 0, SIM_EQUAL},
-        {"launch .7 %, drift 1 %, spikes", &design, 0.02, SIM_SHOWN},
-        {"launch .7 %, drift 1 %, spikes", &design, 0.03, SIM_WORSE},
-        {"launch .7 %, drift 1 %, spikes", &design, 0.05, SIM_WORSE},
-        {"launch .7 %, drift 1 %, spikes", &design, 0.10, SIM_FOUND},
+            {"normal, sd 0.5 %", &half, 0, SIM_EQUAL},
+            {"normal, sd 0.5 %", &half, 0.005, SIM_EQUAL},
+            {"normal, sd 0.5 %", &half, 0.05, SIM_FOUND},
+            {"normal, sd 1 %", &one, 0, SIM_EQUAL},
+            {"normal, sd 1 %", &one, 0.02, SIM_MARGIN},
+            {"normal, sd 1 %", &one, 0.03, SIM_WORSE},
+            {"normal, sd 2 %", &two, 0, SIM_EQUAL},
+            {"normal, sd 2 %", &two, 0.02, SIM_MARGIN},
+            {"normal, sd 2 %", &two, 0.05, SIM_FOUND},
+            {"heavy tails (t, 3 degrees, 0.6 %)", &heavy, 0, SIM_EQUAL},
+            {"heavy tails (t, 3 degrees, 0.6 %)", &heavy, 0.02, SIM_MARGIN},
+            {"heavy tails (t, 3 degrees, 0.6 %)", &heavy, 0.05, SIM_FOUND},
+            {"Laplace, 1 %", &laplace, 0.02, SIM_MARGIN},
+            {"skew to the slow side (exponential, 1.5 %)", &skew, 0, SIM_EQUAL},
+            {"skew to the slow side (exponential, 1.5 %)", &skew, 0.02, SIM_SHOWN},
+            {"skew to the slow side (exponential, 1.5 %)", &skew, 0.05, SIM_WORSE},
+            {"pairs resemble the last one (rho 0.5, sd 1 %)", &rho, 0, SIM_EQUAL},
+            {"pairs resemble the last one (rho 0.5, sd 1 %)", &rho, 0.02, SIM_SHOWN},
+            {"ties (sd 1 %, in steps of 0.5 %)", &ties, 0, SIM_EQUAL},
+            {"ties (sd 1 %, in steps of 0.5 %)", &ties, 0.02, SIM_MARGIN},
+            {"20 % of the launches 50 % slower", &mix20, 0, SIM_SHOWN},
+            {"10 % of the launches 30 % slower", &mix10, 0, SIM_SHOWN},
+            {"half of the launches 10 % slower", &mix50, 0, SIM_WORSE},
+            {"launch .7 %, drift 1 %, spikes", &design, 0, SIM_EQUAL},
+            {"launch .7 %, drift 1 %, spikes", &design, 0.02, SIM_SHOWN},
+            {"launch .7 %, drift 1 %, spikes", &design, 0.03, SIM_WORSE},
+            {"launch .7 %, drift 1 %, spikes", &design, 0.05, SIM_WORSE},
+            {"launch .7 %, drift 1 %, spikes", &design, 0.10, SIM_FOUND},
     };
     bool ok = true;
     sim_head("drawn log ratios of pairs, margin 2 %, alpha 1 %, looks at 10, 14, 20, 28", gates);
@@ -281,8 +282,8 @@ static bool sim_many_cells(long runs)
     bool ok = sim_below((double)confirmed / (double)runs, limit, runs);
     printf("\n%d cells exactly at the margin, %ld runs: any false fail by the screen alone in %.1f "
            "%%, confirmed on fresh pairs in %.2f %% (at most %.2f %%)%s\n",
-           SIM_CELLS, runs, 100 * (double)screened / (double)runs,
-           100 * (double)confirmed / (double)runs, 100 * limit, ok ? "" : ": MISSED");
+            SIM_CELLS, runs, 100 * (double)screened / (double)runs,
+            100 * (double)confirmed / (double)runs, 100 * limit, ok ? "" : ": MISSED");
     static const double sds[] = {0.0075, 0.01, 0.0125};
     for (size_t i = 0; i < sizeof sds / sizeof *sds; i++) {
         screened = confirmed = 0;
@@ -293,8 +294,8 @@ static bool sim_many_cells(long runs)
         }
         printf("3 %% slower, margin 2 %%, sd of a pair %.2f %%: found by the screen %.1f %%, confirmed "
                "%.1f %%\n",
-               100 * sds[i], 10.0 * (double)screened / (double)runs,
-               10.0 * (double)confirmed / (double)runs);
+                100 * sds[i], 10.0 * (double)screened / (double)runs,
+                10.0 * (double)confirmed / (double)runs);
     }
     return ok;
 }
@@ -306,13 +307,8 @@ static bool sim_steps_row(const struct sim_steps_row *row, long gates, uint64_t 
     struct steps_count count;
     steps_gates(&row->scenario, gates, seed, &count);
     double all = (double)count.gates;
-    struct sim_rates rates = {count.gates,
-                              (double)count.pass / all,
-                              (double)count.fail / all,
-                              (double)count.inconclusive / all,
-                              (double)count.pairs / all,
-                              0,
-                              0};
+    struct sim_rates rates = {count.gates, (double)count.pass / all, (double)count.fail / all,
+            (double)count.inconclusive / all, (double)count.pairs / all, 0, 0};
     for (int m = 0; m < METRIC_COUNT; m++) {
         if (!count.cell_gated[m])
             continue;
@@ -351,7 +347,7 @@ int main(int argc, char **argv)
     ok &= sim_many_cells(gates / 10);
     printf("\nminimum detectable effect, one-sided alpha 1 %%, power 80 %%, sd 1 %%: 6 pairs %.2f "
            "%%, 12 pairs %.2f %%, 24 pairs %.2f %% (design: 1.75, 1.04, 0.69 of the log ratio)\n",
-           100 * log1p(power_mde(0.01, 6, 0.01, 0.8)), 100 * log1p(power_mde(0.01, 12, 0.01, 0.8)),
-           100 * log1p(power_mde(0.01, 24, 0.01, 0.8)));
+            100 * log1p(power_mde(0.01, 6, 0.01, 0.8)), 100 * log1p(power_mde(0.01, 12, 0.01, 0.8)),
+            100 * log1p(power_mde(0.01, 24, 0.01, 0.8)));
     return ok ? 0 : 1;
 }

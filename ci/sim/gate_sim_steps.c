@@ -49,7 +49,7 @@ static struct plan *steps_plan(void)
           "candidate: {name: new, python: /usr/bin/python3}\n"
           "workloads: [{name: w, mode: train, steps: 160, command: [x, \"{steps}\"]}]\n"
           "gate: {parity: {rule: off}, confirm: never}\n",
-          file);
+            file);
     fclose(file);
     int rc = plan_load(path, &plan, &err);
     unlink(path);
@@ -71,21 +71,22 @@ static void steps_open(struct steps_world *world, uint64_t seed)
     int size = 1;
     for (int at = 0; at + size <= STEPS_COUNT; at += size, size = at < 3 ? 2 : STEPS_BLOCK) {
         int64_t first = at, steps = size;
-        world->blocks[world->block_count] = (struct block_rows){
-            .couple = world->block_count, .first_step = {first, first}, .steps = {steps, steps}};
+        world->blocks[world->block_count] = (struct block_rows){.couple = world->block_count,
+                .first_step = {first, first},
+                .steps = {steps, steps}};
         world->block_count++;
         world->first_of_block[at] = at >= 3;
     }
     for (int side = 0; side < PLAN_SIDES; side++)
         world->ranks[side] = (struct rank_rows){.count = STEPS_COUNT,
-                                                .idx = world->idx,
-                                                .begin_ns = world->begin_ns[side],
-                                                .dur_ns = world->dur_ns[side],
-                                                .late_ns = world->late_ns,
-                                                .samples = world->samples};
+                .idx = world->idx,
+                .begin_ns = world->begin_ns[side],
+                .dur_ns = world->dur_ns[side],
+                .late_ns = world->late_ns,
+                .samples = world->samples};
 }
 
-// --- a launch --------------------------------------------------------------------------------
+// --- a launch ------------------------------------------------------------------------------------
 
 static double steps_exponential(struct random_state *random)
 {
@@ -121,20 +122,19 @@ struct steps_drawn {
 
 static struct steps_drawn steps_draw(struct steps_world *world, const struct steps_shape *shape)
 {
-    return (struct steps_drawn){
-        .launch = random_uniform(&world->random) < shape->launch_share,
-        .tail = shape->tail_launches <= 0 || random_uniform(&world->random) < shape->tail_launches};
+    return (struct steps_drawn){.launch = random_uniform(&world->random) < shape->launch_share,
+            .tail = shape->tail_launches <= 0 ||
+                    random_uniform(&world->random) < shape->tail_launches};
 }
 
 static double steps_extra(struct steps_world *world, const struct steps_shape *shape,
-                          struct steps_drawn drawn, int step)
+        struct steps_drawn drawn, int step)
 {
     double extra = shape->scale + shape->grow * step / STEPS_COUNT;
     extra += drawn.launch ? shape->launch_scale : 0;
     if (shape->rare_share > 0 && random_uniform(&world->random) < shape->rare_share)
         extra += shape->rare_scale;
-    extra +=
-        shape->period && step % shape->period == shape->period - 1 ? shape->period_scale : 0;
+    extra += shape->period && step % shape->period == shape->period - 1 ? shape->period_scale : 0;
     extra += step < shape->head_share * STEPS_COUNT ? shape->head_scale : 0;
     extra += drawn.tail && step >= (1 - shape->tail_share) * STEPS_COUNT ? shape->tail_scale : 0;
     return extra + (world->first_of_block[step] ? shape->block_first : 0);
@@ -156,7 +156,8 @@ static void steps_launch(struct steps_world *world, const struct steps_scenario 
     struct steps_drawn both = steps_draw(world, &scenario->both),
                        own = steps_draw(world, &scenario->candidate);
     for (int i = 0; i < STEPS_COUNT; i++) {
-        double one = level * exp(world->course[i] + machine->step_sd * random_normal(&world->random));
+        double one =
+                level * exp(world->course[i] + machine->step_sd * random_normal(&world->random));
         double extra = steps_extra(world, &scenario->both, both, i) + steps_hit(world, machine);
         if (side)
             extra += steps_extra(world, &scenario->candidate, own, i);
@@ -172,7 +173,7 @@ static void steps_launch(struct steps_world *world, const struct steps_scenario 
 }
 
 static void steps_pair(struct steps_world *world, const struct steps_scenario *scenario, int k,
-                       struct measure_pair *ret_pair)
+        struct measure_pair *ret_pair)
 {
     const double rho = 0.9;
     double level = random_normal(&world->random);
@@ -182,15 +183,15 @@ static void steps_pair(struct steps_world *world, const struct steps_scenario *s
         world->course[i] = scenario->machine.drift_sd * level;
     }
     struct pair_rows rows = {.head = {.id = k + 1,
-                                      .idx = k,
-                                      .seed = k,
-                                      .steps = STEPS_COUNT,
-                                      .phase = PAIR_PHASE_MAIN,
-                                      .fate = PAIR_FATE_VALID,
-                                      .interleave = PLAN_INTERLEAVE_STEPS,
-                                      .void_side = -1},
-                             .blocks = world->blocks,
-                             .block_count = world->block_count};
+                                     .idx = k,
+                                     .seed = k,
+                                     .steps = STEPS_COUNT,
+                                     .phase = PAIR_PHASE_MAIN,
+                                     .fate = PAIR_FATE_VALID,
+                                     .interleave = PLAN_INTERLEAVE_STEPS,
+                                     .void_side = -1},
+            .blocks = world->blocks,
+            .block_count = world->block_count};
     for (int side = 0; side < PLAN_SIDES; side++) {
         double active = 0;
         steps_launch(world, scenario, side);
@@ -201,28 +202,27 @@ static void steps_pair(struct steps_world *world, const struct steps_scenario *s
             block->active_ns[side] = 0;
             for (int64_t s = 0; s < block->steps[side]; s++)
                 block->active_ns[side] +=
-                    world->dur_ns[side][block->first_step[side] + s] + (int64_t)steps_gap_ns;
+                        world->dur_ns[side][block->first_step[side] + s] + (int64_t)steps_gap_ns;
         }
-        rows.sides[side] = (struct launch_rows){
-            .id = 2 * k + 1 + side,
-            .fate = LAUNCH_FATE_OK,
-            .active_ns = active,
-            .cpu_ns = active,
-            .peak_memory_bytes = 1e9 * exp(1e-4 * random_normal(&world->random)),
-            .peak_gpu_memory_bytes = NAN,
-            .compile_ns = NAN,
-            .steps = STEPS_COUNT,
-            .ranks = &world->ranks[side],
-            .rank_count = 1};
+        rows.sides[side] = (struct launch_rows){.id = 2 * k + 1 + side,
+                .fate = LAUNCH_FATE_OK,
+                .active_ns = active,
+                .cpu_ns = active,
+                .peak_memory_bytes = 1e9 * exp(1e-4 * random_normal(&world->random)),
+                .peak_gpu_memory_bytes = NAN,
+                .compile_ns = NAN,
+                .steps = STEPS_COUNT,
+                .ranks = &world->ranks[side],
+                .rank_count = 1};
     }
     measure_pair(&rows, ret_pair);
 }
 
-// --- a gate ----------------------------------------------------------------------------------
+// --- a gate --------------------------------------------------------------------------------------
 
 // The question of the run loop, after each look: what is still open? The verdict when nothing is.
 static bool steps_judge(struct steps_world *world, struct workload_facts *facts, bool last,
-                        struct steps_count *count)
+        struct steps_count *count)
 {
     struct health health = {0};
     struct findings findings = {0};
@@ -230,10 +230,10 @@ static bool steps_judge(struct steps_world *world, struct workload_facts *facts,
     bool open = false, fails = false, passes = true;
     health_check(NULL, facts, &world->plan->gate, &world->plan->schedule, last, &health, &findings);
     struct cell_context context = {.facts = facts,
-                                   .health = &health,
-                                   .gate = &world->plan->gate,
-                                   .schedule = &world->plan->schedule,
-                                   .ended = last};
+            .health = &health,
+            .gate = &world->plan->gate,
+            .schedule = &world->plan->schedule,
+            .ended = last};
     int cell_count = cells_judge(&context, &cells, &findings);
     for (int i = 0; i < cell_count; i++)
         open = open || (cells[i].gating && cells[i].want_main > facts->main_count);
@@ -263,20 +263,20 @@ static bool steps_judge(struct steps_world *world, struct workload_facts *facts,
     return last || !open;
 }
 
-static void steps_gate(struct steps_world *world, const struct steps_scenario *scenario,
-                       struct steps_count *count)
+static void steps_gate(
+        struct steps_world *world, const struct steps_scenario *scenario, struct steps_count *count)
 {
     const struct plan_schedule *schedule = &world->plan->schedule;
     int most = (int)schedule->looks[schedule->look_count - 1];
     struct workload_facts facts = {.id = 1,
-                                   .name = xstrdup("w"),
-                                   .mode = PLAN_MODE_TRAIN,
-                                   .interleave = PLAN_INTERLEAVE_STEPS,
-                                   .plan = &world->plan->workloads[0],
-                                   .main = xcalloc((size_t)most, sizeof *facts.main),
-                                   .heads = xcalloc((size_t)most, sizeof *facts.heads),
-                                   .fates = xcalloc((size_t)most, sizeof *facts.fates),
-                                   .has_steps = true};
+            .name = xstrdup("w"),
+            .mode = PLAN_MODE_TRAIN,
+            .interleave = PLAN_INTERLEAVE_STEPS,
+            .plan = &world->plan->workloads[0],
+            .main = xcalloc((size_t)most, sizeof *facts.main),
+            .heads = xcalloc((size_t)most, sizeof *facts.heads),
+            .fates = xcalloc((size_t)most, sizeof *facts.fates),
+            .has_steps = true};
     memset(world->level, 0, sizeof world->level);
     for (int look = 0; look < schedule->look_count; look++) {
         while (facts.main_count < (int)schedule->looks[look]) {
@@ -292,8 +292,8 @@ static void steps_gate(struct steps_world *world, const struct steps_scenario *s
     workload_facts_clear(&facts);
 }
 
-void steps_gates(const struct steps_scenario *scenario, long gates, uint64_t seed,
-                 struct steps_count *count)
+void steps_gates(
+        const struct steps_scenario *scenario, long gates, uint64_t seed, struct steps_count *count)
 {
     struct steps_world world;
     steps_open(&world, seed);
@@ -310,8 +310,9 @@ double steps_effect(const struct steps_shape *shape)
     for (int at = 3; at + STEPS_BLOCK <= STEPS_COUNT; at += STEPS_BLOCK)
         firsts++;
     return shape->scale + shape->grow / 2 + shape->launch_share * shape->launch_scale +
-           shape->rare_share * shape->rare_scale + shape->head_share * shape->head_scale +
-           (shape->period ? shape->period_scale * (STEPS_COUNT / shape->period) / STEPS_COUNT : 0) +
-           tail * shape->tail_share * shape->tail_scale +
-           shape->block_first * firsts / STEPS_COUNT;
+            shape->rare_share * shape->rare_scale + shape->head_share * shape->head_scale +
+            (shape->period ? shape->period_scale * (STEPS_COUNT / shape->period) / STEPS_COUNT
+                           : 0) +
+            tail * shape->tail_share * shape->tail_scale +
+            shape->block_first * firsts / STEPS_COUNT;
 }

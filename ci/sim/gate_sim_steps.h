@@ -25,16 +25,16 @@ struct steps_machine {
 
 // What a program does to its steps: each part takes its share more. 0 = none of it.
 struct steps_shape {
-    double scale;                       // of every step
-    double launch_share, launch_scale;  // of some launches
-    double rare_share, rare_scale;      // of some steps, at random
-    int period;                         // of each period-th step
-    double period_scale;                //
-    double head_share, head_scale;      // of the first part of a launch
-    double tail_share, tail_scale;      // of its last part
-    double tail_launches;               // in this share of the launches; 0: in all
-    double grow;                        // growing to this at the end
-    double block_first;                 // of the first step of a block
+    double scale;                      // of every step
+    double launch_share, launch_scale; // of some launches
+    double rare_share, rare_scale;     // of some steps, at random
+    int period;                        // of each period-th step
+    double period_scale;               //
+    double head_share, head_scale;     // of the first part of a launch
+    double tail_share, tail_scale;     // of its last part
+    double tail_launches;              // in this share of the launches; 0: in all
+    double grow;                       // growing to this at the end
+    double block_first;                // of the first step of a block
 };
 
 struct steps_scenario {
@@ -49,7 +49,7 @@ struct steps_count {
 
 // Judges `gates` gates and adds them up. Dies on a plan that cannot be made: a defect of ours.
 void steps_gates(const struct steps_scenario *scenario, long gates, uint64_t seed,
-                 struct steps_count *count);
+        struct steps_count *count);
 // Mean of the candidate's steps over the baseline's, less 1, all steps of a launch counted.
 double steps_effect(const struct steps_shape *shape);
 

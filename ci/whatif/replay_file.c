@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replays operations that a script wrote, under what reports/analyse/replay has, prints the time of each step. For bytedance.py.
+// Replays operations that a script wrote, under what reports/analyse/replay has, prints the time of
+// each step. For bytedance.py.
 //
-//     replay_file [RANK…] < FILE      RANK: what if these ranks took the ideal time; and only these what they took
+//     replay_file [RANK…] < FILE      RANK: what if these ranks took the ideal time; and only these
+//     what they took
 //
-// FILE: "OPS STEPS RANKS KINDS GROUPS STAGES", the stage of each rank, the begin of each step, and for each operation "BEGIN END RANK STEP KIND
-// GROUP COMMUNICATES N" with N dependencies behind it; group -1: none. Times are ns. Prints a line for each question: its name, then ns a step.
+// FILE: "OPS STEPS RANKS KINDS GROUPS STAGES", the stage of each rank, the begin of each step, and
+// for each operation "BEGIN END RANK STEP KIND GROUP COMMUNICATES N" with N dependencies behind it;
+// group -1: none. Times are ns. Prints a line for each question: its name, then ns a step.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +36,8 @@ static uint64_t file_number(void)
 static void file_read(struct file *file)
 {
     struct replay_job *job = &file->job;
-    size_t *counts[] = {&job->op_count, &job->step_count, &job->rank_count, &job->kind_count, &job->group_count, &job->stage_count};
+    size_t *counts[] = {&job->op_count, &job->step_count, &job->rank_count, &job->kind_count,
+            &job->group_count, &job->stage_count};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         *counts[i] = file_number();
     file->stages = xcalloc(job->rank_count + 1, sizeof *file->stages);
@@ -66,7 +70,8 @@ static void file_read(struct file *file)
     job->stage_of = job->stage_count ? file->stages : NULL;
 }
 
-static void file_print(const struct file *file, const struct replay *replay, const char *name, const int64_t *durations, bool delays)
+static void file_print(const struct file *file, const struct replay *replay, const char *name,
+        const int64_t *durations, bool delays)
 {
     int64_t *ends = xcalloc(file->job.step_count + 1, sizeof *ends);
     replay_run(replay, durations, delays, ends);
@@ -78,8 +83,8 @@ static void file_print(const struct file *file, const struct replay *replay, con
 }
 
 // One set of durations, and for the ranks of the mask the other one.
-static void file_mixed(const struct file *file, const struct replay *replay, const char *name, const int64_t *durations, const int64_t *masked,
-                       const bool *mask)
+static void file_mixed(const struct file *file, const struct replay *replay, const char *name,
+        const int64_t *durations, const int64_t *masked, const bool *mask)
 {
     int64_t *mixed = xcalloc(file->job.op_count + 1, sizeof *mixed);
     for (size_t i = 0; i < file->job.op_count; i++)
@@ -98,7 +103,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "replay_file: %s\n", err.text);
         return 2;
     }
-    bool *last = xcalloc(file.job.rank_count + 1, sizeof *last), *ranks = xcalloc(file.job.rank_count + 1, sizeof *ranks);
+    bool *last = xcalloc(file.job.rank_count + 1, sizeof *last),
+         *ranks = xcalloc(file.job.rank_count + 1, sizeof *ranks);
     for (size_t i = 0; i < file.job.rank_count; i++)
         last[i] = file.stages[i] + 1 == file.job.stage_count;
     for (int i = 1; i < argc; i++) {

@@ -39,11 +39,14 @@ void intern_free(struct intern *intern)
     free(intern);
 }
 
-static uint32_t intern_seek(const struct intern *intern, uint64_t hash, const void *bytes, size_t len)
+static uint32_t intern_seek(
+        const struct intern *intern, uint64_t hash, const void *bytes, size_t len)
 {
     size_t at;
     uint32_t number = map_first(&intern->map, hash, &at);
-    while (number != MAP_NONE && (intern->items[number].len != len || memcmp(intern->items[number].bytes, bytes, len) != 0))
+    while (number != MAP_NONE &&
+            (intern->items[number].len != len ||
+                    memcmp(intern->items[number].bytes, bytes, len) != 0))
         number = map_next(&intern->map, hash, &at);
     return number;
 }

@@ -64,10 +64,12 @@ uint32_t *map_put(struct map *map, uint64_t key)
 void map_remove(struct map *map, uint64_t key, uint32_t value)
 {
     size_t hole = 0;
-    for (uint32_t found = map_first(map, key, &hole); found != value; found = map_next(map, key, &hole))
+    for (uint32_t found = map_first(map, key, &hole); found != value;
+            found = map_next(map, key, &hole))
         if (found == MAP_NONE)
             return;
-    for (size_t at = (hole + 1) & map->mask; map->slots[at].value != MAP_NONE; at = (at + 1) & map->mask) {
+    for (size_t at = (hole + 1) & map->mask; map->slots[at].value != MAP_NONE;
+            at = (at + 1) & map->mask) {
         size_t home = map_home(map, map_key(&map->slots[at]));
         if (((at - home) & map->mask) >= ((at - hole) & map->mask)) {
             map->slots[hole] = map->slots[at];

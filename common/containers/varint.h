@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as bytes: LEB128 with the fewest bytes, so that one number has one form, and what is the same is so byte by byte. Reading never
-// goes beyond the end: what is not there, or in another form, makes `bad` true, and every later number is 0.
+// Numbers as bytes: LEB128 with the fewest bytes, so that one number has one form, and what is the
+// same is so byte by byte. Reading never goes beyond the end: what is not there, or in another
+// form, makes `bad` true, and every later number is 0.
 #ifndef UPGATE_COMMON_CONTAINERS_VARINT_H
 #define UPGATE_COMMON_CONTAINERS_VARINT_H
 
@@ -35,7 +36,8 @@ static inline size_t varint_put(uint8_t *at, uint64_t value)
 static inline uint64_t varint_get(struct varints *bytes)
 {
     uint64_t value = 0;
-    for (unsigned shift = 0; shift < 7 * VARINT_SIZE_MAX && bytes->at < bytes->end && !bytes->bad; shift += 7) {
+    for (unsigned shift = 0; shift < 7 * VARINT_SIZE_MAX && bytes->at < bytes->end && !bytes->bad;
+            shift += 7) {
         uint8_t byte = *bytes->at++;
         if (shift == 63 && byte > 1) // more than 64 bits
             break;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of another process. A file is first found without being opened (O_PATH) and looked at; only what is known to
-// be regular is opened for reading. All of it is done in the process of reader.h, as every step may wait for a file system.
-// What lies on a local one is then ours to read. Of any other we get the O_PATH descriptor, which nothing waits for, and it is read there.
+// Files of another process. A file is first found without being opened (O_PATH) and looked at; only
+// what is known to be regular is opened for reading. All of it is done in the process of reader.h,
+// as every step may wait for a file system. What lies on a local one is then ours to read. Of any
+// other we get the O_PATH descriptor, which nothing waits for, and it is read there.
 #include "common/target/file.h"
 
 #include <errno.h>
@@ -24,7 +25,8 @@
 #include "common/target/reader.h"
 
 enum {
-    // Who changes its memory map holds the lock for microseconds, or milliseconds where much of it comes or goes.
+    // Who changes its memory map holds the lock for microseconds, or milliseconds where much of it
+    // comes or goes.
     TARGET_STREAM_WAIT_MS = 100,
     TARGET_MEMORY_WAIT_MS = 50,
 };
@@ -36,14 +38,16 @@ static void target_close(int fd)
     errno = code;
 }
 
-// --- in the process that may wait ---------------------------------------------------------------------
+// --- in the process that may wait ----------------------------------------------------------------
 
-// No server and no program answers for these, unless their disk is one (nbd, a loop over NFS). What is not here is read at arm's length.
+// No server and no program answers for these, unless their disk is one (nbd, a loop over NFS). What
+// is not here is read at arm's length.
 static bool target_is_local(uint32_t type)
 {
-    static const uint32_t local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,   BTRFS_SUPER_MAGIC,  TMPFS_MAGIC,    RAMFS_MAGIC,
-                                     F2FS_SUPER_MAGIC, SQUASHFS_MAGIC,    OVERLAYFS_SUPER_MAGIC, HUGETLBFS_MAGIC,
-                                     ISOFS_SUPER_MAGIC, EROFS_SUPER_MAGIC_V1, 0x2fc12fc1 /* ZFS */, 0xca451a4e /* bcachefs */};
+    static const uint32_t local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+            TMPFS_MAGIC, RAMFS_MAGIC, F2FS_SUPER_MAGIC, SQUASHFS_MAGIC, OVERLAYFS_SUPER_MAGIC,
+            HUGETLBFS_MAGIC, ISOFS_SUPER_MAGIC, EROFS_SUPER_MAGIC_V1, 0x2fc12fc1 /* ZFS */,
+            0xca451a4e /* bcachefs */};
     bool found = false;
     for (size_t i = 0; !found && i < sizeof local / sizeof *local; i++)
         found = type == local[i];
@@ -69,12 +73,15 @@ static bool target_is_wanted(int found, const struct target_identity *wanted)
     struct stat status;
     if (found < 0 || fstat(found, &status) != 0)
         return false;
-    bool other = wanted && (status.st_dev != wanted->device || (status.st_ino != wanted->inode && !wanted->any_inode));
+    bool other = wanted &&
+            (status.st_dev != wanted->device ||
+                    (status.st_ino != wanted->inode && !wanted->any_inode));
     errno = EINVAL;
     return !other && S_ISREG(status.st_mode);
 }
 
-// What may be given away of the file that was found. Takes the descriptor. Nothing of /proc: to read there may be to take (kmsg).
+// What may be given away of the file that was found. Takes the descriptor. Nothing of /proc: to
+// read there may be to take (kmsg).
 static int target_take(int found, const struct target_identity *wanted)
 {
     struct statfs system;
@@ -119,11 +126,13 @@ static int target_open_inside(const char *proc, pid_t pid, const char *path, uin
     int root = open(root_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return -1;
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | cached};
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+            .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | cached};
     int found = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
     if (found < 0 && cached)
         errno = ENOENT; // a file system would have to be asked, or Linux is older than 5.12
-    else if (found < 0 && (errno == ENOSYS || errno == EPERM)) // before 5.6, or filtered in a container
+    else if (found < 0 &&
+            (errno == ENOSYS || errno == EPERM)) // before 5.6, or filtered in a container
         found = target_walk(root, path);
     target_close(root);
     return target_take(found, NULL);
@@ -143,8 +152,9 @@ static bool target_is_deleted(const char *path)
 static int target_open_mapped(const struct target_question *question)
 {
     char mapped[TARGET_PATH_MAX];
-    snprintf(mapped, sizeof(mapped), "%s/%d/map_files/%llx-%llx", question->proc, (int)question->pid,
-             (unsigned long long)question->begin, (unsigned long long)question->end);
+    snprintf(mapped, sizeof(mapped), "%s/%d/map_files/%llx-%llx", question->proc,
+            (int)question->pid, (unsigned long long)question->begin,
+            (unsigned long long)question->end);
     int fd = target_open_path(mapped, NULL);
     // No check of the inode: overlayfs shows another one in maps. A replaced file says "(deleted)".
     if (fd >= 0 || question->path[0] != '/' || target_is_deleted(question->path))
@@ -168,12 +178,13 @@ static int target_open_memory(const char *path)
     return fd;
 }
 
-// One file stays open between the reads of it. The same is what the same descriptor of who asks stands for: an inode's number may be
-// two files' where a program makes them up.
+// One file stays open between the reads of it. The same is what the same descriptor of who asks
+// stands for: an inode's number may be two files' where a program makes them up.
 static ssize_t target_read(const struct target_question *question, int found, char *bytes)
 {
     static int open_fd = -1, open_found = -1;
-    if (open_found < 0 || syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, open_found, found) != 0) {
+    if (open_found < 0 ||
+            syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, open_found, found) != 0) {
         if (open_fd >= 0)
             close(open_fd);
         if (open_found >= 0)
@@ -184,7 +195,8 @@ static ssize_t target_read(const struct target_question *question, int found, ch
     return open_fd < 0 ? -1 : pread(open_fd, bytes, question->len, (off_t)question->offset);
 }
 
-// The file stays open while it is read on: the kernel makes maps a page at a time, and would begin anew for each piece.
+// The file stays open while it is read on: the kernel makes maps a page at a time, and would begin
+// anew for each piece.
 static ssize_t target_text(const struct target_question *question, char *bytes)
 {
     static char open_path[TARGET_PATH_MAX];
@@ -197,7 +209,9 @@ static ssize_t target_text(const struct target_question *question, char *bytes)
     }
     ssize_t got = fd < 0 ? -1 : 0;
     size_t done = 0;
-    while (fd >= 0 && done < question->len && (got = pread(fd, bytes + done, question->len - done, (off_t)(question->offset + done))) > 0)
+    while (fd >= 0 && done < question->len &&
+            (got = pread(
+                     fd, bytes + done, question->len - done, (off_t)(question->offset + done))) > 0)
         done += (size_t)got;
     if (fd >= 0 && done < question->len) {
         target_close(fd);
@@ -206,7 +220,8 @@ static ssize_t target_text(const struct target_question *question, char *bytes)
     return got < 0 ? -1 : (ssize_t)done; // a part of it would be taken for all
 }
 
-// Messages side by side, each at a multiple of four bytes. Only those for which there is room are taken.
+// Messages side by side, each at a multiple of four bytes. Only those for which there is room are
+// taken.
 static ssize_t target_converse(const struct target_question *question, int fd, char *bytes)
 {
     size_t got = 0;
@@ -221,23 +236,44 @@ static ssize_t target_converse(const struct target_question *question, int fd, c
     return (ssize_t)got;
 }
 
-static void target_serve_question(const struct target_question *question, int fd, struct target_answer *ret)
+static void target_serve_question(
+        const struct target_question *question, int fd, struct target_answer *ret)
 {
     static _Alignas(struct stat) char bytes[TARGET_READ_MAX];
     const struct target_identity wanted = {question->device, question->inode, false};
     errno = EINVAL;
     ret->bytes = bytes;
     switch (question->what) {
-    case TARGET_OPEN: ret->fd = target_open_inside(question->proc, question->pid, question->path, 0); break;
-    case TARGET_OPEN_CACHED: ret->fd = target_open_inside(question->proc, question->pid, question->path, RESOLVE_CACHED); break;
-    case TARGET_OPEN_MAPPED: ret->fd = target_open_mapped(question); break;
-    case TARGET_OPEN_HERE: ret->fd = target_open_path(question->path, NULL); break;
-    case TARGET_OPEN_KNOWN: ret->fd = target_open_path(question->path, &wanted); break;
-    case TARGET_OPEN_MEMORY: ret->fd = target_open_memory(question->path); break;
-    case TARGET_STATUS: ret->result = fstat(fd, (struct stat *)(void *)bytes) ? -1 : (ssize_t)sizeof(struct stat); break;
-    case TARGET_READ: ret->result = target_read(question, fd, bytes); break;
-    case TARGET_TEXT: ret->result = target_text(question, bytes); break;
-    case TARGET_CONVERSE: ret->result = target_converse(question, fd, bytes); break;
+    case TARGET_OPEN:
+        ret->fd = target_open_inside(question->proc, question->pid, question->path, 0);
+        break;
+    case TARGET_OPEN_CACHED:
+        ret->fd = target_open_inside(question->proc, question->pid, question->path, RESOLVE_CACHED);
+        break;
+    case TARGET_OPEN_MAPPED:
+        ret->fd = target_open_mapped(question);
+        break;
+    case TARGET_OPEN_HERE:
+        ret->fd = target_open_path(question->path, NULL);
+        break;
+    case TARGET_OPEN_KNOWN:
+        ret->fd = target_open_path(question->path, &wanted);
+        break;
+    case TARGET_OPEN_MEMORY:
+        ret->fd = target_open_memory(question->path);
+        break;
+    case TARGET_STATUS:
+        ret->result = fstat(fd, (struct stat *)(void *)bytes) ? -1 : (ssize_t)sizeof(struct stat);
+        break;
+    case TARGET_READ:
+        ret->result = target_read(question, fd, bytes);
+        break;
+    case TARGET_TEXT:
+        ret->result = target_text(question, bytes);
+        break;
+    case TARGET_CONVERSE:
+        ret->result = target_converse(question, fd, bytes);
+        break;
     }
     if (question->what <= TARGET_OPEN_MEMORY) {
         ret->bytes = NULL;
@@ -246,7 +282,7 @@ static void target_serve_question(const struct target_question *question, int fd
     ret->code = errno;
 }
 
-// --- in the process that must not ----------------------------------------------------------------------
+// --- in the process that must not ----------------------------------------------------------------
 
 void target_file_start(void (*prepare)(void))
 {
@@ -284,10 +320,11 @@ int target_file_open_cached(const char *proc, pid_t pid, const char *path, dev_t
     return target_fits(&question, proc, path) ? target_ask(&question) : -1;
 }
 
-int target_file_open_mapped(const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path, dev_t device)
+int target_file_open_mapped(
+        const char *proc, pid_t pid, uint64_t begin, uint64_t end, const char *path, dev_t device)
 {
     struct target_question question = {
-        .what = TARGET_OPEN_MAPPED, .pid = pid, .begin = begin, .end = end, .device = device};
+            .what = TARGET_OPEN_MAPPED, .pid = pid, .begin = begin, .end = end, .device = device};
     return target_fits(&question, proc, path) ? target_ask(&question) : -1;
 }
 
@@ -333,7 +370,8 @@ ssize_t target_file_read(int fd, void *buf, size_t len, uint64_t offset)
 {
     if (!target_is_remote(fd))
         return pread(fd, buf, len, (off_t)offset);
-    struct target_question question = {.what = TARGET_READ, .device = target_mount(fd), .offset = offset};
+    struct target_question question = {
+            .what = TARGET_READ, .device = target_mount(fd), .offset = offset};
     size_t done = 0;
     ssize_t got;
     do {
@@ -349,8 +387,12 @@ int target_file_status(int fd, struct stat *ret)
 {
     if (!target_is_remote(fd))
         return fstat(fd, ret);
-    struct target_question question = {.what = TARGET_STATUS, .device = target_mount(fd), .len = sizeof *ret};
-    return target_reader_ask(target_serve_question, &question, fd, NULL, ret) == (ssize_t)sizeof *ret ? 0 : -1;
+    struct target_question question = {
+            .what = TARGET_STATUS, .device = target_mount(fd), .len = sizeof *ret};
+    return target_reader_ask(target_serve_question, &question, fd, NULL, ret) ==
+                    (ssize_t)sizeof *ret
+            ? 0
+            : -1;
 }
 
 char *target_file_text(const char *path, size_t max, size_t *ret_len)
@@ -388,7 +430,8 @@ struct target_stream {
 // The next piece. False: errno.
 static bool target_stream_fill(struct target_stream *stream)
 {
-    ssize_t got = target_reader_ask(target_serve_question, &stream->question, -1, NULL, stream->bytes);
+    ssize_t got =
+            target_reader_ask(target_serve_question, &stream->question, -1, NULL, stream->bytes);
     if (got < 0)
         return false;
     stream->question.offset += (uint64_t)got;
@@ -417,10 +460,14 @@ static int target_stream_close(void *cookie)
 
 FILE *target_file_stream(const char *path)
 {
-    const cookie_io_functions_t functions = {.read = target_stream_read, .close = target_stream_close};
+    const cookie_io_functions_t functions = {
+            .read = target_stream_read, .close = target_stream_close};
     struct target_stream *stream = xcalloc(1, sizeof *stream);
-    stream->question = (struct target_question){.what = TARGET_TEXT, .len = TARGET_READ_MAX, .wait_ms = TARGET_STREAM_WAIT_MS};
-    FILE *file = target_fits(&stream->question, "", path) && target_stream_fill(stream) ? fopencookie(stream, "r", functions) : NULL;
+    stream->question = (struct target_question){
+            .what = TARGET_TEXT, .len = TARGET_READ_MAX, .wait_ms = TARGET_STREAM_WAIT_MS};
+    FILE *file = target_fits(&stream->question, "", path) && target_stream_fill(stream)
+            ? fopencookie(stream, "r", functions)
+            : NULL;
     if (!file) {
         int code = errno;
         free(stream);
@@ -429,19 +476,27 @@ FILE *target_file_stream(const char *path)
     return file;
 }
 
-// A command line is read out of the process's memory. Of one that has ended there is none, and nobody holds anything.
+// A command line is read out of the process's memory. Of one that has ended there is none, and
+// nobody holds anything.
 bool target_memory_is_free(pid_t pid)
 {
     char byte;
-    struct target_question question = {.what = TARGET_TEXT, .len = sizeof byte, .wait_ms = TARGET_MEMORY_WAIT_MS, .quiet = true};
+    struct target_question question = {.what = TARGET_TEXT,
+            .len = sizeof byte,
+            .wait_ms = TARGET_MEMORY_WAIT_MS,
+            .quiet = true};
     snprintf(question.path, sizeof question.path, "/proc/%d/cmdline", (int)pid);
-    return target_reader_ask(target_serve_question, &question, -1, NULL, &byte) >= 0 || errno != EAGAIN;
+    return target_reader_ask(target_serve_question, &question, -1, NULL, &byte) >= 0 ||
+            errno != EAGAIN;
 }
 
-ssize_t target_file_converse(int fd, const void *question, size_t len, void *ret_answers, size_t max)
+ssize_t target_file_converse(
+        int fd, const void *question, size_t len, void *ret_answers, size_t max)
 {
-    const dev_t device = (dev_t)1 << 32 | 2; // no file's: one process that waits holds up all such questions (sock_diag_mutex, before Linux 6.10)
-    struct target_question one = {.what = TARGET_CONVERSE, .device = device, .offset = len, .len = max};
+    const dev_t device = (dev_t)1 << 32 | 2; // no file's: one process that waits holds up all such
+                                             // questions (sock_diag_mutex, before Linux 6.10)
+    struct target_question one = {
+            .what = TARGET_CONVERSE, .device = device, .offset = len, .len = max};
     if (len > sizeof one.path) {
         errno = EMSGSIZE;
         return -1;

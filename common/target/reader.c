@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both ends of the socket. The process is a fork of one that may have threads: it makes system calls and nothing else.
+// Both ends of the socket. The process is a fork of one that may have threads: it makes system
+// calls and nothing else.
 //
-// Whoever waits for a file system for good is left to wait, and another takes its place. Forked from us by then, that one would have all
-// that we have taken since, and keep it when we have given it back. So a process that was forked at the start forks those that come later.
+// Whoever waits for a file system for good is left to wait, and another takes its place. Forked
+// from us by then, that one would have all that we have taken since, and keep it when we have given
+// it back. So a process that was forked at the start forks those that come later.
 #include "common/target/reader.h"
 
 #include <errno.h>
@@ -30,16 +32,19 @@
 
 enum {
     READER_WAIT_MS = 1000,
-    READER_LOOK_MS = 2, READER_LOOK_MAX_MS = 64, // when it is seen to that the process waits, and not for the CPU
-    READER_RUNNABLE_MS = 10000,                  // for the CPU
-    READER_SHARE = 20,      // of all time one part may be spent waiting,
-    READER_SHARE_MS = 2000, // so much of it at once
-    READER_HURRY_MS = 20,   // and where it is spent already, what is on a local disk has so long
-    READER_SILENCE = 20,       // times as long as it had for its answer a device is not asked again, nor as long as our process waits for it
-    READER_LOCK_MS = 100,      // within so long maps are to be had, unless somebody holds the lock
-    READER_BURIAL_MS = 20,     // one that was killed and waits for nothing has ended by then
-    READER_SILENT_MAX = 16,    // with so many processes that wait for good, nothing is asked any more
-    READER_FD = 0, // and nothing else: whoever reads our stderr to its end is not to wait for one that waits
+    READER_LOOK_MS = 2,
+    READER_LOOK_MAX_MS = 64,    // when it is seen to that the process waits, and not for the CPU
+    READER_RUNNABLE_MS = 10000, // for the CPU
+    READER_SHARE = 20,          // of all time one part may be spent waiting,
+    READER_SHARE_MS = 2000,     // so much of it at once
+    READER_HURRY_MS = 20, // and where it is spent already, what is on a local disk has so long
+    READER_SILENCE = 20,  // times as long as it had for its answer a device is not asked again, nor
+                          // as long as our process waits for it
+    READER_LOCK_MS = 100, // within so long maps are to be had, unless somebody holds the lock
+    READER_BURIAL_MS = 20,  // one that was killed and waits for nothing has ended by then
+    READER_SILENT_MAX = 16, // with so many processes that wait for good, nothing is asked any more
+    READER_FD = 0, // and nothing else: whoever reads our stderr to its end is not to wait for one
+                   // that waits
 };
 
 struct reader_head {
@@ -63,15 +68,16 @@ static struct {
     pid_t owner, pid; // owner: a fork of ours has to have its own
     int fd;
     void (*prepare)(void), (*prepared)(void); // to be called in it; called
-    pid_t forker;  // forks it, if forker_fd is open
-    int forker_fd; // -1: there is none
-    void (*forker_prepared)(void); // what was called in that
+    pid_t forker;                             // forks it, if forker_fd is open
+    int forker_fd;                            // -1: there is none
+    void (*forker_prepared)(void);            // what was called in that
     struct reader_silent silent[READER_SILENT_MAX];
-    char *silent_path; // of the last one
+    char *silent_path;             // of the last one
     int64_t share_ns, share_at_ns; // what may be waited, as of then
 } reader = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .forker_fd = -1};
 
-static _Atomic clockid_t reader_clock; // of its CPU time; 0: there is none (that is the wall clock's)
+static _Atomic clockid_t
+        reader_clock; // of its CPU time; 0: there is none (that is the wall clock's)
 static _Atomic int64_t reader_spent_ns; // by those before it
 
 static int64_t reader_cpu_ns(void)
@@ -86,7 +92,7 @@ int64_t target_reader_cpu_ns(void)
     return reader_spent_ns + reader_cpu_ns();
 }
 
-// --- a message, with or without a descriptor --------------------------------------------------------
+// --- a message, with or without a descriptor -----------------------------------------------------
 
 static bool reader_send(int socket, struct iovec *parts, size_t count, int fd)
 {
@@ -95,7 +101,8 @@ static bool reader_send(int socket, struct iovec *parts, size_t count, int fd)
     if (fd >= 0) {
         message.msg_control = &control;
         message.msg_controllen = sizeof control.bytes;
-        control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        control.head = (struct cmsghdr){
+                .cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
         memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
     }
     ssize_t sent;
@@ -108,8 +115,10 @@ static bool reader_send(int socket, struct iovec *parts, size_t count, int fd)
 static ssize_t reader_receive(int socket, struct iovec *parts, size_t count, int *ret_fd)
 {
     union reader_control control = {0};
-    struct msghdr message = {
-        .msg_iov = parts, .msg_iovlen = count, .msg_control = &control, .msg_controllen = sizeof control.bytes};
+    struct msghdr message = {.msg_iov = parts,
+            .msg_iovlen = count,
+            .msg_control = &control,
+            .msg_controllen = sizeof control.bytes};
     ssize_t got;
     do
         got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
@@ -121,7 +130,7 @@ static ssize_t reader_receive(int socket, struct iovec *parts, size_t count, int
     return got;
 }
 
-// --- the process -------------------------------------------------------------------------------------
+// --- the process ---------------------------------------------------------------------------------
 
 static _Noreturn void reader_run(target_serve *serve, int socket)
 {
@@ -166,7 +175,8 @@ static size_t reader_bury(void) // how many places there are for more that wait
     return free;
 }
 
-// The one that waits keeps its answer to itself. What cannot be killed now ends when its file system answers.
+// The one that waits keeps its answer to itself. What cannot be killed now ends when its file
+// system answers.
 static void reader_abandon(uint64_t key, int64_t wait_ms)
 {
     struct reader_silent *place = NULL;
@@ -178,8 +188,8 @@ static void reader_abandon(uint64_t key, int64_t wait_ms)
     reader_clock = 0;
     kill(reader.pid, SIGKILL);
     if (place)
-        *place = (struct reader_silent){
-            key, key ? clock_monotonic_ns() + READER_SILENCE * wait_ms * 1000000 : 0, reader.pid};
+        *place = (struct reader_silent){key,
+                key ? clock_monotonic_ns() + READER_SILENCE * wait_ms * 1000000 : 0, reader.pid};
     reader_forget();
 }
 
@@ -191,11 +201,13 @@ static void reader_end_forker(void)
     close(reader.forker_fd);
     reader.forker_fd = -1;
     kill(reader.forker, SIGKILL);
-    for (int i = 0; i < READER_BURIAL_MS && waitpid(reader.forker, NULL, WNOHANG | __WCLONE) == 0; i++)
+    for (int i = 0; i < READER_BURIAL_MS && waitpid(reader.forker, NULL, WNOHANG | __WCLONE) == 0;
+            i++)
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
 }
 
-// Not every container has an init that buries orphans. One that still waits for its file system is left.
+// Not every container has an init that buries orphans. One that still waits for its file system is
+// left.
 static void reader_end(void)
 {
     if (reader.owner != getpid())
@@ -207,7 +219,8 @@ static void reader_end(void)
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
 }
 
-// A fork with nothing open but `socket`. No signal at its end: whoever waits for any child of ours is not told of this one.
+// A fork with nothing open but `socket`. No signal at its end: whoever waits for any child of ours
+// is not told of this one.
 static pid_t reader_clone(unsigned long flags, int socket, const char *name)
 {
     pid_t pid = (pid_t)syscall(SYS_clone, flags, 0L, 0L, 0L, 0L);
@@ -219,7 +232,8 @@ static pid_t reader_clone(unsigned long flags, int socket, const char *name)
     return pid;
 }
 
-// The forker: a reader for each message, on the socket that comes with it. What it forks is a child of who forked it, as it is itself.
+// The forker: a reader for each message, on the socket that comes with it. What it forks is a child
+// of who forked it, as it is itself.
 static _Noreturn void reader_run_forker(target_serve *serve)
 {
     char byte;
@@ -259,7 +273,8 @@ static void reader_start_forker(target_serve *serve)
     reader.forker_prepared = reader.prepare;
 }
 
-// True: there is an answer. One that has not had its turn on the CPU has not been kept waiting by a file system.
+// True: there is an answer. One that has not had its turn on the CPU has not been kept waiting by a
+// file system.
 static bool reader_wait(pid_t pid, int socket, int64_t most_ms)
 {
     struct pollfd one = {.fd = socket, .events = POLLIN};
@@ -287,8 +302,9 @@ static pid_t reader_fork_small(int socket)
     struct iovec out = {&byte, 1}, in = {&pid, sizeof pid};
     if (reader.forker_fd < 0)
         return -1;
-    if (reader_send(reader.forker_fd, &out, 1, socket) && reader_wait(reader.forker, reader.forker_fd, READER_WAIT_MS) &&
-        reader_receive(reader.forker_fd, &in, 1, &none) == (ssize_t)sizeof pid)
+    if (reader_send(reader.forker_fd, &out, 1, socket) &&
+            reader_wait(reader.forker, reader.forker_fd, READER_WAIT_MS) &&
+            reader_receive(reader.forker_fd, &in, 1, &none) == (ssize_t)sizeof pid)
         return pid > 0 ? pid : -1;
     reader_end_forker(); // somebody has killed or stopped it
     return -1;
@@ -321,7 +337,8 @@ static bool reader_fork_by(target_serve *serve, bool forker)
 static void reader_fork(target_serve *serve)
 {
     static bool ends_with_us;
-    // On another socket then: a forker that died may have forked one that answers, too, and that we were not told of.
+    // On another socket then: a forker that died may have forked one that answers, too, and that we
+    // were not told of.
     if (reader_bury() && (reader_fork_by(serve, true) || reader_fork_by(serve, false)))
         ends_with_us = ends_with_us || atexit(reader_end) == 0;
 }
@@ -365,7 +382,7 @@ void target_reader_start(target_serve *serve, void (*prepare)(void))
     pthread_mutex_unlock(&reader.lock);
 }
 
-// --- asking ------------------------------------------------------------------------------------------
+// --- asking --------------------------------------------------------------------------------------
 
 static uint64_t reader_key(const struct target_question *question)
 {
@@ -384,7 +401,8 @@ static bool reader_is_silent(uint64_t key)
     int64_t now_ns = clock_monotonic_ns();
     reader_bury();
     for (size_t i = 0; i < READER_SILENT_MAX; i++)
-        if (reader.silent[i].key == key && (reader.silent[i].pid || reader.silent[i].until_ns > now_ns))
+        if (reader.silent[i].key == key &&
+                (reader.silent[i].pid || reader.silent[i].until_ns > now_ns))
             return true;
     return false;
 }
@@ -404,7 +422,9 @@ static void reader_was_silent(const struct target_question *question, int fd)
 static int64_t reader_share_ms(void)
 {
     int64_t now_ns = clock_monotonic_ns(), most_ns = READER_SHARE_MS * INT64_C(1000000);
-    reader.share_ns = reader.share_at_ns ? reader.share_ns + (now_ns - reader.share_at_ns) / READER_SHARE : most_ns;
+    reader.share_ns = reader.share_at_ns
+            ? reader.share_ns + (now_ns - reader.share_at_ns) / READER_SHARE
+            : most_ns;
     if (reader.share_ns > most_ns)
         reader.share_ns = most_ns;
     reader.share_at_ns = now_ns;
@@ -419,17 +439,19 @@ char *target_reader_silent(void)
     return path;
 }
 
-static bool reader_converse(target_serve *serve, const struct target_question *question, int fd, struct reader_head *head,
-                            int *ret_passed, void *ret_bytes);
+static bool reader_converse(target_serve *serve, const struct target_question *question, int fd,
+        struct reader_head *head, int *ret_passed, void *ret_bytes);
 
-// Nobody opened what a process has mapped: a matter of the file system's, or does somebody hold the mmap lock of the process? Its maps tell. Then it
-// is the mappings of this process that are not asked for again, and not all files of the device, which may be the machine's only one.
+// Nobody opened what a process has mapped: a matter of the file system's, or does somebody hold the
+// mmap lock of the process? Its maps tell. Then it is the mappings of this process that are not
+// asked for again, and not all files of the device, which may be the machine's only one.
 static void reader_ask_whose_fault(target_serve *serve, const struct target_question *question)
 {
     char byte;
     int none = -1;
     struct reader_head head;
-    struct target_question maps = {.what = TARGET_TEXT, .len = sizeof byte, .wait_ms = READER_LOCK_MS};
+    struct target_question maps = {
+            .what = TARGET_TEXT, .len = sizeof byte, .wait_ms = READER_LOCK_MS};
     snprintf(maps.path, sizeof maps.path, "%s/%d/maps", question->proc, (int)question->pid);
     if (reader_converse(serve, &maps, -1, &head, &none, &byte))
         return;
@@ -437,26 +459,32 @@ static void reader_ask_whose_fault(target_serve *serve, const struct target_ques
     for (size_t i = 0; i < READER_SILENT_MAX; i++)
         if (reader.silent[i].key == key) {
             reader.silent[i].key = reader_mapped_key(question);
-            reader.silent[i].until_ns = clock_monotonic_ns() + READER_SILENCE * READER_LOCK_MS * INT64_C(1000000);
+            reader.silent[i].until_ns =
+                    clock_monotonic_ns() + READER_SILENCE * READER_LOCK_MS * INT64_C(1000000);
         }
 }
 
-static bool reader_converse(target_serve *serve, const struct target_question *question, int fd, struct reader_head *head,
-                            int *ret_passed, void *ret_bytes)
+static bool reader_converse(target_serve *serve, const struct target_question *question, int fd,
+        struct reader_head *head, int *ret_passed, void *ret_bytes)
 {
     struct iovec out = {(void *)(uintptr_t)question, sizeof *question};
     struct iovec in[] = {{head, sizeof *head}, {ret_bytes, question->len}};
     uint64_t key = reader_key(question);
-    int64_t most_ms = reader_share_ms(), wait_ms = question->wait_ms ? question->wait_ms : READER_WAIT_MS;
-    bool remote = question->what == TARGET_READ || question->what == TARGET_STATUS || question->what == TARGET_CONVERSE;
+    int64_t most_ms = reader_share_ms(),
+            wait_ms = question->wait_ms ? question->wait_ms : READER_WAIT_MS;
+    bool remote = question->what == TARGET_READ || question->what == TARGET_STATUS ||
+            question->what == TARGET_CONVERSE;
     bool silent = most_ms <= 0 && remote, mapped = question->what == TARGET_OPEN_MAPPED;
     most_ms = most_ms < READER_HURRY_MS ? READER_HURRY_MS : most_ms < wait_ms ? most_ms : wait_ms;
     if (reader_is_silent(key) || (mapped && reader_is_silent(reader_mapped_key(question))))
         return false;
-    for (int i = 0; !silent && i < 2 && reader_is_there(serve); i++) { // once more where somebody has killed it
+    // once more where somebody has killed it
+    for (int i = 0; !silent && i < 2 && reader_is_there(serve); i++) {
         bool sent = reader_send(reader.fd, &out, 1, fd);
         silent = sent && !reader_wait(reader.pid, reader.fd, most_ms);
-        if (sent && !silent && reader_receive(reader.fd, in, question->len ? 2 : 1, ret_passed) >= (ssize_t)sizeof *head)
+        if (sent && !silent &&
+                reader_receive(reader.fd, in, question->len ? 2 : 1, ret_passed) >=
+                        (ssize_t)sizeof *head)
             return true;
         reader_abandon(silent ? key : 0, wait_ms);
     }
@@ -466,7 +494,8 @@ static bool reader_converse(target_serve *serve, const struct target_question *q
     return false;
 }
 
-ssize_t target_reader_ask(target_serve *serve, const struct target_question *question, int fd, int *ret_fd, void *ret_bytes)
+ssize_t target_reader_ask(target_serve *serve, const struct target_question *question, int fd,
+        int *ret_fd, void *ret_bytes)
 {
     struct reader_head head = {-1, EAGAIN};
     int passed = -1;

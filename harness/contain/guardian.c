@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guardian. Reads lines from a pipe whose other end only upgate holds: "+MARK", "-MARK", "bBASE", "q". End
-// of file without "q" means that upgate died. Writes nothing; acts on cgroups and processes.
+// The guardian. Reads lines from a pipe whose other end only upgate holds: "+MARK", "-MARK",
+// "bBASE", "q". End of file without "q" means that upgate died. Writes nothing; acts on cgroups and
+// processes.
 #include "harness/contain/guardian.h"
 
 #include <errno.h>

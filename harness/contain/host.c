@@ -105,7 +105,8 @@ static char *host_cpu_model(void)
     char *name = host_line("/proc/cpuinfo", "model name");
     if (name)
         return name;
-    char *maker = host_line("/proc/cpuinfo", "CPU implementer"), *part = host_line("/proc/cpuinfo", "CPU part");
+    char *maker = host_line("/proc/cpuinfo", "CPU implementer"),
+         *part = host_line("/proc/cpuinfo", "CPU part");
     if (maker && part)
         name = xasprintf("%s %s", maker, part);
     free(maker);
@@ -133,15 +134,17 @@ json_t *host_describe(const char *cpus)
     json_object_set_new(host, "cpu_count", json_integer(sysconf(_SC_NPROCESSORS_ONLN)));
     json_object_set_new(host, "cpus_used", json_string(cpus));
     json_object_set_new(host, "memory_bytes",
-                        json_integer((json_int_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)));
+            json_integer((json_int_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)));
     return host;
 }
 
-// The name and the kernel are part of it: another kernel schedules differently. Without words: a container, or a job step, that is
-// started anew may have another name and other CPUs of the same machine.
+// The name and the kernel are part of it: another kernel schedules differently. Without words: a
+// container, or a job step, that is started anew may have another name and other CPUs of the same
+// machine.
 static const struct {
     const char *key, *words;
-} host_parts[] = {{"machine_id", "machine"}, {"hostname", NULL}, {"kernel", "kernel"}, {"cpu_model", "CPU"}, {"cpus_used", NULL}};
+} host_parts[] = {{"machine_id", "machine"}, {"hostname", NULL}, {"kernel", "kernel"},
+        {"cpu_model", "CPU"}, {"cpus_used", NULL}};
 enum { HOST_PARTS = sizeof host_parts / sizeof *host_parts };
 
 char *host_changes(const json_t *before, const json_t *now)
@@ -151,7 +154,8 @@ char *host_changes(const json_t *before, const json_t *now)
         const char *was = json_string_value(json_object_get(before, host_parts[i].key));
         const char *is = json_string_value(json_object_get(now, host_parts[i].key));
         if (host_parts[i].words && was && is && strcmp(was, is) != 0)
-            strbuf_add(&text, "%s%s %.100s, was %.100s", text.len ? "; " : "", host_parts[i].words, is, was);
+            strbuf_add(&text, "%s%s %.100s, was %.100s", text.len ? "; " : "", host_parts[i].words,
+                    is, was);
     }
     return text.len ? strbuf_take(&text) : NULL;
 }
@@ -167,8 +171,10 @@ void host_set_gpu(json_t *host, const json_t *gpu, const char *visible)
     strbuf_add(&text, "driver %s", driver ? driver : "unknown");
     json_array_foreach(json_object_get(gpu, "devices"), index, device)
     {
-        const char *name = json_string_value(json_object_get(device, "name")), *uuid = json_string_value(json_object_get(device, "uuid"));
-        strbuf_add(&text, ", %s %s%s", name ? name : "GPU", uuid ? uuid : "", json_is_true(json_object_get(device, "mig")) ? " in slices" : "");
+        const char *name = json_string_value(json_object_get(device, "name")),
+                   *uuid = json_string_value(json_object_get(device, "uuid"));
+        strbuf_add(&text, ", %s %s%s", name ? name : "GPU", uuid ? uuid : "",
+                json_is_true(json_object_get(device, "mig")) ? " in slices" : "");
     }
     if (visible)
         strbuf_add(&text, ", visible: %s", visible);
@@ -187,7 +193,8 @@ char *host_key(const json_t *host)
     if (nodes > 1) // what one node shows says nothing about several
         strbuf_add(&key, "|%lld nodes", (long long)nodes);
     const char *gpu = json_string_value(json_object_get(host, "gpu"));
-    if (gpu) // nor what one GPU, or a slice of it, shows about another; another driver launches and waits differently
+    if (gpu) // nor what one GPU, or a slice of it, shows about another; another driver launches and
+             // waits differently
         strbuf_add(&key, "|%s", gpu);
     return strbuf_take(&key);
 }
@@ -207,8 +214,9 @@ static void host_read_stat(struct host_reading *reading)
 {
     char *text = host_head("/proc/stat"); // the first line; that of 256 CPUs has a hundred KiB
     long long t[8] = {0};
-    if (text && sscanf(text, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &t[0], &t[1], &t[2], &t[3],
-                       &t[4], &t[5], &t[6], &t[7]) == 8) {
+    if (text &&
+            sscanf(text, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &t[0], &t[1], &t[2], &t[3],
+                    &t[4], &t[5], &t[6], &t[7]) == 8) {
         int64_t tick_ns = 1000000000 / sysconf(_SC_CLK_TCK);
         reading->busy_ns = (t[0] + t[1] + t[2] + t[5] + t[6]) * tick_ns;
         reading->steal_ns = t[7] * tick_ns;
@@ -232,7 +240,8 @@ static int64_t host_psi(const char *path)
     return ns;
 }
 
-// Files of one kind, one a CPU. Which there are does not change while we run: they are looked for once.
+// Files of one kind, one a CPU. Which there are does not change while we run: they are looked for
+// once.
 struct host_files {
     const char *pattern;
     bool known;
@@ -240,9 +249,9 @@ struct host_files {
 };
 
 static struct host_files host_throttle = {
-    .pattern = "/sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"};
+        .pattern = "/sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"};
 static struct host_files host_freq = {
-    .pattern = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"};
+        .pattern = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"};
 
 // Sum (or mean) over the files; -1 when there is none.
 static int64_t host_sum(struct host_files *files, bool mean)
@@ -286,30 +295,31 @@ void host_read(struct host_reading *ret_reading)
 
 static void host_set_delta(json_t *object, const char *name, int64_t before, int64_t after)
 {
-    json_object_set_new(object, name,
-                        before < 0 || after < 0 ? json_null() : json_integer(after - before));
+    json_object_set_new(
+            object, name, before < 0 || after < 0 ? json_null() : json_integer(after - before));
 }
 
-json_t *host_covariates(const struct host_reading *before, const struct host_reading *after,
-                        int64_t own_cpu_ns)
+json_t *host_covariates(
+        const struct host_reading *before, const struct host_reading *after, int64_t own_cpu_ns)
 {
     json_t *object = json_object();
     json_object_set_new(object, "window_ns", json_integer(after->at_ns - before->at_ns));
-    json_object_set_new(object, "load1", isnan(after->load1) ? json_null() : json_real(after->load1));
+    json_object_set_new(
+            object, "load1", isnan(after->load1) ? json_null() : json_real(after->load1));
     host_set_delta(object, "steal_ns", before->steal_ns, after->steal_ns);
     host_set_delta(object, "psi_cpu_ns", before->psi_cpu_ns, after->psi_cpu_ns);
     host_set_delta(object, "psi_io_ns", before->psi_io_ns, after->psi_io_ns);
     host_set_delta(object, "psi_memory_ns", before->psi_memory_ns, after->psi_memory_ns);
     host_set_delta(object, "throttle_events", before->throttle_count, after->throttle_count);
     host_set_delta(object, "suspended_ns", 0,
-                   llabs(after->boot_minus_mono_ns - before->boot_minus_mono_ns));
+            llabs(after->boot_minus_mono_ns - before->boot_minus_mono_ns));
     host_set_delta(object, "oom_kills", before->oom_kills, after->oom_kills);
-    json_object_set_new(object, "freq_khz",
-                        after->freq_khz < 0 ? json_null() : json_integer(after->freq_khz));
+    json_object_set_new(
+            object, "freq_khz", after->freq_khz < 0 ? json_null() : json_integer(after->freq_khz));
     // /proc/stat counts in ticks of 10 ms: a small negative rest is rounding, not time travel.
     int64_t foreign = after->busy_ns - before->busy_ns - own_cpu_ns;
     json_object_set_new(object, "foreign_cpu_ns",
-                        own_cpu_ns < 0 ? json_null() : json_integer(foreign > 0 ? foreign : 0));
+            own_cpu_ns < 0 ? json_null() : json_integer(foreign > 0 ? foreign : 0));
     return object;
 }
 

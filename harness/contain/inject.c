@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the library of the GPU side lies, and the environment that loads it. Reads the own program's place and the environment;
-// writes the environment of a child only.
+// Where the library of the GPU side lies, and the environment that loads it. Reads the own
+// program's place and the environment; writes the environment of a child only.
 #include "harness/contain/inject.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ int inject_find(struct inject *ret_inject, struct error *err)
     char *library = named ? realpath(named, NULL) : inject_first(dir);
     if (!library && named)
         return error_set(err, -ENOENT, "%s='%s': %s", environment_name(ENVIRONMENT_INJECT), named,
-                         strerror(errno));
+                strerror(errno));
     if (!library)
         return error_set(err, -ENOENT, "no " UG_INJECT_LIBRARY " beside the program in '%s'", dir);
     char *installed = xasprintf("%s/../lib/upgate/python", dir), *real = realpath(installed, NULL);
@@ -69,7 +69,8 @@ void inject_free(struct inject *inject)
 
 bool inject_has_gpu(void)
 {
-    static const char *const places[] = {"/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"};
+    static const char *const places[] = {
+            "/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"};
     bool found = false;
     for (size_t i = 0; i < sizeof places / sizeof *places && !found; i++)
         found = access(places[i], F_OK) == 0;
@@ -83,17 +84,18 @@ bool inject_is_foreign(const char *value)
 }
 
 void inject_variables(const struct inject *inject, uint32_t kinds, char kinds_text[16],
-                      struct inject_variable ret_variables[INJECT_VARIABLES])
+        struct inject_variable ret_variables[INJECT_VARIABLES])
 {
     int count = 0;
     snprintf(kinds_text, 16, "0x%x", kinds);
     ret_variables[count++] = (struct inject_variable){INJECT_CUDA_VARIABLE, inject->library, true};
     ret_variables[count++] = (struct inject_variable){INJECT_NVTX_VARIABLE, inject->library, false};
     ret_variables[count++] = (struct inject_variable){INJECT_NCCL_VARIABLE, inject->library, false};
-    ret_variables[count++] =
-        (struct inject_variable){environment_name(ENVIRONMENT_PYTHON_PATH), inject->python_dir, true};
+    ret_variables[count++] = (struct inject_variable){
+            environment_name(ENVIRONMENT_PYTHON_PATH), inject->python_dir, true};
     if (kinds)
-        ret_variables[count++] = (struct inject_variable){environment_name(ENVIRONMENT_TRACE), kinds_text, true};
+        ret_variables[count++] =
+                (struct inject_variable){environment_name(ENVIRONMENT_TRACE), kinds_text, true};
     ret_variables[count] = (struct inject_variable){0};
 }
 
@@ -113,7 +115,8 @@ static const char *inject_steps_variable(const char *step)
     return strcmp(step, UG_GRAPH_RULE) == 0 ? INJECT_CUDA_VARIABLE : INJECT_NVTX_VARIABLE;
 }
 
-const char *inject_steps_rival(const char *step, const char *(*get)(void *arg, const char *name), void *arg)
+const char *inject_steps_rival(
+        const char *step, const char *(*get)(void *arg, const char *name), void *arg)
 {
     const char *name = inject_steps_variable(step);
     return inject_is_foreign(get(arg, name)) ? name : NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keeper. Writes two messages to its socket, the pid of the root and how it ended, and reads nothing but the end
-// of file: upgate has let go, or is dead.
+// The keeper. Writes two messages to its socket, the pid of the root and how it ended, and reads
+// nothing but the end of file: upgate has let go, or is dead.
 #include "harness/contain/keeper.h"
 
 #include <errno.h>
@@ -38,7 +38,8 @@ static void keeper_on_child(int number)
     (void)number; // it ends ppoll()
 }
 
-static void keeper_root(pid_t keeper, void (*child)(void *arg), void *arg) __attribute__((noreturn));
+static void keeper_root(pid_t keeper, void (*child)(void *arg), void *arg)
+        __attribute__((noreturn));
 static void keeper_root(pid_t keeper, void (*child)(void *arg), void *arg)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -55,7 +56,7 @@ static void keeper_say(int fd, const void *message, size_t size)
 }
 
 static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char *group, bool gentle)
-    __attribute__((noreturn));
+        __attribute__((noreturn));
 static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char *group, bool gentle)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -63,14 +64,17 @@ static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char 
     if (root == 0)
         keeper_root(self, child, arg);
     int told = root < 0 ? -errno : root;
-    // Else the next upgate would take a group whose processes are ending by themselves for a dead one's, and end them.
+    // Else the next upgate would take a group whose processes are ending by themselves for a dead
+    // one's, and end them.
     fd = process_detach("ug-keeper", fd, gentle ? tree_base_lock_fd() : -1);
     sigset_t mask, none;
     sigemptyset(&none);
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
     sigprocmask(SIG_SETMASK, &mask, NULL);
-    struct sigaction on_child = {.sa_handler = keeper_on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP}; // it is told of ends only
+    // it is told of ends only
+    struct sigaction on_child = {
+            .sa_handler = keeper_on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
     sigaction(SIGCHLD, &on_child, NULL);
     keeper_say(fd, &told, sizeof told);
     struct pollfd poller = {.fd = fd, .events = POLLIN};
@@ -83,8 +87,8 @@ static void keeper_main(int fd, void (*child)(void *arg), void *arg, const char 
         if (ppoll(&poller, 1, NULL, &none) > 0)
             break;
     }
-    // Killed together with its guardian upgate leaves its launches as they were: what the v1 freezer holds does not
-    // even die of SIGKILL.
+    // Killed together with its guardian upgate leaves its launches as they were: what the v1
+    // freezer holds does not even die of SIGKILL.
     if (group && gentle)
         tree_let_end(group, KEEPER_GENTLE_S * 1000000000LL);
     if (group)
@@ -109,8 +113,8 @@ static ssize_t keeper_read(const struct keeper *keeper, void *message, size_t si
     return recv(keeper->fd, message, size, MSG_DONTWAIT);
 }
 
-int keeper_start(void (*child)(void *arg), void *arg, const char *group, bool gentle, struct keeper **ret_keeper,
-                 pid_t *ret_root, struct error *err)
+int keeper_start(void (*child)(void *arg), void *arg, const char *group, bool gentle,
+        struct keeper **ret_keeper, pid_t *ret_root, struct error *err)
 {
     int fds[2], told = -ESRCH;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
@@ -132,7 +136,7 @@ int keeper_start(void (*child)(void *arg), void *arg, const char *group, bool ge
     if (keeper_read(keeper, &told, sizeof told) != sizeof told || told <= 0) {
         keeper_free(keeper);
         return error_set(err, told < 0 ? told : -ESRCH, "failed to start a launch: %s",
-                         told == -ESRCH ? "its keeper was killed" : strerror(-told));
+                told == -ESRCH ? "its keeper was killed" : strerror(-told));
     }
     *ret_keeper = keeper;
     *ret_root = told;

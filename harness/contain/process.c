@@ -29,7 +29,8 @@ int64_t process_start_ticks(pid_t pid)
 bool process_running(pid_t pid)
 {
     struct proc_stat stat;
-    return !proc_stat_of(pid, &stat) && stat.state != 'T' && stat.state != 't' && !proc_stat_ended(&stat);
+    return !proc_stat_of(pid, &stat) && stat.state != 'T' && stat.state != 't' &&
+            !proc_stat_ended(&stat);
 }
 
 bool process_memory(pid_t pid, int64_t *ret_peak_bytes, int64_t *ret_file_bytes)
@@ -63,18 +64,22 @@ static bool process_listed(const pid_t *pids, int count, pid_t pid)
     return false;
 }
 
-// When the upgate was started that made the mark of a launch (its file of steps): nobody older has it. 0: a mark of another form.
+// When the upgate was started that made the mark of a launch (its file of steps): nobody older has
+// it. 0: a mark of another form.
 static uint64_t process_mark_ticks(const char *mark)
 {
     int pid;
     long long ticks;
-    return sscanf(mark, "/dev/shm/upgate-%d-%lld-", &pid, &ticks) == 2 && ticks > 0 ? (uint64_t)ticks : 0;
+    return sscanf(mark, "/dev/shm/upgate-%d-%lld-", &pid, &ticks) == 2 && ticks > 0
+            ? (uint64_t)ticks
+            : 0;
 }
 
 int process_find_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, int max)
 {
-    // To read an environment waits for the mmap_lock of its process, which one that hangs (on a file system that does not answer) may not
-    // give back: who was there before upgate is not asked.
+    // To read an environment waits for the mmap_lock of its process, which one that hangs (on a
+    // file system that does not answer) may not give back: who was there before upgate is not
+    // asked.
     const uint64_t since = process_mark_ticks(mark);
     int count = 0;
     if (process_start_ticks(root) >= 0)
@@ -90,8 +95,9 @@ int process_find_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, i
             continue;
         // A parent has a lower pid than its child except after the numbers wrap around; the mark
         // catches that case.
-        if ((keeper > 0 && stat.parent == keeper) || (count && process_listed(pids, count, stat.parent)) ||
-            (stat.start_ticks >= since && process_has_mark(pid, mark)))
+        if ((keeper > 0 && stat.parent == keeper) ||
+                (count && process_listed(pids, count, stat.parent)) ||
+                (stat.start_ticks >= since && process_has_mark(pid, mark)))
             pids[count++] = pid;
     }
     if (proc)
@@ -99,7 +105,8 @@ int process_find_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids, i
     return count;
 }
 
-// Adds the children of every thread of a process to the list. -1: gone, or a kernel without the lists.
+// Adds the children of every thread of a process to the list. -1: gone, or a kernel without the
+// lists.
 static int process_add_children(pid_t parent, pid_t *pids, int count, int max)
 {
     char path[64 + NAME_MAX];
@@ -137,7 +144,7 @@ int process_follow_tree(pid_t root, pid_t keeper, const char *mark, pid_t *pids,
     return count;
 }
 
-// --- a process of ours that outlives us -----------------------------------------------------------
+// --- a process of ours that outlives us ----------------------------------------------------------
 
 int process_detach(const char *name, int fd, int lock)
 {
@@ -145,7 +152,8 @@ int process_detach(const char *name, int fd, int lock)
     prctl(PR_SET_NAME, name);
     signal(SIGCHLD, SIG_DFL);
     for (int sig = 1; sig < NSIG; sig++)
-        if (sig != SIGCHLD) // not for a moment: a child that ends while it is ignored is never heard of
+        if (sig != SIGCHLD) // not for a moment: a child that ends while it is ignored is never
+                            // heard of
             signal(sig, SIG_IGN);
     if (lock >= 0) // above both of their places
         lock = fcntl(lock, F_DUPFD_CLOEXEC, 5);
@@ -160,7 +168,7 @@ int process_detach(const char *name, int fd, int lock)
     return 3;
 }
 
-// --- its end --------------------------------------------------------------------------------------
+// --- its end -------------------------------------------------------------------------------------
 
 static int process_list_all(pid_t *pids, int max)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables of Python programs whose steps are found. Writes the environment of a child only.
+// Environment variables of Python programs whose steps are found. Writes the environment of a child
+// only.
 #include "harness/contain/python_steps.h"
 
 #include <stdlib.h>

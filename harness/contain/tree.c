@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process tree of one launch. Reads and writes cgroup files, or /proc and signals where there are
-// no cgroups. Measured on Linux 6.18, 2 cores: writing cgroup.freeze takes 11 us and the tree is
-// stopped 2 us later, so a turn costs far less than the 20 ms block it separates.
+// The process tree of one launch. Reads and writes cgroup files, or /proc and signals where there
+// are no cgroups. Measured on Linux 6.18, 2 cores: writing cgroup.freeze takes 11 us and the tree
+// is stopped 2 us later, so a turn costs far less than the 20 ms block it separates.
 #include "harness/contain/tree.h"
 
 #include <dirent.h>
@@ -40,25 +40,27 @@ struct tree_bystander {
 
 struct tree {
     enum tree_means means;
-    char *cgroup; // directory, NULL for signals
+    char *cgroup;  // directory, NULL for signals
     char *members; // where its processes are: the same, or a directory below it (tree_set_apart)
     char *mark;
     pid_t root, keeper;
     int64_t root_start_ticks;
     int freeze_fd, state_fd, procs_fd; // state: cgroup.events, or freezer.state
-    int join_fd;                       // cgroup.procs for who starts it, where that is another; else -1
-    int cpu_fd;                        // cpu.stat: opening it would cost more than reading it
+    int join_fd; // cgroup.procs for who starts it, where that is another; else -1
+    int cpu_fd;  // cpu.stat: opening it would cost more than reading it
     bool frozen;
     pid_t *stopped; // by signals: who got SIGSTOP, and gets SIGCONT
     int stopped_count;
     struct tree_memory {
         pid_t pid;
-        int64_t files; // the most pages of files that it was seen with: its peak holds them for ever
-    } *memory;     // of those that lived at the last look, by pid
+        int64_t files; // the most pages of files that it was seen with: its peak holds them for
+                       // ever
+    } * memory;        // of those that lived at the last look, by pid
     int memory_count;
     int64_t peak_bytes; // of all that lived at a look, the most; -1: no look yet
     int process_count;  // likewise
-    struct tree_bystander bystanders[TREE_BYSTANDERS_MAX]; // by signals: neither stopped nor measured
+    // by signals: neither stopped nor measured
+    struct tree_bystander bystanders[TREE_BYSTANDERS_MAX];
     int bystander_count;
 };
 
@@ -83,7 +85,8 @@ static char *tree_mount_find(const char *type, const char *option)
     return found;
 }
 
-// Our own path in a hierarchy: the line of /proc/self/cgroup that starts with "0::" or holds ":freezer:".
+// Our own path in a hierarchy: the line of /proc/self/cgroup that starts with "0::" or holds
+// ":freezer:".
 static char *tree_own_path(const char *needle)
 {
     char *text = string_read_file("/proc/self/cgroup", 65536, NULL);
@@ -116,7 +119,8 @@ static int tree_cgroup_processes(const char *cgroup, pid_t *pids, int max)
     snprintf(path, sizeof path, "%s/cgroup.procs", cgroup);
     char *text = string_read_file(path, 1 << 20, NULL);
     int count = 0;
-    for (char *at = text; at && *at && count < max; at = strchr(at, '\n'), at = at ? at + 1 : NULL) {
+    for (char *at = text; at && *at && count < max;
+            at = strchr(at, '\n'), at = at ? at + 1 : NULL) {
         pid_t pid = (pid_t)atoi(at);
         if (pid > 0) // 0: of a pid namespace that we cannot see into; kill(0) would end ourselves
             pids[count++] = pid;
@@ -192,7 +196,8 @@ void tree_let_end(const char *cgroup, int64_t patience_ns)
     }
 }
 
-// The owner of a group directory holds a lock on it. A pid says nothing: it may be of another namespace.
+// The owner of a group directory holds a lock on it. A pid says nothing: it may be of another
+// namespace.
 static int tree_lock(const char *base)
 {
     int fd = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -235,7 +240,8 @@ struct tree_teller {
 // Held until the program ends, or the directory goes: one a process.
 static int tree_base_lock = -1;
 
-// Below a threaded cgroup (a container in a threaded subtree) a group takes no processes: "domain invalid".
+// Below a threaded cgroup (a container in a threaded subtree) a group takes no processes: "domain
+// invalid".
 static bool tree_takes_processes(const char *base)
 {
     char path[4096];
@@ -269,7 +275,7 @@ static bool tree_base_try(const char *base, const char *file)
 }
 
 static char *tree_base_make(const struct tree_teller *teller, const char *type, const char *option,
-                            const char *needle, const char *file)
+        const char *needle, const char *file)
 {
     enum { TRIES = 3 };
     char *mount = tree_mount_find(type, option);
@@ -281,8 +287,11 @@ static char *tree_base_make(const struct tree_teller *teller, const char *type, 
         bool made = false;
         for (int i = 0; !made && i < TRIES; i++) {
             free(base);
-            base = xasprintf("%s/upgate-%d-%lld%s", parent, getpid(), (long long)process_start_ticks(getpid()),
-                             i == 0 ? "" : i == 1 ? "-2" : "-3");
+            base = xasprintf("%s/upgate-%d-%lld%s", parent, getpid(),
+                    (long long)process_start_ticks(getpid()),
+                    i == 0           ? ""
+                            : i == 1 ? "-2"
+                                     : "-3");
             if (teller->before)
                 teller->before(teller->arg, base);
             made = tree_base_try(base, file);
@@ -303,8 +312,8 @@ enum tree_means tree_detect(char **ret_base)
     return tree_detect_telling(NULL, NULL, ret_base);
 }
 
-enum tree_means tree_detect_telling(void (*before)(void *arg, const char *base), void *arg,
-                                    char **ret_base)
+enum tree_means tree_detect_telling(
+        void (*before)(void *arg, const char *base), void *arg, char **ret_base)
 {
     struct tree_teller teller = {before, arg};
     *ret_base = tree_base_make(&teller, "cgroup2", NULL, "0::", "cgroup.freeze");
@@ -341,7 +350,8 @@ static int tree_open(const char *dir, const char *file, int flags)
 
 static void tree_close(struct tree *tree)
 {
-    int *fds[] = {&tree->freeze_fd, &tree->state_fd, &tree->procs_fd, &tree->cpu_fd, &tree->join_fd};
+    int *fds[] = {
+            &tree->freeze_fd, &tree->state_fd, &tree->procs_fd, &tree->cpu_fd, &tree->join_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
         if (*fds[i] >= 0)
             close(*fds[i]);
@@ -354,14 +364,16 @@ static int tree_open_members(struct tree *tree, struct error *err)
 {
     bool v2 = tree->means == TREE_MEANS_CGROUP2;
     if (mkdir(tree->members, 0755) == 0 || errno == EEXIST) {
-        tree->freeze_fd = tree_open(tree->members, v2 ? "cgroup.freeze" : "freezer.state", O_WRONLY);
+        tree->freeze_fd =
+                tree_open(tree->members, v2 ? "cgroup.freeze" : "freezer.state", O_WRONLY);
         tree->state_fd = tree_open(tree->members, v2 ? "cgroup.events" : "freezer.state", O_RDONLY);
         tree->procs_fd = tree_open(tree->members, "cgroup.procs", O_WRONLY);
         tree->cpu_fd = v2 ? tree_open(tree->members, "cpu.stat", O_RDONLY) : -1;
     }
     if (tree->freeze_fd >= 0 && tree->state_fd >= 0 && tree->procs_fd >= 0)
         return 0;
-    return error_set(err, -errno, "failed to make the cgroup '%s': %s", tree->members, strerror(errno));
+    return error_set(
+            err, -errno, "failed to make the cgroup '%s': %s", tree->members, strerror(errno));
 }
 
 int tree_set_apart(struct tree *tree, struct error *err)
@@ -373,14 +385,16 @@ int tree_set_apart(struct tree *tree, struct error *err)
     free(tree->members);
     tree->members = xasprintf("%s/program", tree->cgroup);
     int rc = tree_open_members(tree, err);
-    if (rc == 0 && ((mkdir(engine, 0755) && errno != EEXIST) || (tree->join_fd = tree_open(engine, "cgroup.procs", O_WRONLY)) < 0))
+    if (rc == 0 &&
+            ((mkdir(engine, 0755) && errno != EEXIST) ||
+                    (tree->join_fd = tree_open(engine, "cgroup.procs", O_WRONLY)) < 0))
         rc = error_set(err, -errno, "failed to make the cgroup '%s': %s", engine, strerror(errno));
     free(engine);
     return rc;
 }
 
 int tree_new(enum tree_means means, const char *base, const char *name, const char *mark,
-             struct tree **ret_tree, struct error *err)
+        struct tree **ret_tree, struct error *err)
 {
     struct tree *tree = xcalloc(1, sizeof *tree);
     tree->means = means;
@@ -447,7 +461,8 @@ void tree_set_root(struct tree *tree, pid_t root, pid_t keeper)
     tree->keeper = keeper;
 }
 
-// The keeper waits for the root, and from then on its number may be somebody else's, with all that descends from that. -1: it is gone.
+// The keeper waits for the root, and from then on its number may be somebody else's, with all that
+// descends from that. -1: it is gone.
 static pid_t tree_living_root(const struct tree *tree)
 {
     return process_start_ticks(tree->root) == tree->root_start_ticks ? tree->root : -1;
@@ -457,13 +472,16 @@ static int tree_pids(const struct tree *tree, pid_t *pids, int max)
 {
     if (tree->cgroup)
         return tree_cgroup_processes(tree->members, pids, max);
-    return tree->root > 0 ? process_find_tree(tree_living_root(tree), tree->keeper, tree->mark, pids, max) : 0;
+    return tree->root > 0
+            ? process_find_tree(tree_living_root(tree), tree->keeper, tree->mark, pids, max)
+            : 0;
 }
 
 static bool tree_measures(const struct tree *tree, pid_t pid)
 {
     for (int i = 0; i < tree->bystander_count; i++)
-        if (tree->bystanders[i].pid == pid && process_start_ticks(pid) == tree->bystanders[i].start_ticks)
+        if (tree->bystanders[i].pid == pid &&
+                process_start_ticks(pid) == tree->bystanders[i].start_ticks)
             return false;
     return true;
 }
@@ -483,7 +501,8 @@ void tree_begin(struct tree *tree, pid_t program)
     int count = tree_pids(tree, pids, TREE_BYSTANDERS_MAX);
     for (int i = 0; i < count; i++)
         if (pids[i] != program)
-            tree->bystanders[tree->bystander_count++] = (struct tree_bystander){pids[i], process_start_ticks(pids[i])};
+            tree->bystanders[tree->bystander_count++] =
+                    (struct tree_bystander){pids[i], process_start_ticks(pids[i])};
 }
 
 bool tree_is_empty(const struct tree *tree)
@@ -542,7 +561,8 @@ static void tree_signal_stop(struct tree *tree)
     if (!tree->stopped)
         tree->stopped = xcalloc(TREE_PROCESSES_MAX, sizeof *tree->stopped);
     for (int round = 0; found && round < TREE_ROUNDS_MAX; round++) {
-        int count = process_follow_tree(tree_living_root(tree), tree->keeper, tree->mark, pids, TREE_PROCESSES_MAX);
+        int count = process_follow_tree(
+                tree_living_root(tree), tree->keeper, tree->mark, pids, TREE_PROCESSES_MAX);
         found = false;
         for (int i = 0; i < count; i++)
             found |= tree_measures(tree, pids[i]) && tree_stop_one(tree, pids[i]);
@@ -562,7 +582,7 @@ bool tree_stopped(const struct tree *tree)
     text[got > 0 ? got : 0] = 0;
     // An empty cgroup never reports frozen; a tree that has ended needs no waiting.
     return strstr(text, tree->means == TREE_MEANS_CGROUP2 ? "frozen 1" : "FROZEN") ||
-           strstr(text, "populated 0");
+            strstr(text, "populated 0");
 }
 
 static int tree_wait_stopped(const struct tree *tree, int64_t patience_ns)
@@ -575,7 +595,8 @@ static int tree_wait_stopped(const struct tree *tree, int64_t patience_ns)
         // The harness has real-time priority: spinning on would keep what must stop from its CPU.
         if (waited > TREE_SPIN_NS) {
             clock_sleep_until_ns(clock_monotonic_ns() + sleep_ns);
-            sleep_ns += sleep_ns < waited ? sleep_ns / 2 : 0; // a look costs 20 us: one for every so much more
+            // a look costs 20 us: one for every so much more
+            sleep_ns += sleep_ns < waited ? sleep_ns / 2 : 0;
         }
     }
     return 0;
@@ -639,9 +660,10 @@ int64_t tree_cpu_ns(const struct tree *tree)
     return at ? strtoll(at + strlen("usage_usec "), NULL, 10) * 1000 : -1;
 }
 
-// Of those that live: each one's own peak so far, which the kernel keeps however seldom anybody looks, and pages of files once. They are in
-// every process that has mapped the file, a library of all ranks, and are the same ones: those of the process that has most of them count. Of
-// one process that is its peak.
+// Of those that live: each one's own peak so far, which the kernel keeps however seldom anybody
+// looks, and pages of files once. They are in every process that has mapped the file, a library of
+// all ranks, and are the same ones: those of the process that has most of them count. Of one
+// process that is its peak.
 void tree_sample_memory(struct tree *tree)
 {
     pid_t pids[TREE_PROCESSES_MAX];
@@ -653,7 +675,8 @@ void tree_sample_memory(struct tree *tree)
         if (!tree_measures(tree, pids[i]) || !process_memory(pids[i], &peak, &of_files))
             continue;
         size_t known = search_first(k, (size_t)tree->memory_count, tree->memory[k].pid >= pids[i]);
-        if (known < (size_t)tree->memory_count && tree->memory[known].pid == pids[i] && tree->memory[known].files > of_files)
+        if (known < (size_t)tree->memory_count && tree->memory[known].pid == pids[i] &&
+                tree->memory[known].files > of_files)
             of_files = tree->memory[known].files;
         of_files = of_files < peak ? of_files : peak; // another process by the same number
         memory[seen++] = (struct tree_memory){pids[i], of_files};

@@ -27,7 +27,7 @@ struct doctor {
 
 // The finding's texts are printf-made; the pointer is valid until the next one is added.
 struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum doctor_status status,
-                                  const char *found, ...) __attribute__((format(printf, 4, 5)));
+        const char *found, ...) __attribute__((format(printf, 4, 5)));
 void doctor_lose(struct doctor_finding *finding, const char *lost, const char *remedy);
 void doctor_fact(struct doctor_finding *finding, const char *name, json_t *value); // takes value
 

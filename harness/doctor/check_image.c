@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of a container image as a side: starts a container of it the way a launch does, asks what is in it, lets its Python
-// say whether upgate's extension loads, and ends it. What the image or the engine denies is named with the flag that helps.
+// Checks of a container image as a side: starts a container of it the way a launch does, asks what
+// is in it, lets its Python say whether upgate's extension loads, and ends it. What the image or
+// the engine denies is named with the flag that helps.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -69,7 +70,8 @@ static int check_image_start(struct check_container *container, struct error *er
 {
     struct proc_stat self;
     pid_t root;
-    char *name = xasprintf("upgate-%d-%llu-doctor", getpid(), proc_stat_of(getpid(), &self) ? 0ULL : (unsigned long long)self.start_ticks);
+    char *name = xasprintf("upgate-%d-%llu-doctor", getpid(),
+            proc_stat_of(getpid(), &self) ? 0ULL : (unsigned long long)self.start_ticks);
     container->hold_path = image_hold_path(name);
     container->steps_path = xasprintf("/dev/shm/%s", name);
     char *python_dir = python_steps_dir();
@@ -78,23 +80,29 @@ static int check_image_start(struct check_container *container, struct error *er
     int steps = open(container->steps_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     container->output_fd = memfd_create("upgate-doctor", MFD_CLOEXEC);
     int rc = steps < 0 || container->output_fd < 0 || !container->python_dir
-                 ? error_set(err, -errno, "failed to make '%s': %s", container->steps_path, strerror(errno))
-                 : image_hold_new(container->hold_path, &container->hold, err);
+            ? error_set(err, -errno, "failed to make '%s': %s", container->steps_path,
+                      strerror(errno))
+            : image_hold_new(container->hold_path, &container->hold, err);
     if (steps >= 0)
         close(steps);
     if (rc == 0) {
         char *mounts[] = {xasprintf("%s:%s", container->steps_path, container->steps_path),
-                          xasprintf("%s:%s:ro", container->python_dir, container->python_dir), NULL};
-        const struct image_run run = {
-            .container = name, .own_mounts = mounts, .socket = container->hold_path, .gpus = inject_has_gpu()};
+                xasprintf("%s:%s:ro", container->python_dir, container->python_dir), NULL};
+        const struct image_run run = {.container = name,
+                .own_mounts = mounts,
+                .socket = container->hold_path,
+                .gpus = inject_has_gpu()};
         container->argv = image_argv(&container->image, &run);
         free(mounts[0]);
         free(mounts[1]);
-        rc = keeper_start(check_image_child, container, NULL, false, &container->keeper, &root, err);
+        rc = keeper_start(
+                check_image_child, container, NULL, false, &container->keeper, &root, err);
     }
     free(name);
-    return rc ? rc : image_hold_hello(container->hold, keeper_fd(container->keeper),
-                                      clock_monotonic_ns() + CHECK_HELLO_S * 1000000000LL, NULL, &container->guest, err);
+    return rc ? rc
+              : image_hold_hello(container->hold, keeper_fd(container->keeper),
+                        clock_monotonic_ns() + CHECK_HELLO_S * 1000000000LL, NULL,
+                        &container->guest, err);
 }
 
 static void check_image_end(struct check_container *container)
@@ -123,49 +131,58 @@ static void check_image_end(struct check_container *container)
     image_clear(&container->image);
 }
 
-// --- what it has ----------------------------------------------------------------------------------
+// --- what it has ---------------------------------------------------------------------------------
 
 static void check_image_hello(struct doctor *doctor, const struct check_container *container)
 {
     const struct inside_hello *hello = &container->guest.hello;
     struct doctor_finding *finding;
     bool small = hello->shm_bytes < CHECK_SHM_BYTES_MIN;
-    finding = doctor_add(doctor, "image-shm", small ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK, "/dev/shm of %lld MiB",
-                         (long long)(hello->shm_bytes < 0 ? 0 : hello->shm_bytes >> 20));
+    finding = doctor_add(doctor, "image-shm", small ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
+            "/dev/shm of %lld MiB", (long long)(hello->shm_bytes < 0 ? 0 : hello->shm_bytes >> 20));
     if (small)
         doctor_lose(finding, "data loaders and NCCL fail or slow down once it is full",
-                    "leave --ipc and --shm-size out of engine_args: upgate gives the machine's; or \"--shm-size=8g\" with --ipc=private");
+                "leave --ipc and --shm-size out of engine_args: upgate gives the machine's; or \"--shm-size=8g\" with --ipc=private");
     doctor_fact(finding, "bytes", json_integer(hello->shm_bytes));
     if (hello->glibc_major)
-        finding = doctor_add(doctor, "image-libc", DOCTOR_STATUS_OK, "glibc %d.%d", hello->glibc_major, hello->glibc_minor);
+        finding = doctor_add(doctor, "image-libc", DOCTOR_STATUS_OK, "glibc %d.%d",
+                hello->glibc_major, hello->glibc_minor);
     else {
-        finding = doctor_add(doctor, "image-libc", DOCTOR_STATUS_LIMITED, hello->musl ? "musl, no glibc" : "no C library that is known");
-        doctor_lose(finding, "steps of Python programs are not found, `import upgate` does nothing, and the GPU side is not recorded; "
-                             "total time, CPU time and memory are judged",
-                    "take an image on glibc (Debian, Ubuntu, Fedora, …); there is no flag for it");
+        finding = doctor_add(doctor, "image-libc", DOCTOR_STATUS_LIMITED,
+                hello->musl ? "musl, no glibc" : "no C library that is known");
+        doctor_lose(finding,
+                "steps of Python programs are not found, `import upgate` does nothing, and the GPU side is not recorded; "
+                "total time, CPU time and memory are judged",
+                "take an image on glibc (Debian, Ubuntu, Fedora, …); there is no flag for it");
     }
     struct inject inject = {0};
     int needs = inject_find(&inject, NULL) ? 0 : image_glibc_needed(inject.library);
     if (hello->glibc_major && hello->glibc_major * 1000 + hello->glibc_minor < needs) {
         finding->status = DOCTOR_STATUS_LIMITED;
-        char *text = xasprintf("%s is not loaded, it needs glibc %d.%d: the GPU side of traced launches is not recorded", "libupgate_inject.so",
-                               needs / 1000, needs % 1000);
-        doctor_lose(finding, text, "take an upgate that was built on an older distribution; there is no flag for it");
+        char *text = xasprintf(
+                "%s is not loaded, it needs glibc %d.%d: the GPU side of traced launches is not recorded",
+                "libupgate_inject.so", needs / 1000, needs % 1000);
+        doctor_lose(finding, text,
+                "take an upgate that was built on an older distribution; there is no flag for it");
         free(text);
     }
     inject_free(&inject);
-    finding = doctor_add(doctor, "image-ptrace", hello->ptrace_error ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
-                         hello->ptrace_error ? "processes in it may not trace each other (%s)" : "processes in it may trace each other%s",
-                         hello->ptrace_error ? strerror(hello->ptrace_error) : "");
+    finding = doctor_add(doctor, "image-ptrace",
+            hello->ptrace_error ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
+            hello->ptrace_error ? "processes in it may not trace each other (%s)"
+                                : "processes in it may trace each other%s",
+            hello->ptrace_error ? strerror(hello->ptrace_error) : "");
     if (hello->ptrace_error)
-        doctor_lose(finding, "debuggers and profilers that the program starts itself do not work; upgate reads it from outside",
-                    "engine_args: [\"--cap-add=SYS_PTRACE\"]");
+        doctor_lose(finding,
+                "debuggers and profilers that the program starts itself do not work; upgate reads it from outside",
+                "engine_args: [\"--cap-add=SYS_PTRACE\"]");
     doctor_fact(finding, "seccomp", json_integer(hello->seccomp));
     if (inject_has_gpu() && !hello->gpu) {
-        finding = doctor_add(doctor, "image-gpu", DOCTOR_STATUS_LIMITED, "no GPU in the container, and this machine has one");
+        finding = doctor_add(doctor, "image-gpu", DOCTOR_STATUS_LIMITED,
+                "no GPU in the container, and this machine has one");
         doctor_lose(finding, "the side runs without GPU",
-                    "podman: make the description of the devices, `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; docker: "
-                    "`nvidia-ctk runtime configure --runtime=docker`");
+                "podman: make the description of the devices, `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; docker: "
+                "`nvidia-ctk runtime configure --runtime=docker`");
     }
 }
 
@@ -175,27 +192,35 @@ static void check_image_cgroup(struct doctor *doctor, struct check_container *co
     struct error err = {0};
     struct doctor_finding *finding;
     enum tree_means means = tree_detect(&container->base);
-    int rc = container->guest.pid <= 0 ? error_set(&err, -ESRCH, "its processes cannot be seen from here") : 0;
+    int rc = container->guest.pid <= 0
+            ? error_set(&err, -ESRCH, "its processes cannot be seen from here")
+            : 0;
     if (rc == 0)
-        rc = tree_new(means, container->base, "doctor", container->steps_path, &container->tree, &err);
-    if (rc == 0 && !(means == TREE_MEANS_SIGNALS && container->image.joins_cgroup) && (rc = tree_take(container->tree, container->guest.pid)))
+        rc = tree_new(
+                means, container->base, "doctor", container->steps_path, &container->tree, &err);
+    if (rc == 0 && !(means == TREE_MEANS_SIGNALS && container->image.joins_cgroup) &&
+            (rc = tree_take(container->tree, container->guest.pid)))
         error_set(&err, rc, "%s", rc == -ENOTSUP ? "no cgroup can be made here" : strerror(-rc));
     finding = doctor_add(doctor, "image-cgroup", rc ? DOCTOR_STATUS_MISSING : DOCTOR_STATUS_OK,
-                         rc ? "its process cannot be put into a cgroup of upgate's: %s" : "its process can be held by %s",
-                         rc ? err.text : tree_means_name(means));
+            rc ? "its process cannot be put into a cgroup of upgate's: %s"
+               : "its process can be held by %s",
+            rc ? err.text : tree_means_name(means));
     finding->required = true;
     if (rc)
-        doctor_lose(finding, "sides that are images cannot be run", "run upgate as root and outside of containers; or take podman with crun");
+        doctor_lose(finding, "sides that are images cannot be run",
+                "run upgate as root and outside of containers; or take podman with crun");
 }
 
 // Its Python, and what of ours loads in it. The container ends with it.
 static void check_image_python(struct doctor *doctor, struct check_container *container)
 {
-    static char code[] = "import sys, platform\n"
-                         "try:\n    import upgate._core\n    why = ''\nexcept BaseException as error:\n    why = repr(error)\n"
-                         "print((platform.python_implementation() + ' %d.%d.%d ' % sys.version_info[:3] + why).strip())\n";
+    static char code[] =
+            "import sys, platform\n"
+            "try:\n    import upgate._core\n    why = ''\nexcept BaseException as error:\n    why = repr(error)\n"
+            "print((platform.python_implementation() + ' %d.%d.%d ' % sys.version_info[:3] + why).strip())\n";
     static char python[] = "python3", option[] = "-c", inherit[] = "PYTHONDONTWRITEBYTECODE=1";
-    char *argv[] = {python, option, code, NULL}, *path = xasprintf("PYTHONPATH=%s", container->python_dir);
+    char *argv[] = {python, option, code, NULL},
+         *path = xasprintf("PYTHONPATH=%s", container->python_dir);
     char *steps = xasprintf("%s=%s", environment_name(ENVIRONMENT_STEPS), container->steps_path);
     const struct image_guest *guest = &container->guest;
     size_t count = 0;
@@ -210,7 +235,8 @@ static void check_image_python(struct doctor *doctor, struct check_container *co
     sched_getaffinity(0, sizeof cpus, &cpus);
     if (guest->uid != geteuid()) // as a launch tries it; what comes of it is told below
         (void)!chown(container->steps_path, guest->uid, (gid_t)-1);
-    const struct image_start start = {.dir = "", .argv = argv, .env = env, .cpus = &cpus, .output_fd = container->output_fd};
+    const struct image_start start = {
+            .dir = "", .argv = argv, .env = env, .cpus = &cpus, .output_fd = container->output_fd};
     struct inside_event event = {0}, ended = {0};
     int64_t until_ns = clock_monotonic_ns() + CHECK_PYTHON_S * 1000000000LL;
     int rc = image_hold_start(container->hold, &start, NULL);
@@ -222,21 +248,29 @@ static void check_image_python(struct doctor *doctor, struct check_container *co
     char *said = check_image_output(container);
     struct doctor_finding *finding;
     bool no_steps = rc == 0 && event.what == INSIDE_FAILED && event.where == INSIDE_AT_STEPS;
-    finding = doctor_add(doctor, "image-user", no_steps ? DOCTOR_STATUS_MISSING : DOCTOR_STATUS_OK, "runs as user %u%s%s%s", guest->hello.uid,
-                         *container->image.user ? ", which the image asks for" : "",
-                         no_steps ? ", who cannot open upgate's step file: " : "", no_steps ? strerror(event.error) : "");
+    finding = doctor_add(doctor, "image-user", no_steps ? DOCTOR_STATUS_MISSING : DOCTOR_STATUS_OK,
+            "runs as user %u%s%s%s", guest->hello.uid,
+            *container->image.user ? ", which the image asks for" : "",
+            no_steps ? ", who cannot open upgate's step file: " : "",
+            no_steps ? strerror(event.error) : "");
     if (no_steps) {
         finding->required = true;
-        doctor_lose(finding, "nothing can be measured in it", "engine_args: [\"--user=0\"]; or run upgate as root");
+        doctor_lose(finding, "nothing can be measured in it",
+                "engine_args: [\"--user=0\"]; or run upgate as root");
     }
-    bool loads = began && rc == 0 && ended.what == INSIDE_ENDED && ended.status == 0 && !strchr(said, '(');
+    bool loads = began && rc == 0 && ended.what == INSIDE_ENDED && ended.status == 0 &&
+            !strchr(said, '(');
     if (!no_steps && loads)
-        doctor_add(doctor, "image-python", DOCTOR_STATUS_OK, "python3 is %s, and upgate's extension loads", said);
+        doctor_add(doctor, "image-python", DOCTOR_STATUS_OK,
+                "python3 is %s, and upgate's extension loads", said);
     else if (!no_steps) {
         finding = doctor_add(doctor, "image-python", DOCTOR_STATUS_LIMITED, "%s%s",
-                             began ? "python3 says: " : "it has no python3: ", began ? said : strerror(event.error));
-        doctor_lose(finding, began ? "steps of Python programs are not found" : "models and programs in Python do not run",
-                    "name the image's interpreter by `python`, such as /opt/conda/bin/python");
+                began ? "python3 says: " : "it has no python3: ",
+                began ? said : strerror(event.error));
+        doctor_lose(finding,
+                began ? "steps of Python programs are not found"
+                      : "models and programs in Python do not run",
+                "name the image's interpreter by `python`, such as /opt/conda/bin/python");
     }
     free(said);
     free(env);
@@ -252,16 +286,20 @@ void check_image(struct doctor *doctor, const char *name)
     struct doctor_finding *finding;
     int rc = image_open(&side, NULL, &container.image, &err);
     char *text = rc ? NULL : image_describe(&container.image);
-    finding = doctor_add(doctor, "image", rc ? DOCTOR_STATUS_MISSING : DOCTOR_STATUS_OK, "%s", rc ? err.text : text);
+    finding = doctor_add(doctor, "image", rc ? DOCTOR_STATUS_MISSING : DOCTOR_STATUS_OK, "%s",
+            rc ? err.text : text);
     finding->required = true;
     if (rc)
-        doctor_lose(finding, "no side can be run in it", "check its name, and that `podman pull` or `docker pull` brings it");
+        doctor_lose(finding, "no side can be run in it",
+                "check its name, and that `podman pull` or `docker pull` brings it");
     free(text);
     if (rc == 0 && (rc = check_image_start(&container, &err))) {
         char *said = container.output_fd >= 0 ? check_image_output(&container) : xstrdup("");
-        finding = doctor_add(doctor, "image-start", DOCTOR_STATUS_MISSING, "%s: %s", err.text, said);
+        finding =
+                doctor_add(doctor, "image-start", DOCTOR_STATUS_MISSING, "%s: %s", err.text, said);
         finding->required = true;
-        doctor_lose(finding, "no side can be run in it", "what the engine says has to be mended first; IMAGES.md has its command line");
+        doctor_lose(finding, "no side can be run in it",
+                "what the engine says has to be mended first; IMAGES.md has its command line");
         free(said);
     } else if (rc == 0) {
         check_image_hello(doctor, &container);

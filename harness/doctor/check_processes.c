@@ -20,10 +20,10 @@
 enum { CHECK_PATIENCE_NS = 500000000 };
 
 static const char check_delegate[] =
-    "run as root, or in a cgroup of your own: systemd-run --user --scope -p Delegate=yes upgate ab "
-    "…; in a "
-    "container, mount /sys/fs/cgroup writable (docker: --privileged, or --cgroupns=private with a "
-    "writable mount)";
+        "run as root, or in a cgroup of your own: systemd-run --user --scope -p Delegate=yes upgate ab "
+        "…; in a "
+        "container, mount /sys/fs/cgroup writable (docker: --privileged, or --cgroupns=private with a "
+        "writable mount)";
 
 // Freeze and thaw a child in a tree of these means. Nanoseconds until it stood still, or -errno.
 static int64_t check_freeze_child(enum tree_means means, const char *base, bool *ret_killed)
@@ -85,31 +85,27 @@ void check_freezer(struct doctor *doctor)
     struct doctor_finding *finding;
     if (took < 0 || !killed) {
         finding = doctor_add(doctor, "freezer", DOCTOR_STATUS_MISSING,
-                             "a child could not be %s by %s: %s", took < 0 ? "stopped" : "ended",
-                             name, took < 0 ? strerror((int)-took) : "it is still alive");
+                "a child could not be %s by %s: %s", took < 0 ? "stopped" : "ended", name,
+                took < 0 ? strerror((int)-took) : "it is still alive");
         doctor_lose(finding, "no launch can be held back or ended", check_delegate);
         finding->required = true;
     } else if (means == TREE_MEANS_SIGNALS) {
         finding = doctor_add(doctor, "freezer", DOCTOR_STATUS_LIMITED,
-                             "signals only (SIGSTOP): a child stood still after %.0f us",
-                             (double)took / 1e3);
-        doctor_lose(
-            finding,
-            "a process that is born while its tree is being stopped runs on in the other side's "
-            "turn, and CPU time is known only of processes that have ended",
-            check_delegate);
+                "signals only (SIGSTOP): a child stood still after %.0f us", (double)took / 1e3);
+        doctor_lose(finding,
+                "a process that is born while its tree is being stopped runs on in the other side's "
+                "turn, and CPU time is known only of processes that have ended",
+                check_delegate);
     } else {
         finding = doctor_add(doctor, "freezer",
-                             means == TREE_MEANS_CGROUP2 ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
-                             "%s below '%s': a child stood still after %.0f us", name, base,
-                             (double)took / 1e3);
+                means == TREE_MEANS_CGROUP2 ? DOCTOR_STATUS_OK : DOCTOR_STATUS_LIMITED,
+                "%s below '%s': a child stood still after %.0f us", name, base, (double)took / 1e3);
         if (means == TREE_MEANS_FREEZER1)
-            doctor_lose(
-                finding,
-                "a tree is ended process by process, and its CPU time is known only of "
-                "processes that have ended",
-                "boot with systemd.unified_cgroup_hierarchy=1 (cgroup v2), or mount a cgroup2 "
-                "file system that you may write");
+            doctor_lose(finding,
+                    "a tree is ended process by process, and its CPU time is known only of "
+                    "processes that have ended",
+                    "boot with systemd.unified_cgroup_hierarchy=1 (cgroup v2), or mount a cgroup2 "
+                    "file system that you may write");
     }
     doctor_fact(finding, "means", json_string(name));
     doctor_fact(finding, "freeze_ns", took < 0 ? json_null() : json_integer(took));
@@ -124,23 +120,22 @@ void check_priority(struct doctor *doctor)
     int status = 0;
     bool tried = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status);
     if (tried && WEXITSTATUS(status) == 0) {
-        doctor_add(doctor, "priority", DOCTOR_STATUS_OK,
-                   "the harness may run at real-time priority");
+        doctor_add(
+                doctor, "priority", DOCTOR_STATUS_OK, "the harness may run at real-time priority");
         return;
     }
-    struct doctor_finding *finding = doctor_add(
-        doctor, "priority", DOCTOR_STATUS_LIMITED, "no real-time priority for the harness: %s",
-        tried ? strerror(WEXITSTATUS(status)) : "could not be tried");
-    doctor_lose(
-        finding,
-        "on CPUs that the workload keeps busy a turn may begin a scheduler slice late (measured: "
-        "2.9 ms instead of 0.1 ms)",
-        geteuid() == 0
-            ? "root needs CAP_SYS_NICE for it (docker, podman: --cap-add SYS_NICE), and in a cgroup of v1 time of "
-              "its own (cpu.rt_runtime_us)"
-            : "run as root, or give the user 'rtprio 1' in /etc/security/limits.conf, or for a group: "
-              "f=\"$(command -v upgate)\"; sudo groupadd -f upgate; sudo chgrp upgate \"$f\"; "
-              "sudo chmod 0750 \"$f\"; sudo setcap cap_sys_nice+ep \"$f\" (with those that other lines ask for: setcap replaces)");
+    struct doctor_finding *finding = doctor_add(doctor, "priority", DOCTOR_STATUS_LIMITED,
+            "no real-time priority for the harness: %s",
+            tried ? strerror(WEXITSTATUS(status)) : "could not be tried");
+    doctor_lose(finding,
+            "on CPUs that the workload keeps busy a turn may begin a scheduler slice late (measured: "
+            "2.9 ms instead of 0.1 ms)",
+            geteuid() == 0
+                    ? "root needs CAP_SYS_NICE for it (docker, podman: --cap-add SYS_NICE), and in a cgroup of v1 time of "
+                      "its own (cpu.rt_runtime_us)"
+                    : "run as root, or give the user 'rtprio 1' in /etc/security/limits.conf, or for a group: "
+                      "f=\"$(command -v upgate)\"; sudo groupadd -f upgate; sudo chgrp upgate \"$f\"; "
+                      "sudo chmod 0750 \"$f\"; sudo setcap cap_sys_nice+ep \"$f\" (with those that other lines ask for: setcap replaces)");
 }
 
 void check_cpus(struct doctor *doctor)
@@ -150,7 +145,7 @@ void check_cpus(struct doctor *doctor)
     struct error err = {0};
     if (host_choose_cpus(NULL, &chosen, &text, &err)) {
         struct doctor_finding *finding =
-            doctor_add(doctor, "cpus", DOCTOR_STATUS_MISSING, "%s", err.text);
+                doctor_add(doctor, "cpus", DOCTOR_STATUS_MISSING, "%s", err.text);
         doctor_lose(finding, "the sides cannot be pinned", "see sched_setaffinity(2)");
         finding->required = true;
         return;
@@ -158,12 +153,13 @@ void check_cpus(struct doctor *doctor)
     int used = CPU_COUNT(&chosen);
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     struct doctor_finding *finding =
-        doctor_add(doctor, "cpus", used == 1 ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
-                   "%ld online; both sides would be pinned to %s", online, text);
+            doctor_add(doctor, "cpus", used == 1 ? DOCTOR_STATUS_LIMITED : DOCTOR_STATUS_OK,
+                    "%ld online; both sides would be pinned to %s", online, text);
     if (used == 1)
         doctor_lose(finding, "the harness shares the only CPU with the workload",
-                    online == 1 ? "use a machine with 2 CPUs or more"
-                                : "give this container or session 2 CPUs or more (docker: --cpuset-cpus; taskset)");
+                online == 1
+                        ? "use a machine with 2 CPUs or more"
+                        : "give this container or session 2 CPUs or more (docker: --cpuset-cpus; taskset)");
     doctor_fact(finding, "online", json_integer(online));
     doctor_fact(finding, "used", json_integer(used));
     doctor_fact(finding, "list", json_string(text));
@@ -189,19 +185,17 @@ void check_quota(struct doctor *doctor)
     const json_t *cores = json_object_get(limits, "cpu_quota_cores");
     struct doctor_finding *finding;
     if (json_is_number(cores)) {
-        finding =
-            doctor_add(doctor, "cpu-quota", DOCTOR_STATUS_LIMITED,
-                       "this process group may use %.3g CPUs of time", json_number_value(cores));
-        doctor_lose(
-            finding,
-            "when the quota is used up, the kernel stops the workload in the middle of a block",
-            "run without a CPU limit (docker: no --cpus; Kubernetes: no limits.cpu, or the static "
-            "CPU "
-            "manager), and keep the workload's threads below the quota");
+        finding = doctor_add(doctor, "cpu-quota", DOCTOR_STATUS_LIMITED,
+                "this process group may use %.3g CPUs of time", json_number_value(cores));
+        doctor_lose(finding,
+                "when the quota is used up, the kernel stops the workload in the middle of a block",
+                "run without a CPU limit (docker: no --cpus; Kubernetes: no limits.cpu, or the static "
+                "CPU "
+                "manager), and keep the workload's threads below the quota");
         doctor_fact(finding, "cores", json_real(json_number_value(cores)));
     } else {
         finding = doctor_add(doctor, "cpu-quota", DOCTOR_STATUS_OK, "no CPU quota %s",
-                             json_is_string(cores) ? "is set" : "is known");
+                json_is_string(cores) ? "is set" : "is known");
         doctor_fact(finding, "cores", json_null());
     }
     json_decref(limits);

@@ -60,7 +60,7 @@ static bool python_sees_system(const char *prefix)
     const char *at = text ? strstr(text, "include-system-site-packages") : NULL;
     if (at)
         sees = strncasecmp(at + strcspn(at, "=\n") + strspn(at + strcspn(at, "=\n"), "= "), "true",
-                           4) == 0;
+                       4) == 0;
     free(path);
     free(text);
     return sees;
@@ -121,7 +121,7 @@ static void pythons_add(struct pythons *pythons, const char *path)
         return;
     const char *version = name + 1 + strlen("python");
     if (strncmp(name + 1, "python", 6) != 0 || version[strspn(version, "0123456789.")] ||
-        strncmp(version, "2", 1) == 0)
+            strncmp(version, "2", 1) == 0)
         return; // python3-config, python3.11-dbg, python2
     char *bin = xasprintf("%.*s", (int)(name - path), path), real[PATH_MAX];
     bool resolved = realpath(bin, real) != NULL;
@@ -153,15 +153,11 @@ static void pythons_glob(struct pythons *pythons, const char *pattern)
 
 static void pythons_find(struct pythons *pythons)
 {
-    static const char *const places[] = {
-        "envs/*/bin/python",       ".venv/bin/python",
-        "venv/bin/python",         "~/.pyenv/versions/*/bin/python",
-        "~/*conda*/bin/python",    "~/*conda*/envs/*/bin/python",
-        "~/*forge*/bin/python",    "~/*forge*/envs/*/bin/python",
-        "~/micromamba/envs/*/bin/python",
-        "/opt/*conda*/bin/python", "/opt/*conda*/envs/*/bin/python",
-        "/opt/*forge*/bin/python", "/opt/*forge*/envs/*/bin/python",
-        "/opt/venv/bin/python"};
+    static const char *const places[] = {"envs/*/bin/python", ".venv/bin/python", "venv/bin/python",
+            "~/.pyenv/versions/*/bin/python", "~/*conda*/bin/python", "~/*conda*/envs/*/bin/python",
+            "~/*forge*/bin/python", "~/*forge*/envs/*/bin/python", "~/micromamba/envs/*/bin/python",
+            "/opt/*conda*/bin/python", "/opt/*conda*/envs/*/bin/python", "/opt/*forge*/bin/python",
+            "/opt/*forge*/envs/*/bin/python", "/opt/venv/bin/python"};
     static const char *const active[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
     for (size_t i = 0; i < sizeof active / sizeof *active; i++) {
         char *path = getenv(active[i]) ? xasprintf("%s/bin/python", getenv(active[i])) : NULL;
@@ -256,19 +252,18 @@ void check_pythons(struct doctor *doctor)
         usable += python_usable(python);
         frameworks += python_usable(python) && (python->torch || python->jax);
     }
-    struct doctor_finding *finding =
-        doctor_add(doctor, "python",
-                   !usable       ? DOCTOR_STATUS_MISSING
-                   : !frameworks ? DOCTOR_STATUS_LIMITED
-                                 : DOCTOR_STATUS_OK,
-                   "%s", text.len ? text.text : "no interpreter found");
+    struct doctor_finding *finding = doctor_add(doctor, "python",
+            !usable               ? DOCTOR_STATUS_MISSING
+                    : !frameworks ? DOCTOR_STATUS_LIMITED
+                                  : DOCTOR_STATUS_OK,
+            "%s", text.len ? text.text : "no interpreter found");
     if (!usable)
-        doctor_lose(finding, "workloads in Python; native ones work",
-                    "install python3 (3.8 or later)");
-    else if (!frameworks)
         doctor_lose(
-            finding, "no interpreter found has PyTorch or JAX: the PyTorch workloads cannot run",
-            "ci/setup --envs, or: python3 -m venv envs/mine && envs/mine/bin/pip install torch");
+                finding, "workloads in Python; native ones work", "install python3 (3.8 or later)");
+    else if (!frameworks)
+        doctor_lose(finding,
+                "no interpreter found has PyTorch or JAX: the PyTorch workloads cannot run",
+                "ci/setup --envs, or: python3 -m venv envs/mine && envs/mine/bin/pip install torch");
     doctor_fact(finding, "interpreters", facts);
     pythons_clear(&pythons);
     strbuf_free(&text);

@@ -16,11 +16,11 @@
 enum { DOCTOR_ID_COLUMNS = 15, DOCTOR_STATUS_COLUMNS = 9, DOCTOR_FILE_MAX = 1 << 20 };
 
 static const char *const doctor_words[] = {[DOCTOR_STATUS_OK] = "ok",
-                                           [DOCTOR_STATUS_LIMITED] = "limited",
-                                           [DOCTOR_STATUS_MISSING] = "missing"};
+        [DOCTOR_STATUS_LIMITED] = "limited",
+        [DOCTOR_STATUS_MISSING] = "missing"};
 
-struct doctor_finding *doctor_add(struct doctor *doctor, const char *id, enum doctor_status status,
-                                  const char *found, ...)
+struct doctor_finding *doctor_add(
+        struct doctor *doctor, const char *id, enum doctor_status status, const char *found, ...)
 {
     va_list args;
     va_start(args, found);
@@ -56,12 +56,11 @@ char *doctor_read(const struct doctor *doctor, const char *path)
 
 struct doctor *doctor_examine(const char *root)
 {
-    static void (*const checks[])(struct doctor *) = {
-        check_freezer,  check_priority,    check_cpus,      check_quota,     check_load,
-        check_pressure, check_steal,       check_frequency, check_clock,     check_shared_memory,
-        check_memory,   check_disk,        check_workloads, check_extension, check_pythons,
-        check_gpu,      check_gpu_tracing, check_calibration, check_tracing, check_kernel_symbols,
-        check_python_stacks, check_lockdown, check_capture};
+    static void (*const checks[])(struct doctor *) = {check_freezer, check_priority, check_cpus,
+            check_quota, check_load, check_pressure, check_steal, check_frequency, check_clock,
+            check_shared_memory, check_memory, check_disk, check_workloads, check_extension,
+            check_pythons, check_gpu, check_gpu_tracing, check_calibration, check_tracing,
+            check_kernel_symbols, check_python_stacks, check_lockdown, check_capture};
     struct doctor *doctor = xcalloc(1, sizeof *doctor);
     doctor->root = root;
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
@@ -112,12 +111,12 @@ json_t *doctor_json(const struct doctor *doctor)
         json_object_set_new(check, "required", json_boolean(finding->required));
         json_t *found = json_string(finding->found); // NULL when a path is not UTF-8
         json_object_set_new(check, "found", found ? found : json_null());
-        json_object_set_new(check, "lost",
-                            finding->lost ? json_string(finding->lost) : json_null());
-        json_object_set_new(check, "remedy",
-                            finding->remedy ? json_string(finding->remedy) : json_null());
-        json_object_set_new(check, "facts",
-                            finding->facts ? json_incref(finding->facts) : json_object());
+        json_object_set_new(
+                check, "lost", finding->lost ? json_string(finding->lost) : json_null());
+        json_object_set_new(
+                check, "remedy", finding->remedy ? json_string(finding->remedy) : json_null());
+        json_object_set_new(
+                check, "facts", finding->facts ? json_incref(finding->facts) : json_object());
         json_array_append_new(checks, check);
     }
     json_t *document = json_object();
@@ -128,8 +127,8 @@ json_t *doctor_json(const struct doctor *doctor)
 }
 
 // "          lost: ...", indented to the text above it.
-static void doctor_print_part(struct strbuf *out, const char *label, const char *text,
-                              const struct render_opts *opts)
+static void doctor_print_part(
+        struct strbuf *out, const char *label, const char *text, const struct render_opts *opts)
 {
     int indent = DOCTOR_STATUS_COLUMNS + DOCTOR_ID_COLUMNS;
     screen_repeat(out, " ", indent);
@@ -140,12 +139,12 @@ static void doctor_print_part(struct strbuf *out, const char *label, const char 
     free(clean);
 }
 
-static void doctor_print_finding(struct strbuf *out, const struct doctor_finding *finding,
-                                 const struct render_opts *opts)
+static void doctor_print_finding(
+        struct strbuf *out, const struct doctor_finding *finding, const struct render_opts *opts)
 {
     static const enum screen_style styles[] = {[DOCTOR_STATUS_OK] = SCREEN_STYLE_PASS,
-                                               [DOCTOR_STATUS_LIMITED] = SCREEN_STYLE_INCONCLUSIVE,
-                                               [DOCTOR_STATUS_MISSING] = SCREEN_STYLE_FAIL};
+            [DOCTOR_STATUS_LIMITED] = SCREEN_STYLE_INCONCLUSIVE,
+            [DOCTOR_STATUS_MISSING] = SCREEN_STYLE_FAIL};
     struct strbuf status = {0};
     screen_pad(&status, doctor_words[finding->status], DOCTOR_STATUS_COLUMNS, false);
     screen_style(out, styles[finding->status], opts->color, status.text);
@@ -180,13 +179,13 @@ static void doctor_print_record(struct strbuf *out, const struct doctor *doctor,
             continue;
         bool can = doctor->findings[i].status != DOCTOR_STATUS_MISSING;
         screen_style(out, can ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE, color,
-                     can ? "`upgate record` can run here" : "`upgate record` CANNOT run here");
+                can ? "`upgate record` can run here" : "`upgate record` CANNOT run here");
         strbuf_add(out, "\n");
     }
 }
 
 int doctor_print(const struct doctor *doctor, const struct render_opts *opts, FILE *stream,
-                 struct error *err)
+        struct error *err)
 {
     int counts[3] = {0}, rc = 0;
     for (int i = 0; i < doctor->count; i++)
@@ -195,19 +194,19 @@ int doctor_print(const struct doctor *doctor, const struct render_opts *opts, FI
     shown.width = opts->width ? opts->width : RENDER_WIDTH_DEFAULT;
     struct strbuf out = {0};
     screen_style(&out, doctor_can_run(doctor) ? SCREEN_STYLE_PASS : SCREEN_STYLE_FAIL, opts->color,
-                 doctor->image ? doctor_can_run(doctor) ? "`upgate ab` can run sides in this image"
-                                                        : "`upgate ab` CANNOT run sides in this image"
-                 : doctor_can_run(doctor) ? "`upgate ab` can run here"
-                                          : "`upgate ab` CANNOT run here");
+            doctor->image ? doctor_can_run(doctor) ? "`upgate ab` can run sides in this image"
+                                                   : "`upgate ab` CANNOT run sides in this image"
+                    : doctor_can_run(doctor) ? "`upgate ab` can run here"
+                                             : "`upgate ab` CANNOT run here");
     strbuf_add(&out, ": %d ok, %d limited, %d missing\n", counts[DOCTOR_STATUS_OK],
-               counts[DOCTOR_STATUS_LIMITED], counts[DOCTOR_STATUS_MISSING]);
+            counts[DOCTOR_STATUS_LIMITED], counts[DOCTOR_STATUS_MISSING]);
     doctor_print_record(&out, doctor, opts->color);
     strbuf_add(&out, "\n");
     // What stops the main job first, then by status.
     for (int required = 1; required >= 0; required--)
         for (int i = 0; i < doctor->count; i++)
             if (doctor->findings[i].status == DOCTOR_STATUS_MISSING &&
-                doctor->findings[i].required == required)
+                    doctor->findings[i].required == required)
                 doctor_print_finding(&out, &doctor->findings[i], &shown);
     for (int status = DOCTOR_STATUS_LIMITED; status >= DOCTOR_STATUS_OK; status--)
         for (int i = 0; i < doctor->count; i++)
@@ -215,8 +214,8 @@ int doctor_print(const struct doctor *doctor, const struct render_opts *opts, FI
                 doctor_print_finding(&out, &doctor->findings[i], &shown);
     errno = 0;
     if (fwrite(out.text, 1, out.len, stream) != out.len || fflush(stream) != 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to print: %s",
-                       strerror(errno ? errno : EIO));
+        rc = error_set(
+                err, errno ? -errno : -EIO, "failed to print: %s", strerror(errno ? errno : EIO));
     strbuf_free(&out);
     return rc;
 }

@@ -16,13 +16,14 @@ struct doctor;
 
 // Runs every check; some 100 ms. root is put before /proc and /sys and is "" but in tests.
 struct doctor *doctor_examine(const char *root);
-// The checks of a container image that is to be a side: pulls it, starts a container of it for a moment; some seconds.
+// The checks of a container image that is to be a side: pulls it, starts a container of it for a
+// moment; some seconds.
 struct doctor *doctor_examine_image(const char *name);
 void doctor_free(struct doctor *doctor); // NULL ok
 
 bool doctor_can_run(const struct doctor *doctor); // can `upgate ab` run at all?
 json_t *doctor_json(const struct doctor *doctor); // upgate.doctor/1, a new reference
 int doctor_print(const struct doctor *doctor, const struct render_opts *opts, FILE *stream,
-                 struct error *err);
+        struct error *err);
 
 #endif

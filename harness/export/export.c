@@ -17,7 +17,9 @@
 #include "harness/export/rows.h"
 #include "tracer/store/store.h"
 
-enum { EXPORT_LOOK_INSTRUCTIONS = 100000 }; // of SQLite between two looks at a signal: some milliseconds
+enum {
+    EXPORT_LOOK_INSTRUCTIONS = 100000
+}; // of SQLite between two looks at a signal: some milliseconds
 
 struct export_place {
     char *dir, *partial;
@@ -26,17 +28,19 @@ struct export_place {
 
 static int export_failed(const char *path, int rc, struct error *err)
 {
-    return error_set(err, rc == -EINVAL ? -EIO : rc, "failed to make '%s': %s", path, strerror(-rc));
+    return error_set(
+            err, rc == -EINVAL ? -EIO : rc, "failed to make '%s': %s", path, strerror(-rc));
 }
 
-// --- the directory --------------------------------------------------------------------------------
+// --- the directory -------------------------------------------------------------------------------
 
 static bool export_is_name(const char *name)
 {
     return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-// What is mounted into a container, for one: it cannot be replaced. False, too, where the kernel does not tell (before Linux 5.8).
+// What is mounted into a container, for one: it cannot be replaced. False, too, where the kernel
+// does not tell (before Linux 5.8).
 static bool export_is_mount(const char *dir)
 {
     struct statx info;
@@ -48,12 +52,17 @@ static int export_check_dir(struct export_place *place, const struct stat *info,
 {
     struct stat here;
     if (!S_ISDIR(info->st_mode))
-        return error_set(err, -EINVAL, "'%s' is not a directory; name one that is empty or not there yet by -o", place->dir);
+        return error_set(err, -EINVAL,
+                "'%s' is not a directory; name one that is empty or not there yet by -o",
+                place->dir);
     if (stat(".", &here) == 0 && here.st_dev == info->st_dev && here.st_ino == info->st_ino)
-        return error_set(err, -EINVAL, "'%s' is the directory that you are in, and will be replaced when all is written; name another by -o", place->dir);
+        return error_set(err, -EINVAL,
+                "'%s' is the directory that you are in, and will be replaced when all is written; name another by -o",
+                place->dir);
     if (export_is_mount(place->dir))
-        return error_set(err, -EINVAL, "'%s' is a mount point, which cannot be replaced when all is written; name a directory in it that is not there yet by -o",
-                         place->dir);
+        return error_set(err, -EINVAL,
+                "'%s' is a mount point, which cannot be replaced when all is written; name a directory in it that is not there yet by -o",
+                place->dir);
     DIR *stream = opendir(place->dir);
     if (!stream)
         return error_set(err, -errno, "failed to read '%s': %s", place->dir, strerror(errno));
@@ -61,7 +70,9 @@ static int export_check_dir(struct export_place *place, const struct stat *info,
     int rc = 0;
     while (rc == 0 && (entry = readdir(stream)))
         if (export_is_name(entry->d_name))
-            rc = error_set(err, -EINVAL, "'%s' is not empty; name a directory that is empty or not there yet by -o", place->dir);
+            rc = error_set(err, -EINVAL,
+                    "'%s' is not empty; name a directory that is empty or not there yet by -o",
+                    place->dir);
     closedir(stream);
     char *real = rc == 0 ? realpath(place->dir, NULL) : NULL;
     if (real) {
@@ -84,7 +95,8 @@ static int export_find_place(const char *dir, struct export_place *ret, struct e
     if (stat(ret->dir, &info) == 0)
         rc = export_check_dir(ret, &info, err);
     else if (errno != ENOENT || lstat(ret->dir, &info) == 0)
-        rc = error_set(err, errno == ENOENT || errno == ENOTDIR ? -EINVAL : -errno, "failed to look at '%s': %s", ret->dir, strerror(errno));
+        rc = error_set(err, errno == ENOENT || errno == ENOTDIR ? -EINVAL : -errno,
+                "failed to look at '%s': %s", ret->dir, strerror(errno));
     ret->partial = xasprintf("%s.partial", ret->dir);
     return rc;
 }
@@ -104,7 +116,8 @@ static bool export_is_ours(const char *name, const struct tables *all)
 }
 
 // Takes the files out of partial; where one is not ours, none of them.
-static int export_empty(const struct export_place *place, const struct tables *all, struct error *err)
+static int export_empty(
+        const struct export_place *place, const struct tables *all, struct error *err)
 {
     int fd = openat(place->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = fd < 0 ? NULL : fdopendir(fd);
@@ -116,7 +129,9 @@ static int export_empty(const struct export_place *place, const struct tables *a
             if (!export_is_name(entry->d_name))
                 continue;
             if (!export_is_ours(entry->d_name, all))
-                rc = error_set(err, -EEXIST, "'%s' is in the way, and holds more than an export that was killed leaves; remove it", place->partial);
+                rc = error_set(err, -EEXIST,
+                        "'%s' is in the way, and holds more than an export that was killed leaves; remove it",
+                        place->partial);
             else if (pass && unlinkat(place->fd, entry->d_name, 0) < 0)
                 rc = export_failed(place->partial, -errno, err);
         }
@@ -134,8 +149,10 @@ static mode_t export_mode(mode_t mode)
     return geteuid() == 0 ? mode & 0700 : mode;
 }
 
-// Makes partial, or takes the one of an export that was killed. It is ours while it is locked, and while nobody else may write in it.
-static int export_make_partial(struct export_place *place, const struct tables *all, struct error *err)
+// Makes partial, or takes the one of an export that was killed. It is ours while it is locked, and
+// while nobody else may write in it.
+static int export_make_partial(
+        struct export_place *place, const struct tables *all, struct error *err)
 {
     struct stat info, named;
     bool made = mkdir(place->partial, export_mode(0777)) == 0;
@@ -143,12 +160,17 @@ static int export_make_partial(struct export_place *place, const struct tables *
         return export_failed(place->partial, -errno, err);
     place->fd = open(place->partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (place->fd < 0 || fstat(place->fd, &info) < 0)
-        return error_set(err, -errno, "'%s' is in the way: %s; remove it", place->partial, strerror(errno));
+        return error_set(
+                err, -errno, "'%s' is in the way: %s; remove it", place->partial, strerror(errno));
     if (info.st_uid != geteuid())
-        return error_set(err, -EPERM, "'%s' is in the way, and is somebody else's; remove it", place->partial);
+        return error_set(err, -EPERM, "'%s' is in the way, and is somebody else's; remove it",
+                place->partial);
     if (flock(place->fd, LOCK_EX | LOCK_NB) < 0)
-        return error_set(err, -EBUSY, "another upgate is exporting to '%s' (%s)", place->dir, strerror(errno));
-    if (lstat(place->partial, &named) < 0 || named.st_dev != info.st_dev || named.st_ino != info.st_ino) // it has its own name by now
+        return error_set(err, -EBUSY, "another upgate is exporting to '%s' (%s)", place->dir,
+                strerror(errno));
+    // it has its own name by now
+    if (lstat(place->partial, &named) < 0 || named.st_dev != info.st_dev ||
+            named.st_ino != info.st_ino)
         return error_set(err, -EBUSY, "another upgate has just exported to '%s'", place->dir);
     int rc = made ? 0 : export_empty(place, all, err);
     if (rc == 0 && !made && fchmod(place->fd, export_mode(info.st_mode & 0777)) < 0)
@@ -162,20 +184,24 @@ static int export_finish(const struct export_place *place, struct error *err)
     if (syncfs(place->fd) < 0 || rename(place->partial, place->dir) < 0) {
         int rc = -errno;
         if (rc == -ENOTEMPTY || rc == -EEXIST)
-            return error_set(err, -EINVAL, "'%s' is not empty any more: somebody else wrote there meanwhile", place->dir);
+            return error_set(err, -EINVAL,
+                    "'%s' is not empty any more: somebody else wrote there meanwhile", place->dir);
         return export_failed(place->dir, rc, err);
     }
     return 0;
 }
 
-// --- the files ------------------------------------------------------------------------------------
+// --- the files -----------------------------------------------------------------------------------
 
-static int export_table(const struct export_opts *opts, const struct export_place *place, struct store *store, struct table *table,
-                        struct error *err)
+static int export_table(const struct export_opts *opts, const struct export_place *place,
+        struct store *store, struct table *table, struct error *err)
 {
     char *name = xasprintf("%s.csv", table->name);
-    int fd = openat(place->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, export_mode(0666));
-    int rc = fd < 0 ? export_failed(name, -errno, err) : rows_write(store, table, opts->parquet ? ROWS_ESCAPED : ROWS_CSV, fd, opts->stop, err);
+    int fd = openat(place->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+            export_mode(0666));
+    int rc = fd < 0 ? export_failed(name, -errno, err)
+                    : rows_write(store, table, opts->parquet ? ROWS_ESCAPED : ROWS_CSV, fd,
+                              opts->stop, err);
     if (fd >= 0 && close(fd) < 0 && rc == 0)
         rc = export_failed(name, -errno, err);
     free(name);
@@ -196,8 +222,8 @@ static int export_sizes(const struct export_place *place, struct tables *tables,
     return 0;
 }
 
-static int export_fill(const struct export_opts *opts, const struct export_place *place, struct store *store, struct tables *tables,
-                       struct error *err)
+static int export_fill(const struct export_opts *opts, const struct export_place *place,
+        struct store *store, struct tables *tables, struct error *err)
 {
     int rc = 0;
     for (size_t i = 0; i < tables->count && rc == 0; i++)
@@ -210,7 +236,7 @@ static int export_fill(const struct export_opts *opts, const struct export_place
     return rc;
 }
 
-// --- the store ------------------------------------------------------------------------------------
+// --- the store -----------------------------------------------------------------------------------
 
 static int export_stop(void *arg)
 {

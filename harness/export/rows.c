@@ -22,7 +22,7 @@ struct rows {
     char buffer[ROWS_BUFFER_BYTES];
 };
 
-// --- bytes ----------------------------------------------------------------------------------------
+// --- bytes ---------------------------------------------------------------------------------------
 
 static void rows_send(struct rows *rows, const char *bytes, size_t len)
 {
@@ -65,7 +65,7 @@ static inline void rows_put_byte(struct rows *rows, char byte)
     rows_put(rows, &byte, 1);
 }
 
-// --- values ---------------------------------------------------------------------------------------
+// --- values --------------------------------------------------------------------------------------
 
 // printf would be half of the time of a table of numbers.
 static void rows_put_integer(struct rows *rows, int64_t value)
@@ -84,7 +84,8 @@ static void rows_put_integer(struct rows *rows, int64_t value)
 static void rows_put_real(struct rows *rows, double value)
 {
     char text[ROWS_NUMBER_BYTES];
-    int len = isinf(value) ? snprintf(text, sizeof text, "%s", value > 0 ? "Inf" : "-Inf") : snprintf(text, sizeof text, "%.15g", value);
+    int len = isinf(value) ? snprintf(text, sizeof text, "%s", value > 0 ? "Inf" : "-Inf")
+                           : snprintf(text, sizeof text, "%.15g", value);
     if (!isinf(value) && strtod(text, NULL) != value)
         len = snprintf(text, sizeof text, "%.17g", value);
     rows_put(rows, text, (size_t)len);
@@ -152,19 +153,23 @@ static int rows_put_any_text(struct rows *rows, const char *text, size_t len)
     return memcmp(rows->scratch.text, text, len) != 0;
 }
 
-// --- rows -----------------------------------------------------------------------------------------
+// --- rows ----------------------------------------------------------------------------------------
 
-static int rows_odd_type(struct store *store, const struct table *table, const struct table_column *column, struct error *err)
+static int rows_odd_type(struct store *store, const struct table *table,
+        const struct table_column *column, struct error *err)
 {
-    char *what = xasprintf("a %s of %s is of another type than the schema's", column->name, table->name);
+    char *what =
+            xasprintf("a %s of %s is of another type than the schema's", column->name, table->name);
     int rc = store_damaged(store, err, what);
     free(what);
     return rc;
 }
 
-static int rows_put_value(struct rows *rows, struct store *store, struct table *table, int i, sqlite3_stmt *stmt, struct error *err)
+static int rows_put_value(struct rows *rows, struct store *store, struct table *table, int i,
+        sqlite3_stmt *stmt, struct error *err)
 {
-    static const int wanted[TABLE_TYPE_COUNT] = {SQLITE_INTEGER, SQLITE_FLOAT, SQLITE_TEXT, SQLITE_BLOB};
+    static const int wanted[TABLE_TYPE_COUNT] = {
+            SQLITE_INTEGER, SQLITE_FLOAT, SQLITE_TEXT, SQLITE_BLOB};
     const struct table_column *column = &table->columns[i];
     int type = sqlite3_column_type(stmt, i);
     if (type == SQLITE_NULL)
@@ -183,7 +188,8 @@ static int rows_put_value(struct rows *rows, struct store *store, struct table *
         return 0;
     case TABLE_TEXT:
         bytes = sqlite3_column_text(stmt, i);
-        table->odd += rows_put_any_text(rows, bytes ? bytes : "", (size_t)sqlite3_column_bytes(stmt, i));
+        table->odd +=
+                rows_put_any_text(rows, bytes ? bytes : "", (size_t)sqlite3_column_bytes(stmt, i));
         return 0;
     default:
         bytes = sqlite3_column_blob(stmt, i);
@@ -206,15 +212,18 @@ static void rows_end_line(struct rows *rows, struct table *table)
 static sqlite3_stmt *rows_query(struct store *store, const struct table *table, struct error *err)
 {
     struct strbuf sql = {0};
-    for (size_t i = 0; i < table->column_count; i++) // with the table's name: SQLite takes "x" for a text where there is no column x
-        strbuf_add(&sql, "%s\"%s\".\"%s\"", i ? ", " : "SELECT ", table->name, table->columns[i].name);
+    // with the table's name: SQLite takes "x" for a text where there is no column x
+    for (size_t i = 0; i < table->column_count; i++)
+        strbuf_add(
+                &sql, "%s\"%s\".\"%s\"", i ? ", " : "SELECT ", table->name, table->columns[i].name);
     strbuf_add(&sql, " FROM \"%s\"", table->name);
     sqlite3_stmt *stmt = store_query(store, err, sql.text, "");
     strbuf_free(&sql);
     return stmt;
 }
 
-static int rows_all(struct rows *rows, struct store *store, struct table *table, const volatile sig_atomic_t *stop, struct error *err)
+static int rows_all(struct rows *rows, struct store *store, struct table *table,
+        const volatile sig_atomic_t *stop, struct error *err)
 {
     sqlite3_stmt *stmt = rows_query(store, table, err);
     int columns = (int)table->column_count, rc = 0, step = 0;
@@ -242,7 +251,8 @@ static int rows_all(struct rows *rows, struct store *store, struct table *table,
     return rc ? rc : step < 0 ? step : 0;
 }
 
-int rows_write(struct store *store, struct table *table, enum rows_form form, int fd, const volatile sig_atomic_t *stop, struct error *err)
+int rows_write(struct store *store, struct table *table, enum rows_form form, int fd,
+        const volatile sig_atomic_t *stop, struct error *err)
 {
     struct rows *rows = xcalloc(1, sizeof *rows);
     rows->fd = fd;
@@ -252,8 +262,9 @@ int rows_write(struct store *store, struct table *table, enum rows_form form, in
     if (rc == 0)
         rows_flush(rows);
     if (rc == 0 && rows->failed)
-        rc = error_set(err, rows->failed, "failed to write %s: %s%s", table->name, strerror(-rows->failed),
-                       rows->failed == -ENOSPC ? "; free space, or name another place with -o" : "");
+        rc = error_set(err, rows->failed, "failed to write %s: %s%s", table->name,
+                strerror(-rows->failed),
+                rows->failed == -ENOSPC ? "; free space, or name another place with -o" : "");
     table->bytes = rows->written;
     strbuf_free(&rows->scratch);
     free(rows);

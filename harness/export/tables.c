@@ -10,13 +10,15 @@
 #include "common/strings.h"
 #include "tracer/store/store.h"
 
-// Of a view SQLite knows the type of a column that is a table's, not of an expression. Names ending in _ns are integers by the law of
-// tracer/store/ranges.h; these are the others. One that is missing here is refused by tables_load: every test of export says so.
+// Of a view SQLite knows the type of a column that is a table's, not of an expression. Names ending
+// in _ns are integers by the law of tracer/store/ranges.h; these are the others. One that is
+// missing here is refused by tables_load: every test of export says so.
 static const struct {
     const char *name;
     enum table_type type;
-} tables_expressions[] = {{"side", TABLE_TEXT},      {"kind", TABLE_TEXT},  {"direction", TABLE_TEXT}, {"arm", TABLE_TEXT},
-                          {"depth", TABLE_INTEGER}, {"python_step", TABLE_INTEGER}, {"ratio", TABLE_REAL}, {"resident", TABLE_INTEGER}};
+} tables_expressions[] = {{"side", TABLE_TEXT}, {"kind", TABLE_TEXT}, {"direction", TABLE_TEXT},
+        {"arm", TABLE_TEXT}, {"depth", TABLE_INTEGER}, {"python_step", TABLE_INTEGER},
+        {"ratio", TABLE_REAL}, {"resident", TABLE_INTEGER}};
 
 static bool tables_type(const char *declared, const char *name, enum table_type *ret)
 {
@@ -41,18 +43,23 @@ static bool tables_type(const char *declared, const char *name, enum table_type 
 
 static int tables_failed(sqlite3 *schema, struct error *err)
 {
-    return error_set(err, -EIO, "failed to read the schema of this upgate: %s", sqlite3_errmsg(schema));
+    return error_set(
+            err, -EIO, "failed to read the schema of this upgate: %s", sqlite3_errmsg(schema));
 }
 
 static int tables_load_columns(sqlite3 *schema, struct table *table, struct error *err)
 {
     sqlite3_stmt *stmt = NULL;
     char *sql = sqlite3_mprintf("SELECT * FROM \"%w\"", table->name);
-    int rc = sqlite3_prepare_v2(schema, sql, -1, &stmt, NULL) == SQLITE_OK ? 0 : tables_failed(schema, err);
+    int rc = sqlite3_prepare_v2(schema, sql, -1, &stmt, NULL) == SQLITE_OK
+            ? 0
+            : tables_failed(schema, err);
     for (int i = 0; rc == 0 && i < sqlite3_column_count(stmt); i++) {
         struct table_column column = {.name = xstrdup(sqlite3_column_name(stmt, i))};
         if (!tables_type(sqlite3_column_decltype(stmt, i), column.name, &column.type))
-            rc = error_set(err, -EIO, "column %s of %s has no type in the schema and none in harness/export/tables.c", column.name, table->name);
+            rc = error_set(err, -EIO,
+                    "column %s of %s has no type in the schema and none in harness/export/tables.c",
+                    column.name, table->name);
         vector_push(table->columns, table->column_count, column);
     }
     sqlite3_finalize(stmt);
@@ -62,10 +69,14 @@ static int tables_load_columns(sqlite3 *schema, struct table *table, struct erro
 
 static int tables_load_all(sqlite3 *schema, struct tables *all, struct error *err)
 {
-    static const char sql[] = "SELECT name, type = 'view' FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
-                              "ESCAPE '\\' ORDER BY 2, rowid";
+    static const char sql[] =
+            "SELECT name, type = 'view' FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
+            "ESCAPE '\\' ORDER BY 2, rowid";
     sqlite3_stmt *stmt = NULL;
-    int step = SQLITE_DONE, rc = sqlite3_prepare_v2(schema, sql, -1, &stmt, NULL) == SQLITE_OK ? 0 : tables_failed(schema, err);
+    int step = SQLITE_DONE,
+        rc = sqlite3_prepare_v2(schema, sql, -1, &stmt, NULL) == SQLITE_OK
+            ? 0
+            : tables_failed(schema, err);
     while (rc == 0 && (step = sqlite3_step(stmt)) == SQLITE_ROW) {
         struct table *table = vector_add(all->items, all->count);
         table->name = xstrdup((const char *)sqlite3_column_text(stmt, 0));
@@ -93,8 +104,11 @@ static int tables_unknown(const struct tables *all, const char *word, struct err
         names[i] = all->items[i].name;
     const char *nearest = string_nearest(word, names, all->count);
     free(names);
-    return nearest ? error_set(err, -EINVAL, "--tables: no table or view '%s'; did you mean '%s'?", word, nearest)
-                   : error_set(err, -EINVAL, "--tables: no table or view '%s'; docs/SCHEMA.md has their names", word);
+    return nearest
+            ? error_set(err, -EINVAL, "--tables: no table or view '%s'; did you mean '%s'?", word,
+                      nearest)
+            : error_set(err, -EINVAL,
+                      "--tables: no table or view '%s'; docs/SCHEMA.md has their names", word);
 }
 
 // Those of the list stay, in the order of the schema.
@@ -109,7 +123,9 @@ static int tables_choose(const char *wanted, struct tables *all, struct error *e
         if (table)
             keep[table - all->items] = true;
         else
-            rc = *word ? tables_unknown(all, word, err) : error_set(err, -EINVAL, "--tables: an empty name; it takes a list as gap,v_cell");
+            rc = *word ? tables_unknown(all, word, err)
+                       : error_set(err, -EINVAL,
+                                 "--tables: an empty name; it takes a list as gap,v_cell");
     }
     for (size_t i = 0; rc == 0 && i < all->count; i++)
         if (keep[i])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a store is exported: its tables and its stable views v_*, by the schema of this program. Names, columns and types are ours:
-// no word of them comes from a file.
+// What of a store is exported: its tables and its stable views v_*, by the schema of this program.
+// Names, columns and types are ours: no word of them comes from a file.
 #ifndef UPGATE_HARNESS_EXPORT_TABLES_H
 #define UPGATE_HARNESS_EXPORT_TABLES_H
 
@@ -33,7 +33,8 @@ struct tables {
     size_t count;
 };
 
-// wanted: "gap,v_cell"; NULL: all. -EINVAL with the nearest name for one that there is not. tables_free in any case.
+// wanted: "gap,v_cell"; NULL: all. -EINVAL with the nearest name for one that there is not.
+// tables_free in any case.
 ERROR_CHECKED int tables_load(const char *wanted, struct tables *ret, struct error *err);
 void tables_free(struct tables *tables);
 const struct table *tables_find(const struct tables *tables, const char *name); // NULL: none

@@ -18,7 +18,8 @@
 enum {
     SUSPICION_IMPLIED = 4,  // behind a component or package that is listed itself
     SUSPICION_NEUTRAL = 14, // a setting that one side does not know, and that is off on the other
-    SUSPICION_EDITABLE = 61, // a package of which one side has the source tree: it is what is worked on
+    SUSPICION_EDITABLE =
+            61, // a package of which one side has the source tree: it is what is worked on
     BUILD_ID_SHOWN = 12,
     WORDS_CHARACTERS_MAX = 400,
 };
@@ -78,8 +79,9 @@ static char *value_text(const json_t *value)
     return strbuf_take(&text);
 }
 
-// Addresses differ from run to run and mean nothing. Python prints them ("<function f at 0x7f12ab>"); elsewhere such a number is
-// a value: a version of microcode, a threshold among the tunables of the C library.
+// Addresses differ from run to run and mean nothing. Python prints them ("<function f at
+// 0x7f12ab>"); elsewhere such a number is a value: a version of microcode, a threshold among the
+// tunables of the C library.
 static bool has_addresses(const char *path)
 {
     return !strncmp(path, "python.", 7);
@@ -109,12 +111,12 @@ static bool has_word(const char *text, const char *word, size_t length)
 // Words of `text` that `other` has not, without warnings and path maps of compilers. NULL if none.
 static char *words_only_in(const char *text, const char *other)
 {
-    static const char *const dull[] = {
-        "-W", "-ffile-prefix-map", "-fdebug-prefix-map", "-fdiagnostics",
-        "-I", "-D_FORTIFY_SOURCE"};
+    static const char *const dull[] = {"-W", "-ffile-prefix-map", "-fdebug-prefix-map",
+            "-fdiagnostics", "-I", "-D_FORTIFY_SOURCE"};
     struct strbuf only = {0};
     text = text ? text : "";
-    for (const char *word = text + strspn(text, " "); *word; word += strspn(word, " ")) { // never an empty word
+    // never an empty word
+    for (const char *word = text + strspn(text, " "); *word; word += strspn(word, " ")) {
         size_t length = strcspn(word, " ");
         bool skip = other && has_word(other, word, length);
         for (size_t i = 0; i < sizeof(dull) / sizeof(dull[0]); i++)
@@ -142,7 +144,7 @@ static char *label_of(const struct diff_rule *rule, const char *path)
     char *label = xasprintf("%.*s%s%s", (int)(mark - rule->what), rule->what, last, mark + 2);
     // Keys read better with blanks; names of variables, options, packages and libraries stay.
     bool is_name = !strncmp(path, "libraries.", 10) || !strncmp(path, "python.packages.", 16) ||
-                   isupper((unsigned char)*last);
+            isupper((unsigned char)*last);
     for (char *at = label; !is_name && *at; at++)
         if (*at == '_')
             *at = ' ';
@@ -159,8 +161,8 @@ static void put_reason(json_t *object, const char *key, const json_t *document, 
 
 static bool is_neutral(const char *text)
 {
-    static const char *const words[] = {"no",   "none",    "off",        "OFF",
-                                        "full", "default", "not loaded", "0"};
+    static const char *const words[] = {
+            "no", "none", "off", "OFF", "full", "default", "not loaded", "0"};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (!strcmp(text, words[i]))
             return true;
@@ -168,8 +170,8 @@ static bool is_neutral(const char *text)
 }
 
 // File a difference. Takes text_a and text_b (either may be NULL: that side has no such thing).
-static void file_difference(struct diff *diff, const char *path, char *text_a, char *text_b,
-                            bool implied)
+static void file_difference(
+        struct diff *diff, const char *path, char *text_a, char *text_b, bool implied)
 {
     int order;
     const struct diff_rule *rule = diff_rule_for(path, &order);
@@ -177,11 +179,12 @@ static void file_difference(struct diff *diff, const char *path, char *text_a, c
     int suspicion = one_sided ? rule->one_sided : rule->changed;
     if (implied && suspicion > SUSPICION_IMPLIED)
         suspicion = SUSPICION_IMPLIED;
-    if (!one_sided && suspicion > 0 && suspicion < SUSPICION_EDITABLE && !strncmp(path, "python.packages.", 16) &&
-        (strstr(text_a, " (editable") || strstr(text_b, " (editable")))
+    if (!one_sided && suspicion > 0 && suspicion < SUSPICION_EDITABLE &&
+            !strncmp(path, "python.packages.", 16) &&
+            (strstr(text_a, " (editable") || strstr(text_b, " (editable")))
         suspicion = SUSPICION_EDITABLE;
     if (one_sided && suspicion > SUSPICION_NEUTRAL && !strncmp(path, "python.", 7) &&
-        is_neutral(text_a ? text_a : text_b))
+            is_neutral(text_a ? text_a : text_b))
         suspicion = SUSPICION_NEUTRAL;
     const char *state = !text_a ? "added" : !text_b ? "removed" : "changed";
     if (rule->form == DIFF_FORM_WORDS && !one_sided) {
@@ -204,14 +207,14 @@ static void file_difference(struct diff *diff, const char *path, char *text_a, c
     json_object_set_new(object, "b", json_text_take(text_b));
     json_object_set_new(object, "state", json_string(state));
     json_object_set_new(object, "suspicion", json_integer(suspicion));
-    json_object_set_new(object, "why",
-                        json_text(implied ? "follows from a line above" : rule->why));
+    json_object_set_new(
+            object, "why", json_text(implied ? "follows from a line above" : rule->why));
     if (one_sided) {
         put_reason(object, "reason_a", diff->a, path);
         put_reason(object, "reason_b", diff->b, path);
     }
     vector_push(diff->differences, diff->count,
-                (struct difference){object, suspicion, order, text_of(object, "path")});
+            (struct difference){object, suspicion, order, text_of(object, "path")});
 }
 
 static void note_change(struct diff *diff, const char *path)
@@ -260,9 +263,8 @@ static bool is_object_array(const json_t *value)
 static bool walk_skips(const char *path)
 {
     // Compared by their own rules below, or facts about the reading itself.
-    static const char *const skipped[] = {
-        "schema",  "taken_wall_ns", "missing",           "process.libraries",
-        "read_ns", "process.exe",   "python.collect_ns", "host.missing"};
+    static const char *const skipped[] = {"schema", "taken_wall_ns", "missing", "process.libraries",
+            "read_ns", "process.exe", "python.collect_ns", "host.missing"};
     for (size_t i = 0; i < sizeof(skipped) / sizeof(skipped[0]); i++)
         if (!strcmp(path, skipped[i]))
             return true;
@@ -271,8 +273,8 @@ static bool walk_skips(const char *path)
 
 static void walk(struct diff *diff, const char *path, const json_t *a, const json_t *b);
 
-static void walk_member(struct diff *diff, const char *path, const char *key, const json_t *a,
-                        const json_t *b)
+static void walk_member(
+        struct diff *diff, const char *path, const char *key, const json_t *a, const json_t *b)
 {
     char *inner = xasprintf("%s%s%s", path, *path ? "." : "", key);
     if (!walk_skips(inner))
@@ -285,17 +287,17 @@ static void walk_objects(struct diff *diff, const char *path, const json_t *a, c
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)a, key, value)
-        walk_member(diff, path, key, value, json_object_get(b, key));
+            walk_member(diff, path, key, value, json_object_get(b, key));
     json_object_foreach((json_t *)b, key, value) if (!json_object_get(a, key))
-        walk_member(diff, path, key, NULL, value);
+            walk_member(diff, path, key, NULL, value);
 }
 
 static void walk(struct diff *diff, const char *path, const json_t *a, const json_t *b)
 {
     // A framework or interpreter that only one side has is one line among the components already.
     bool whole = !strcmp(path, "python") || !strcmp(path, "python.torch") ||
-                 !strcmp(path, "python.jax") || !strcmp(path, "python.tensorflow") ||
-                 !strcmp(path, "python.numpy");
+            !strcmp(path, "python.jax") || !strcmp(path, "python.tensorflow") ||
+            !strcmp(path, "python.numpy");
     if (whole && (is_absent(a) || is_absent(b)))
         return;
     bool objects = (json_is_object(a) || is_absent(a)) && (json_is_object(b) || is_absent(b));
@@ -308,7 +310,7 @@ static void walk(struct diff *diff, const char *path, const json_t *a, const jso
         return;
     }
     size_t count =
-        json_array_size(a) > json_array_size(b) ? json_array_size(a) : json_array_size(b);
+            json_array_size(a) > json_array_size(b) ? json_array_size(a) : json_array_size(b);
     for (size_t i = 0; i < count; i++) {
         char index[24];
         snprintf(index, sizeof(index), "%zu", i);
@@ -330,8 +332,8 @@ static char *build_text(const json_t *library)
     if (id)
         strbuf_add(&text, "%sbuild %.*s", text.len ? ", " : "", BUILD_ID_SHOWN, id);
     else if (json_is_integer(size))
-        strbuf_add(&text, "%s%lld bytes", text.len ? ", " : "",
-                   (long long)json_integer_value(size));
+        strbuf_add(
+                &text, "%s%lld bytes", text.len ? ", " : "", (long long)json_integer_value(size));
     return text.len ? strbuf_take(&text) : xstrdup("not readable");
 }
 
@@ -341,8 +343,8 @@ static json_t *libraries_by_key(const json_t *document)
 {
     json_t *by_key = json_object(), *library;
     size_t index;
-    json_array_foreach(json_object_get(json_object_get(document, "process"), "libraries"), index,
-                       library)
+    json_array_foreach(
+            json_object_get(json_object_get(document, "process"), "libraries"), index, library)
     {
         const char *key = text_of(library, "key"), *role = text_of(library, "role");
         if (!key || !role)
@@ -350,9 +352,8 @@ static json_t *libraries_by_key(const json_t *document)
         char *build = build_text(library);
         json_t *known = json_object_get(by_key, key);
         if (known && !strstr(text_of(known, "build"), build))
-            json_object_set_new(
-                known, "build",
-                json_text_take(xasprintf("%s + %s", text_of(known, "build"), build)));
+            json_object_set_new(known, "build",
+                    json_text_take(xasprintf("%s + %s", text_of(known, "build"), build)));
         else if (!known)
             json_object_set_new(by_key, key, json_pack("{s:s,s:s}", "role", role, "build", build));
         free(build);
@@ -366,8 +367,8 @@ static bool library_is_implied(const struct diff *diff, const char *role, const 
         return true;
     if (!strcmp(role, "framework"))
         return json_object_get(diff->components_changed, "torch") ||
-               json_object_get(diff->components_changed, "jax") ||
-               json_object_get(diff->components_changed, "tensorflow");
+                json_object_get(diff->components_changed, "jax") ||
+                json_object_get(diff->components_changed, "tensorflow");
     if (strcmp(role, "extension"))
         return false;
     const char *slash = strchr(key, '/');
@@ -375,7 +376,7 @@ static bool library_is_implied(const struct diff *diff, const char *role, const 
         return diff->interpreter_changed;
     char *package = xasprintf("%.*s", (int)(slash - key), key);
     bool implied = json_object_get(diff->packages_changed, package) ||
-                   json_object_get(diff->components_changed, package);
+            json_object_get(diff->components_changed, package);
     free(package);
     return implied;
 }
@@ -388,7 +389,7 @@ static void compare_library(struct diff *diff, const char *key, const json_t *a,
     const char *role = text_of(a ? a : b, "role");
     char *path = xasprintf("libraries.%s.%s", role, key);
     file_difference(diff, path, build_a ? xstrdup(build_a) : NULL,
-                    build_b ? xstrdup(build_b) : NULL, library_is_implied(diff, role, key));
+            build_b ? xstrdup(build_b) : NULL, library_is_implied(diff, role, key));
     free(path);
 }
 
@@ -397,9 +398,9 @@ static void compare_libraries(struct diff *diff)
     json_t *by_key_a = libraries_by_key(diff->a), *by_key_b = libraries_by_key(diff->b), *library;
     const char *key;
     json_object_foreach(by_key_a, key, library)
-        compare_library(diff, key, library, json_object_get(by_key_b, key));
+            compare_library(diff, key, library, json_object_get(by_key_b, key));
     json_object_foreach(by_key_b, key, library) if (!json_object_get(by_key_a, key))
-        compare_library(diff, key, NULL, library);
+            compare_library(diff, key, NULL, library);
     json_decref(by_key_a);
     json_decref(by_key_b);
 }
@@ -411,7 +412,7 @@ static char *program_text(const json_t *exe)
         return NULL;
     char *build = build_text(exe);
     char *text =
-        xasprintf("%s, %s%s%s", key, build, compiler ? ", " : "", compiler ? compiler : "");
+            xasprintf("%s, %s%s%s", key, build, compiler ? ", " : "", compiler ? compiler : "");
     free(build);
     return text;
 }
@@ -421,7 +422,7 @@ static void compare_program(struct diff *diff)
     const json_t *exe_a = json_object_get(json_object_get(diff->a, "process"), "exe");
     const json_t *exe_b = json_object_get(json_object_get(diff->b, "process"), "exe");
     bool python = !is_absent(json_object_get(diff->a, "python")) &&
-                  !is_absent(json_object_get(diff->b, "python"));
+            !is_absent(json_object_get(diff->b, "python"));
     char *text_a = program_text(exe_a), *text_b = program_text(exe_b);
     if ((!text_a && !text_b) || (text_a && text_b && !strcmp(text_a, text_b))) {
         free(text_a);
@@ -429,7 +430,7 @@ static void compare_program(struct diff *diff)
         return;
     }
     file_difference(diff, python ? "process.exe.interpreter" : "process.exe.program", text_a,
-                    text_b, false);
+            text_b, false);
 }
 
 // --- the list
@@ -449,21 +450,21 @@ static int check_schema(const json_t *document, const char *which, struct error 
     if (schema && !strcmp(schema, FINGERPRINT_SCHEMA))
         return 0;
     return error_set(err, -EINVAL,
-                     "failed to compare fingerprints: the one of %s is %s%s%s; this upgate reads "
-                     "%s",
-                     which, schema ? "'" : "no fingerprint", schema ? schema : "",
-                     schema ? "'" : "", FINGERPRINT_SCHEMA);
+            "failed to compare fingerprints: the one of %s is %s%s%s; this upgate reads "
+            "%s",
+            which, schema ? "'" : "no fingerprint", schema ? schema : "", schema ? "'" : "",
+            FINGERPRINT_SCHEMA);
 }
 
 int fingerprint_diff(const json_t *a, const json_t *b, json_t **ret_differences,
-                     size_t *ret_noise_count, struct error *err)
+        size_t *ret_noise_count, struct error *err)
 {
     int code = check_schema(a, "the baseline", err);
     code = code ? code : check_schema(b, "the candidate", err);
     if (code)
         return code;
     struct diff diff = {
-        .a = a, .b = b, .components_changed = json_object(), .packages_changed = json_object()};
+            .a = a, .b = b, .components_changed = json_object(), .packages_changed = json_object()};
     walk(&diff, "", a, b);
     compare_program(&diff);
     compare_libraries(&diff);

@@ -55,8 +55,8 @@ static char *build_id_of_notes(Elf_Data *data)
     while (data && (next = gelf_getnote(data, at, &note, &name_at, &text_at)) > 0) {
         const char *bytes = data->d_buf;
         if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == sizeof("GNU") &&
-            !memcmp(bytes + name_at, "GNU", sizeof("GNU")) && note.n_descsz > 0 &&
-            note.n_descsz <= BUILD_ID_BYTES_MAX)
+                !memcmp(bytes + name_at, "GNU", sizeof("GNU")) && note.n_descsz > 0 &&
+                note.n_descsz <= BUILD_ID_BYTES_MAX)
             return hex((const unsigned char *)bytes + text_at, note.n_descsz);
         at = next;
     }
@@ -74,7 +74,7 @@ static char *read_build_id(Elf *elf)
             continue;
         Elf_Type type = header.p_align == 8 ? ELF_T_NHDR8 : ELF_T_NHDR;
         char *found = build_id_of_notes(
-            elf_getdata_rawchunk(elf, (int64_t)header.p_offset, header.p_filesz, type));
+                elf_getdata_rawchunk(elf, (int64_t)header.p_offset, header.p_filesz, type));
         if (found)
             return found;
     }
@@ -120,7 +120,7 @@ static char *version_in_chunk(const char *chunk, size_t length, const char *pref
 {
     size_t prefix_length = strlen(prefix);
     for (const char *at = chunk;
-         (at = memmem(at, length - (size_t)(at - chunk), prefix, prefix_length)); at++) {
+            (at = memmem(at, length - (size_t)(at - chunk), prefix, prefix_length)); at++) {
         const char *version = at + prefix_length, *end = version, *limit = chunk + length;
         while (end < limit && end - version < VERSION_CHARACTERS_MAX && is_version_character(*end))
             end++;
@@ -153,8 +153,8 @@ static char *search_section(int fd, const GElf_Shdr *header, const char *prefix)
 
 // The highest version of symbols "PREFIX..." that the library defines. Runtimes of GCC keep their
 // file name for a decade, but each release that adds a function adds a version.
-static char *highest_symbol_version(Elf *elf, Elf_Scn *section, const GElf_Shdr *header,
-                                    const char *prefix)
+static char *highest_symbol_version(
+        Elf *elf, Elf_Scn *section, const GElf_Shdr *header, const char *prefix)
 {
     Elf_Data *data = elf_getdata(section, NULL);
     const char *highest = NULL;
@@ -163,12 +163,12 @@ static char *highest_symbol_version(Elf *elf, Elf_Scn *section, const GElf_Shdr 
     for (size_t at = 0, left = header->sh_info; data && left-- && at < data->d_size;) {
         GElf_Verdaux entry;
         if (!gelf_getverdef(data, (int)at, &definition) ||
-            !gelf_getverdaux(data, (int)(at + definition.vd_aux), &entry))
+                !gelf_getverdaux(data, (int)(at + definition.vd_aux), &entry))
             break;
         const char *name = elf_strptr(elf, header->sh_link, entry.vda_name);
         if (name && !strncmp(name, prefix, strlen(prefix)) &&
-            isdigit((unsigned char)name[strlen(prefix)]) &&
-            (!highest || strverscmp(name, highest) > 0))
+                isdigit((unsigned char)name[strlen(prefix)]) &&
+                (!highest || strverscmp(name, highest) > 0))
             highest = name;
         if (!definition.vd_next)
             break;
@@ -182,7 +182,7 @@ static int read_sections(int fd, Elf *elf, const char *prefix, struct elf_facts 
     GElf_Ehdr elf_header;
     size_t names, count = 0;
     if (!gelf_getehdr(elf, &elf_header) || elf_header.e_shoff > facts->size_bytes ||
-        elf_getshdrnum(elf, &count))
+            elf_getshdrnum(elf, &count))
         return -EBADMSG;
     if (!count) // a file may live without sections
         return 0;
@@ -192,8 +192,9 @@ static int read_sections(int fd, Elf *elf, const char *prefix, struct elf_facts 
         GElf_Shdr header;
         if (!gelf_getshdr(section, &header))
             return -EBADMSG;
-        if (header.sh_type != SHT_NOBITS && (header.sh_offset > facts->size_bytes ||
-                                             header.sh_size > facts->size_bytes - header.sh_offset))
+        if (header.sh_type != SHT_NOBITS &&
+                (header.sh_offset > facts->size_bytes ||
+                        header.sh_size > facts->size_bytes - header.sh_offset))
             return -EBADMSG;
         const char *name = elf_strptr(elf, names, header.sh_name);
         if (header.sh_type == SHT_DYNAMIC && !facts->soname)
@@ -203,8 +204,8 @@ static int read_sections(int fd, Elf *elf, const char *prefix, struct elf_facts 
         else if (prefix && *prefix == '@' && header.sh_type == SHT_GNU_verdef)
             facts->version = highest_symbol_version(elf, section, &header, prefix + 1);
         else if (prefix && *prefix != '@' && !facts->version && name &&
-                 header.sh_type == SHT_PROGBITS &&
-                 (!strncmp(name, ".rodata", 7) || !strcmp(name, ".data")))
+                header.sh_type == SHT_PROGBITS &&
+                (!strncmp(name, ".rodata", 7) || !strcmp(name, ".data")))
             facts->version = search_section(fd, &header, prefix);
     }
     return 0;

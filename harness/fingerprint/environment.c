@@ -31,14 +31,37 @@ static const char *const environment_names[] = {
 
 // Parts of a variable's name that make its value a secret.
 static const char *const secret_words[] = {
-    "TOKEN",   "SECRET", "PASSWORD",   "PASSWD",  "PASSPHRASE", "CREDENTIAL",
-    "API_KEY", "APIKEY", "ACCESS_KEY", "PRIVATE", "AUTH",       "COOKIE",
+        "TOKEN",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "CREDENTIAL",
+        "API_KEY",
+        "APIKEY",
+        "ACCESS_KEY",
+        "PRIVATE",
+        "AUTH",
+        "COOKIE",
 };
 
 // Beginnings of well-known tokens: such a value is a secret whatever its name says.
 static const char *const secret_beginnings[] = {
-    "ghp_", "gho_",  "ghs_",  "github_pat_", "glpat-",  "hf_",    "sk-",        "AKIA",
-    "ASIA", "xoxb-", "xoxp-", "eyJ",         "Bearer ", "Basic ", "-----BEGIN",
+        "ghp_",
+        "gho_",
+        "ghs_",
+        "github_pat_",
+        "glpat-",
+        "hf_",
+        "sk-",
+        "AKIA",
+        "ASIA",
+        "xoxb-",
+        "xoxp-",
+        "eyJ",
+        "Bearer ",
+        "Basic ",
+        "-----BEGIN",
 };
 
 // Names that hold such a part as a piece of another word.
@@ -119,8 +142,8 @@ json_t *environment_collect(const char *block, size_t length, size_t *ret_other_
         const char *equals = memchr(entry, '=', entry_length);
         if (equals) {
             char *name = xasprintf("%.*s", (int)(equals - entry), entry);
-            char *value =
-                xasprintf("%.*s", (int)(entry_length - (size_t)(equals - entry) - 1), equals + 1);
+            char *value = xasprintf(
+                    "%.*s", (int)(entry_length - (size_t)(equals - entry) - 1), equals + 1);
             char *shown = fingerprint_environment_value(name, value);
             if (shown)
                 json_object_set_new(object, name, json_text_take(shown));

@@ -36,16 +36,18 @@ json_t *fingerprint_merge(const json_t *process, const json_t *python);
 // say nothing (pids, addresses, install paths) are left out and counted in *ret_noise_count (may be
 // NULL). -EINVAL: one of them is not a fingerprint of a version this program knows.
 int fingerprint_diff(const json_t *a, const json_t *b, json_t **ret_differences,
-                     size_t *ret_noise_count, struct error *err);
+        size_t *ret_noise_count, struct error *err);
 
-// Is a side another one than before, by fingerprints of two of its launches: packages, builds of libraries, interpreter, program, driver,
-// GPUs? Only what fingerprint_diff() shows, and of that what cannot come from the moment of the reading. "torch is 2.1.0, was 2.0.1; ..."; NULL: no,
-// or one of them is not a fingerprint of a version this program knows. `same_program`: both launches were of one workload; else what is of a program
-// (its libraries, its interpreter) is left out. The caller frees it.
+// Is a side another one than before, by fingerprints of two of its launches: packages, builds of
+// libraries, interpreter, program, driver, GPUs? Only what fingerprint_diff() shows, and of that
+// what cannot come from the moment of the reading. "torch is 2.1.0, was 2.0.1; ..."; NULL: no, or
+// one of them is not a fingerprint of a version this program knows. `same_program`: both launches
+// were of one workload; else what is of a program (its libraries, its interpreter) is left out. The
+// caller frees it.
 char *fingerprint_changes(const json_t *before, const json_t *now, bool same_program);
 
-// The same of one side on two nodes, which are different machines: without what is of the host, and with the id of the side's image:
-// "torch is 2.0.1, on node 0 2.1.0; ...". first: of node 0.
+// The same of one side on two nodes, which are different machines: without what is of the host, and
+// with the id of the side's image: "torch is 2.0.1, on node 0 2.1.0; ...". first: of node 0.
 char *fingerprint_apart(const json_t *first, const json_t *other, bool same_program);
 
 // Hide what looks like a secret: the value to store for an environment variable, or NULL if it is

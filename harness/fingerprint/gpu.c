@@ -67,31 +67,31 @@ static int nvml_open(struct nvml *nvml, const char *path)
         void *to;
         const char *newer, *older;
     } wanted[] = {
-        {&nvml->init, "nvmlInit_v2", "nvmlInit"},
-        {&nvml->shutdown, "nvmlShutdown", NULL},
-        {&nvml->driver_version, "nvmlSystemGetDriverVersion", NULL},
-        {&nvml->cuda_version, "nvmlSystemGetCudaDriverVersion_v2",
-         "nvmlSystemGetCudaDriverVersion"},
-        {&nvml->count, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
-        {&nvml->by_index, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
-        {&nvml->name, "nvmlDeviceGetName", NULL},
-        {&nvml->uuid, "nvmlDeviceGetUUID", NULL},
-        {&nvml->vbios, "nvmlDeviceGetVbiosVersion", NULL},
-        {&nvml->memory, "nvmlDeviceGetMemoryInfo", NULL},
-        {&nvml->persistence, "nvmlDeviceGetPersistenceMode", NULL},
-        {&nvml->compute_mode, "nvmlDeviceGetComputeMode", NULL},
-        {&nvml->power_limit, "nvmlDeviceGetPowerManagementLimit", NULL},
-        {&nvml->clock_max, "nvmlDeviceGetMaxClockInfo", NULL},
-        {&nvml->clock_application, "nvmlDeviceGetApplicationsClock", NULL},
-        {&nvml->ecc, "nvmlDeviceGetEccMode", NULL},
-        {&nvml->mig, "nvmlDeviceGetMigMode", NULL},
-        {&nvml->pcie_generation, "nvmlDeviceGetMaxPcieLinkGeneration", NULL},
-        {&nvml->pcie_width, "nvmlDeviceGetMaxPcieLinkWidth", NULL},
+            {&nvml->init, "nvmlInit_v2", "nvmlInit"},
+            {&nvml->shutdown, "nvmlShutdown", NULL},
+            {&nvml->driver_version, "nvmlSystemGetDriverVersion", NULL},
+            {&nvml->cuda_version, "nvmlSystemGetCudaDriverVersion_v2",
+                    "nvmlSystemGetCudaDriverVersion"},
+            {&nvml->count, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
+            {&nvml->by_index, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
+            {&nvml->name, "nvmlDeviceGetName", NULL},
+            {&nvml->uuid, "nvmlDeviceGetUUID", NULL},
+            {&nvml->vbios, "nvmlDeviceGetVbiosVersion", NULL},
+            {&nvml->memory, "nvmlDeviceGetMemoryInfo", NULL},
+            {&nvml->persistence, "nvmlDeviceGetPersistenceMode", NULL},
+            {&nvml->compute_mode, "nvmlDeviceGetComputeMode", NULL},
+            {&nvml->power_limit, "nvmlDeviceGetPowerManagementLimit", NULL},
+            {&nvml->clock_max, "nvmlDeviceGetMaxClockInfo", NULL},
+            {&nvml->clock_application, "nvmlDeviceGetApplicationsClock", NULL},
+            {&nvml->ecc, "nvmlDeviceGetEccMode", NULL},
+            {&nvml->mig, "nvmlDeviceGetMigMode", NULL},
+            {&nvml->pcie_generation, "nvmlDeviceGetMaxPcieLinkGeneration", NULL},
+            {&nvml->pcie_width, "nvmlDeviceGetMaxPcieLinkWidth", NULL},
     };
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
         void *found = symbol(nvml, wanted[i].newer, wanted[i].older);
         memcpy(wanted[i].to, &found,
-               sizeof(found)); // C has no cast from object to function pointer
+                sizeof(found)); // C has no cast from object to function pointer
     }
     return nvml->init && nvml->count && nvml->by_index ? nvml->init() : -1;
 }
@@ -104,16 +104,16 @@ static void nvml_close(struct nvml *nvml)
         dlclose(nvml->handle);
 }
 
-static void put_text(json_t *gpu, const char *key, int (*get)(nvml_device, char *, unsigned),
-                     nvml_device device)
+static void put_text(
+        json_t *gpu, const char *key, int (*get)(nvml_device, char *, unsigned), nvml_device device)
 {
     char text[NVML_TEXT] = "";
     int failed = !get || get(device, text, sizeof(text)) != NVML_SUCCESS;
     json_object_set_new(gpu, key, json_text(failed ? NULL : text));
 }
 
-static void put_number(json_t *gpu, const char *key, int (*get)(nvml_device, unsigned *),
-                       nvml_device device)
+static void put_number(
+        json_t *gpu, const char *key, int (*get)(nvml_device, unsigned *), nvml_device device)
 {
     unsigned value;
     int failed = !get || get(device, &value) != NVML_SUCCESS;
@@ -121,7 +121,7 @@ static void put_number(json_t *gpu, const char *key, int (*get)(nvml_device, uns
 }
 
 static void put_clock(json_t *gpu, const char *key, int (*get)(nvml_device, unsigned, unsigned *),
-                      nvml_device device, unsigned which)
+        nvml_device device, unsigned which)
 {
     unsigned value;
     int failed = !get || get(device, which, &value) != NVML_SUCCESS;
@@ -129,7 +129,7 @@ static void put_clock(json_t *gpu, const char *key, int (*get)(nvml_device, unsi
 }
 
 static void put_mode(json_t *gpu, const char *key, int (*get)(nvml_device, unsigned *, unsigned *),
-                     nvml_device device)
+        nvml_device device)
 {
     unsigned now, pending;
     int failed = !get || get(device, &now, &pending) != NVML_SUCCESS;
@@ -144,9 +144,9 @@ static json_t *describe(const struct nvml *nvml, nvml_device device)
     put_text(gpu, "uuid", nvml->uuid, device);
     put_text(gpu, "vbios", nvml->vbios, device);
     json_object_set_new(gpu, "memory_bytes",
-                        nvml->memory && nvml->memory(device, &memory) == NVML_SUCCESS
-                            ? json_integer((json_int_t)memory.total)
-                            : json_null());
+            nvml->memory && nvml->memory(device, &memory) == NVML_SUCCESS
+                    ? json_integer((json_int_t)memory.total)
+                    : json_null());
     put_number(gpu, "persistence_mode", nvml->persistence, device);
     put_number(gpu, "compute_mode", nvml->compute_mode, device);
     put_number(gpu, "power_limit_mw", nvml->power_limit, device);
@@ -154,7 +154,7 @@ static json_t *describe(const struct nvml *nvml, nvml_device device)
     put_clock(gpu, "memory_clock_max_mhz", nvml->clock_max, device, NVML_CLOCK_MEMORY);
     put_clock(gpu, "application_clock_mhz", nvml->clock_application, device, NVML_CLOCK_GRAPHICS);
     put_clock(gpu, "application_memory_clock_mhz", nvml->clock_application, device,
-              NVML_CLOCK_MEMORY);
+            NVML_CLOCK_MEMORY);
     put_mode(gpu, "ecc", nvml->ecc, device);
     put_mode(gpu, "mig", nvml->mig, device);
     put_number(gpu, "pcie_generation_max", nvml->pcie_generation, device);
@@ -171,7 +171,7 @@ static void collect_nvml(const struct nvml *nvml, json_t *driver, json_t *device
         json_object_set_new(driver, "driver", json_text(version));
     if (nvml->cuda_version && nvml->cuda_version(&cuda) == NVML_SUCCESS)
         json_object_set_new(driver, "cuda_driver",
-                            json_text_take(xasprintf("%d.%d", cuda / 1000, cuda % 1000 / 10)));
+                json_text_take(xasprintf("%d.%d", cuda / 1000, cuda % 1000 / 10)));
     if (nvml->count(&count) != NVML_SUCCESS)
         return;
     for (unsigned i = 0; i < count && i < GPU_COUNT_MAX; i++) {
@@ -199,8 +199,8 @@ static void collect_proc(const char *root, json_t *driver)
     char *text = read_text("%s/proc/driver/nvidia/version", root);
     if (text) {
         json_object_set_new(driver, "driver", json_text_take(driver_version(text)));
-        json_object_set_new(driver, "open_kernel_module",
-                            json_boolean(strstr(text, "Open Kernel Module")));
+        json_object_set_new(
+                driver, "open_kernel_module", json_boolean(strstr(text, "Open Kernel Module")));
     }
     free(text);
 }
@@ -216,15 +216,14 @@ static void collect_proc_gpus(const char *root, json_t *devices)
         if (text && entries[i]->d_name[0] != '.') {
             json_t *gpu = json_object();
             static const char *const rows[][2] = {
-                {"Model:", "name"}, {"GPU UUID:", "uuid"}, {"Video BIOS:", "vbios"}};
+                    {"Model:", "name"}, {"GPU UUID:", "uuid"}, {"Video BIOS:", "vbios"}};
             for (size_t row = 0; row < 3; row++) {
                 const char *at = strstr(text, rows[row][0]);
                 at = at ? at + strlen(rows[row][0]) : NULL;
                 at = at ? at + strspn(at, " \t") : NULL;
-                json_object_set_new(
-                    gpu, rows[row][1],
-                    at ? json_text_take(xasprintf("%.*s", (int)strcspn(at, "\n"), at))
-                       : json_null());
+                json_object_set_new(gpu, rows[row][1],
+                        at ? json_text_take(xasprintf("%.*s", (int)strcspn(at, "\n"), at))
+                           : json_null());
             }
             json_array_append_new(devices, gpu);
         }
@@ -245,8 +244,9 @@ json_t *gpu_collect(const char *root, const char *nvml_path, json_t *missing)
     if (failed == NVML_SUCCESS)
         collect_nvml(&nvml, driver, devices);
     else if (json_object_size(driver))
-        missing_add(missing, "host.gpu.devices", "NVML (%s) cannot be used%s: clocks and power limits are not known", path,
-                    failed == NVML_OTHER_DRIVER ? ", " GPU_OTHER_DRIVER : "");
+        missing_add(missing, "host.gpu.devices",
+                "NVML (%s) cannot be used%s: clocks and power limits are not known", path,
+                failed == NVML_OTHER_DRIVER ? ", " GPU_OTHER_DRIVER : "");
     nvml_close(&nvml);
     if (!json_array_size(devices))
         collect_proc_gpus(root, devices);

@@ -137,17 +137,22 @@ static char *cpuinfo_value(const char *text, const char *key)
     return NULL;
 }
 
-// The kernel of arm64 tells numbers only. The names are those of lscpu, of the CPUs that stand beside GPUs; of others the
-// numbers.
+// The kernel of arm64 tells numbers only. The names are those of lscpu, of the CPUs that stand
+// beside GPUs; of others the numbers.
 static char *cpuinfo_model(const char *text)
 {
     static const struct {
         const char *maker, *part, *name;
     } known[] = {
-        {"0x41", "0xd08", "ARM Cortex-A72"},        {"0x41", "0xd0c", "ARM Neoverse-N1"},
-        {"0x41", "0xd40", "ARM Neoverse-V1"},       {"0x41", "0xd42", "ARM Cortex-A78AE"},
-        {"0x41", "0xd49", "ARM Neoverse-N2"},       {"0x41", "0xd4f", "ARM Neoverse-V2"}, // Grace, Graviton 4
-        {"0xc0", "0xac3", "Ampere-1"},              {"0x4e", "0x004", "NVIDIA Carmel"},
+            {"0x41", "0xd08", "ARM Cortex-A72"},
+            {"0x41", "0xd0c", "ARM Neoverse-N1"},
+            {"0x41", "0xd40", "ARM Neoverse-V1"},
+            {"0x41", "0xd42", "ARM Cortex-A78AE"},
+            // Grace, Graviton 4
+            {"0x41", "0xd49", "ARM Neoverse-N2"},
+            {"0x41", "0xd4f", "ARM Neoverse-V2"},
+            {"0xc0", "0xac3", "Ampere-1"},
+            {"0x4e", "0x004", "NVIDIA Carmel"},
     };
     char *name = cpuinfo_value(text, "model name");
     char *maker = cpuinfo_value(text, "CPU implementer"), *part = cpuinfo_value(text, "CPU part");
@@ -184,9 +189,9 @@ static void collect_cpuinfo(const char *root, json_t *cpu)
     char *family = cpuinfo_value(text, "cpu family"), *number = cpuinfo_value(text, "model");
     char *stepping = cpuinfo_value(text, "stepping");
     json_object_set_new(cpu, "family",
-                        json_text_take(family && number && stepping
-                                           ? xasprintf("%s-%s-%s", family, number, stepping)
-                                           : NULL));
+            json_text_take(family && number && stepping
+                            ? xasprintf("%s-%s-%s", family, number, stepping)
+                            : NULL));
     free(family);
     free(number);
     free(stepping);
@@ -210,8 +215,8 @@ static char *read_governors(const char *root)
         if (one && !all) {
             all = xstrdup(one);
         } else if (one && !strstr(all, one)) {
-            char *joined =
-                strcmp(all, one) < 0 ? xasprintf("%s+%s", all, one) : xasprintf("%s+%s", one, all);
+            char *joined = strcmp(all, one) < 0 ? xasprintf("%s+%s", all, one)
+                                                : xasprintf("%s+%s", one, all);
             free(all);
             all = joined;
         }
@@ -287,15 +292,15 @@ json_t *host_collect(const char *root)
     json_object_set_new(group_of(host, "cpu"), "governor", json_text_take(read_governors(root)));
     json_object_set_new(group_of(host, "cpu"), "mitigations", collect_mitigations(root));
     json_object_set_new(group_of(host, "kernel"), "boot_options", collect_boot_options(root));
-    json_object_set_new(group_of(host, "machine"), "distribution",
-                        json_text_take(distribution(root)));
+    json_object_set_new(
+            group_of(host, "machine"), "distribution", json_text_take(distribution(root)));
     char *meminfo = read_text("%s/proc/meminfo", root);
-    json_object_set_new(group_of(host, "memory"), "total_bytes",
-                        meminfo_bytes(meminfo, "MemTotal"));
-    json_object_set_new(group_of(host, "memory"), "swap_bytes",
-                        meminfo_bytes(meminfo, "SwapTotal"));
-    json_object_set_new(group_of(host, "memory"), "huge_page_bytes",
-                        meminfo_bytes(meminfo, "Hugepagesize"));
+    json_object_set_new(
+            group_of(host, "memory"), "total_bytes", meminfo_bytes(meminfo, "MemTotal"));
+    json_object_set_new(
+            group_of(host, "memory"), "swap_bytes", meminfo_bytes(meminfo, "SwapTotal"));
+    json_object_set_new(
+            group_of(host, "memory"), "huge_page_bytes", meminfo_bytes(meminfo, "Hugepagesize"));
     free(meminfo);
     return host;
 }

@@ -105,8 +105,8 @@ static const char *base_name(const char *path)
 static bool is_extension(const char *path)
 {
     return strstr(path, ".cpython-") || strstr(path, ".abi3.so") || strstr(path, "/lib-dynload/") ||
-           ((strstr(path, "/site-packages/") || strstr(path, "/dist-packages/")) &&
-            strncmp(base_name(path), "lib", 3));
+            ((strstr(path, "/site-packages/") || strstr(path, "/dist-packages/")) &&
+                    strncmp(base_name(path), "lib", 3));
 }
 
 const struct library_kind *library_kind_of(const char *path)
@@ -150,7 +150,7 @@ static size_t version_length(const char *text)
 {
     size_t length = 0;
     while (isdigit((unsigned char)text[length]) ||
-           (length && text[length] == '.' && isdigit((unsigned char)text[length + 1])))
+            (length && text[length] == '.' && isdigit((unsigned char)text[length + 1])))
         length++;
     return length;
 }

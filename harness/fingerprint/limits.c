@@ -47,8 +47,8 @@ json_t *limits_rlimits(const char *proc_dir, json_t *missing)
         if (!row || sscanf(row + strlen(rlimit_rows[i][0]), "%31s %31s", soft, hard) != 2)
             continue;
         json_object_set_new(object, rlimit_rows[i][1],
-                            json_pack("{s:o,s:o}", "soft", json_number_take(xstrdup(soft)), "hard",
-                                      json_number_take(xstrdup(hard))));
+                json_pack("{s:o,s:o}", "soft", json_number_take(xstrdup(soft)), "hard",
+                        json_number_take(xstrdup(hard))));
     }
     free(text);
     return object;
@@ -104,13 +104,13 @@ json_t *limits_scheduling(const char *proc_dir, json_t *missing)
     } else {
         missing_add(missing, "process.scheduling.policy", "%s/stat cannot be read", proc_dir);
     }
-    json_object_set_new(object, "timer_slack_ns",
-                        json_number_take(read_text("%s/timerslack_ns", proc_dir)));
-    json_object_set_new(object, "oom_score_adj",
-                        json_number_take(read_text("%s/oom_score_adj", proc_dir)));
+    json_object_set_new(
+            object, "timer_slack_ns", json_number_take(read_text("%s/timerslack_ns", proc_dir)));
+    json_object_set_new(
+            object, "oom_score_adj", json_number_take(read_text("%s/oom_score_adj", proc_dir)));
     json_object_set_new(object, "seccomp", json_number_take(status_value(status, "Seccomp")));
     json_object_set_new(object, "speculative_store_bypass",
-                        json_text_take(status_value(status, "Speculation_Store_Bypass")));
+            json_text_take(status_value(status, "Speculation_Store_Bypass")));
     free(status);
     return object;
 }
@@ -121,17 +121,16 @@ json_t *limits_memory(const char *proc_dir, json_t *missing)
     char *status = read_text("%s/status", proc_dir);
     char *huge_pages = status_value(status, "THP_enabled"); // 0: prctl(PR_SET_THP_DISABLE)
     json_object_set_new(object, "transparent_huge_pages",
-                        json_text(!huge_pages          ? NULL
-                                  : *huge_pages == '1' ? "allowed"
-                                                       : "disabled"));
+            json_text(!huge_pages                ? NULL
+                            : *huge_pages == '1' ? "allowed"
+                                                 : "disabled"));
     char *personality = read_text("%s/personality", proc_dir);
     if (personality)
-        json_object_set_new(
-            object, "address_randomization",
-            json_boolean(!(strtoul(personality, NULL, 16) & PERSONALITY_NO_RANDOMIZE)));
+        json_object_set_new(object, "address_randomization",
+                json_boolean(!(strtoul(personality, NULL, 16) & PERSONALITY_NO_RANDOMIZE)));
     else
         missing_add(missing, "process.memory.address_randomization",
-                    "%s/personality cannot be read: %m", proc_dir);
+                "%s/personality cannot be read: %m", proc_dir);
     free(personality);
     free(huge_pages);
     free(status);
@@ -184,8 +183,8 @@ static char *cgroup_path(const char *text, const char *controller)
 
 // Find the mount of a hierarchy and the group's directory in it. In a container the mount shows
 // only a part of the tree: its root is cut from the front of the path.
-static bool hierarchy_find(const char *mountinfo, const char *controller, const char *path,
-                           struct hierarchy *ret)
+static bool hierarchy_find(
+        const char *mountinfo, const char *controller, const char *path, struct hierarchy *ret)
 {
     for (const char *line = mountinfo; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
@@ -193,10 +192,10 @@ static bool hierarchy_find(const char *mountinfo, const char *controller, const 
         size_t length = strcspn(line, "\n");
         const char *dash = memmem(line, length, " - ", 3);
         if (!dash || sscanf(line, "%*s %*s %*s %1023s %1023s", root, top) != 2 ||
-            sscanf(dash + 3, "%63s %*s %1023s", type, options) != 2)
+                sscanf(dash + 3, "%63s %*s %1023s", type, options) != 2)
             continue;
         if (strcmp(type, controller ? "cgroup" : "cgroup2") ||
-            (controller && !word_in_list(options, strlen(options), controller)))
+                (controller && !word_in_list(options, strlen(options), controller)))
             continue;
         const char *below = path;
         size_t root_length = strlen(root);
@@ -210,8 +209,8 @@ static bool hierarchy_find(const char *mountinfo, const char *controller, const 
 }
 
 // Go from the group to the top; `visit` sees each directory.
-static void hierarchy_walk(const struct hierarchy *hierarchy,
-                           void (*visit)(const char *dir, void *arg), void *arg)
+static void hierarchy_walk(
+        const struct hierarchy *hierarchy, void (*visit)(const char *dir, void *arg), void *arg)
 {
     char *dir = xstrdup(hierarchy->group);
     size_t top_length = strlen(hierarchy->top);
@@ -268,8 +267,8 @@ struct cgroup_view {
 
 // The hierarchy that rules `controller` for this process: v1's where it is mounted there, else
 // v2's.
-static bool controller_find(const struct cgroup_view *view, const char *controller,
-                            struct hierarchy *ret, bool *ret_v2)
+static bool controller_find(
+        const struct cgroup_view *view, const char *controller, struct hierarchy *ret, bool *ret_v2)
 {
     for (int v2 = 0; v2 < 2; v2++) {
         char *path = cgroup_path(view->cgroups, v2 ? NULL : controller);
@@ -283,9 +282,10 @@ static bool controller_find(const struct cgroup_view *view, const char *controll
     return false;
 }
 
-// The walk from the process's group to the top of that hierarchy. ret_v2 is set before `visit` sees the first directory. False: there is none.
-static bool controller_walk(const struct cgroup_view *view, const char *controller, void (*visit)(const char *dir, void *arg), void *arg,
-                            bool *ret_v2)
+// The walk from the process's group to the top of that hierarchy. ret_v2 is set before `visit` sees
+// the first directory. False: there is none.
+static bool controller_walk(const struct cgroup_view *view, const char *controller,
+        void (*visit)(const char *dir, void *arg), void *arg, bool *ret_v2)
 {
     struct hierarchy hierarchy = {0};
     if (!controller_find(view, controller, &hierarchy, ret_v2))
@@ -296,7 +296,7 @@ static bool controller_walk(const struct cgroup_view *view, const char *controll
 }
 
 static json_t *tightest_limit(const struct cgroup_view *view, const char *controller,
-                              const char *file_v1, const char *file_v2, bool is_cpu)
+        const char *file_v1, const char *file_v2, bool is_cpu)
 {
     struct tightest limit = {.files = {file_v1, file_v2}, .is_cpu = is_cpu};
     if (!controller_walk(view, controller, tightest_visit, &limit, &limit.is_v2))
@@ -317,7 +317,8 @@ static void room_visit(const char *dir, void *arg)
     char *limit = read_text("%s/%s", dir, room->is_v2 ? "memory.max" : "memory.limit_in_bytes");
     char *used = read_text("%s/%s", dir, room->is_v2 ? "memory.current" : "memory.usage_in_bytes");
     char *stat = read_text("%s/memory.stat", dir);
-    const char *files = stat ? strstr(stat, room->is_v2 ? "\ninactive_file " : "\ntotal_inactive_file ") : NULL;
+    const char *files =
+            stat ? strstr(stat, room->is_v2 ? "\ninactive_file " : "\ntotal_inactive_file ") : NULL;
     double most = limit && strcmp(limit, "max") ? strtod(limit, NULL) : (double)cgroup_v1_unlimited;
     if (used && most < (double)cgroup_v1_unlimited) {
         double rest = most - strtod(used, NULL) + (files ? strtod(strchr(files, ' '), NULL) : 0);
@@ -342,7 +343,7 @@ int64_t limits_memory_free_bytes(const char *proc_dir, const char *mountinfo)
 }
 
 static char *own_value(const struct cgroup_view *view, const char *controller, const char *file_v1,
-                       const char *file_v2)
+        const char *file_v2)
 {
     struct hierarchy hierarchy = {0};
     bool v2;
@@ -364,26 +365,25 @@ json_t *limits_cgroup(const char *proc_dir, const char *mountinfo, json_t *missi
         struct hierarchy hierarchy = {0};
         bool v2 = false, found = controller_find(&view, "memory", &hierarchy, &v2);
         json_object_set_new(object, "version", json_text(!found ? NULL : v2 ? "v2" : "v1"));
-        json_object_set_new(object, "path",
-                            json_text(found ? hierarchy.group + strlen(hierarchy.top) : NULL));
-        hierarchy_clear(&hierarchy);
-        json_object_set_new(object, "cpu_quota_cores",
-                            tightest_limit(&view, "cpu", NULL, NULL, true));
         json_object_set_new(
-            object, "memory_max_bytes",
-            tightest_limit(&view, "memory", "memory.limit_in_bytes", "memory.max", false));
+                object, "path", json_text(found ? hierarchy.group + strlen(hierarchy.top) : NULL));
+        hierarchy_clear(&hierarchy);
+        json_object_set_new(
+                object, "cpu_quota_cores", tightest_limit(&view, "cpu", NULL, NULL, true));
+        json_object_set_new(object, "memory_max_bytes",
+                tightest_limit(&view, "memory", "memory.limit_in_bytes", "memory.max", false));
         json_object_set_new(object, "memory_high_bytes", // v1 has no such limit: no file, no limit
-                            tightest_limit(&view, "memory", "memory.high", "memory.high", false));
-        json_object_set_new(object, "tasks_max",
-                            tightest_limit(&view, "pids", "pids.max", "pids.max", false));
+                tightest_limit(&view, "memory", "memory.high", "memory.high", false));
+        json_object_set_new(
+                object, "tasks_max", tightest_limit(&view, "pids", "pids.max", "pids.max", false));
         json_object_set_new(object, "cpu_weight",
-                            json_number_take(own_value(&view, "cpu", "cpu.shares", "cpu.weight")));
+                json_number_take(own_value(&view, "cpu", "cpu.shares", "cpu.weight")));
         json_object_set_new(object, "cpuset_cpus",
-                            json_text_take(own_value(&view, "cpuset", "cpuset.effective_cpus",
-                                                     "cpuset.cpus.effective")));
+                json_text_take(own_value(
+                        &view, "cpuset", "cpuset.effective_cpus", "cpuset.cpus.effective")));
         json_object_set_new(object, "cpuset_mems",
-                            json_text_take(own_value(&view, "cpuset", "cpuset.effective_mems",
-                                                     "cpuset.mems.effective")));
+                json_text_take(own_value(
+                        &view, "cpuset", "cpuset.effective_mems", "cpuset.mems.effective")));
     }
     free(cgroups);
     free(mounts);

@@ -61,10 +61,10 @@ static void parse_line(struct maps *maps, char *line)
         return;
     }
     struct mapped_file file = {.start = mapping.begin,
-                               .end = mapping.end,
-                               .inode = mapping.inode,
-                               .executable = strchr(mapping.permissions, 'x') != NULL,
-                               .path = mapping.path};
+            .end = mapping.end,
+            .inode = mapping.inode,
+            .executable = strchr(mapping.permissions, 'x') != NULL,
+            .path = mapping.path};
     if (file.path[0] == '\0') {
         maps->anonymous_exec_count += file.executable;
         return;
@@ -123,17 +123,16 @@ int maps_read(const char *proc_dir, struct maps *ret_maps, struct error *err)
     if (code == -ENOENT || code == -ESRCH || (code == 0 && length == 0)) {
         free(text);
         return error_set(err, -ESRCH,
-                         "failed to read the memory map of '%s': the process has ended", proc_dir);
+                "failed to read the memory map of '%s': the process has ended", proc_dir);
     }
     if (code == -EACCES || code == -EPERM)
-        return error_set(
-            err, -EACCES,
-            "failed to read the memory map of '%s': permission denied; run as the user "
-            "who owns the process, or with CAP_SYS_PTRACE",
-            proc_dir);
+        return error_set(err, -EACCES,
+                "failed to read the memory map of '%s': permission denied; run as the user "
+                "who owns the process, or with CAP_SYS_PTRACE",
+                proc_dir);
     if (code < 0)
-        return error_set(err, code, "failed to read the memory map of '%s': %s", proc_dir,
-                         strerror(-code));
+        return error_set(
+                err, code, "failed to read the memory map of '%s': %s", proc_dir, strerror(-code));
     maps_parse(text, ret_maps);
     free(text);
     return 0;

@@ -43,7 +43,7 @@ static void parts_add(struct parts *parts, const char *name, const char *version
     }
     if (parts->count < PARTS_MAX)
         parts->part[parts->count++] = (struct part){
-            xstrdup(name), version ? xstrdup(version) : NULL, where ? xstrdup(where) : NULL};
+                xstrdup(name), version ? xstrdup(version) : NULL, where ? xstrdup(where) : NULL};
 }
 
 static void parts_clear(struct parts *parts)
@@ -97,12 +97,12 @@ static const char *text_at(const json_t *object, const char *path)
 static const char *owner_of(const char *path)
 {
     static const char *const owners[][2] = {
-        {"/numpy.libs/", "numpy's own"},
-        {"/scipy.libs/", "scipy's own"},
-        {"/torch/lib/", "torch's own"},
-        {"/torch.libs/", "torch's own"},
-        {"/scikit_learn.libs/", "scikit-learn's own"},
-        {"/opencv_python", "opencv's own"},
+            {"/numpy.libs/", "numpy's own"},
+            {"/scipy.libs/", "scipy's own"},
+            {"/torch/lib/", "torch's own"},
+            {"/torch.libs/", "torch's own"},
+            {"/scikit_learn.libs/", "scikit-learn's own"},
+            {"/opencv_python", "opencv's own"},
     };
     for (size_t i = 0; i < sizeof(owners) / sizeof(owners[0]); i++)
         if (strstr(path, owners[i][0]))
@@ -110,7 +110,8 @@ static const char *owner_of(const char *path)
     return NULL;
 }
 
-// Does it lie among the packages of another environment, from where LD_LIBRARY_PATH or an RPATH has taken it?
+// Does it lie among the packages of another environment, from where LD_LIBRARY_PATH or an RPATH has
+// taken it?
 static bool is_foreign(const json_t *python, const char *path)
 {
     const json_t *list = value_at(python, "interpreter.foreign_libraries");
@@ -120,28 +121,33 @@ static bool is_foreign(const json_t *python, const char *path)
     return false;
 }
 
-// Version of a library that a Python package brought: file names of CUDA wheels only hold "12". What another environment or the
-// wheel of torch brings is of none of these packages, whatever they hold besides.
+// Version of a library that a Python package brought: file names of CUDA wheels only hold "12".
+// What another environment or the wheel of torch brings is of none of these packages, whatever they
+// hold besides.
 static const char *package_version(const json_t *python, const char *path, const char *pattern)
 {
     const json_t *packages = json_object_get(python, "packages");
     if (!pattern || (!strstr(path, "/site-packages/") && !strstr(path, "/dist-packages/")))
         return NULL;
-    if (is_foreign(python, path) || (strstr(path, "/torch/lib/") && !strncmp(pattern, "nvidia-", 7)))
+    if (is_foreign(python, path) ||
+            (strstr(path, "/torch/lib/") && !strncmp(pattern, "nvidia-", 7)))
         return NULL;
     const char *name;
     json_t *version;
     json_object_foreach((json_t *)packages, name,
-                        version) if (!fnmatch(pattern, name, 0)) return json_string_value(version);
+            version) if (!fnmatch(pattern, name, 0)) return json_string_value(version);
     return NULL;
 }
 
-// Of a copy whose file tells nothing, or that is linked into torch. 8907 is 8.9.7, and 91002 is 9.10.2.
+// Of a copy whose file tells nothing, or that is linked into torch. 8907 is 8.9.7, and 91002
+// is 9.10.2.
 static void add_cudnn_of_torch(struct parts *parts, json_int_t number)
 {
     bool has_nine = number >= 90000;
-    char *version = has_nine ? xasprintf("%d.%d.%d", (int)(number / 10000), (int)(number / 100 % 100), (int)(number % 100))
-                             : xasprintf("%d.%d.%d", (int)(number / 1000), (int)(number / 100 % 10), (int)(number % 100));
+    char *version = has_nine ? xasprintf("%d.%d.%d", (int)(number / 10000),
+                                       (int)(number / 100 % 100), (int)(number % 100))
+                             : xasprintf("%d.%d.%d", (int)(number / 1000), (int)(number / 100 % 10),
+                                       (int)(number % 100));
     for (size_t i = 0; i < parts->count; i++)
         if (!parts->part[i].version)
             parts->part[i].version = xstrdup(version);
@@ -197,8 +203,8 @@ static void order_parts(struct parts *parts)
         }
 }
 
-static json_t *component_of_role(enum library_role role, const json_t *libraries,
-                                 const json_t *python)
+static json_t *component_of_role(
+        enum library_role role, const json_t *libraries, const json_t *python)
 {
     struct parts parts = {0};
     size_t index;
@@ -209,9 +215,11 @@ static json_t *component_of_role(enum library_role role, const json_t *libraries
         if (kind->role != role)
             continue;
         if (role != LIBRARY_ROLE_CUDA_DRIVER ||
-            !strcmp(kind->name, "CUDA driver")) // not its helpers
+                !strcmp(kind->name, "CUDA driver")) // not its helpers
             parts_add(&parts, kind->name, text_of(library, "version"),
-                      is_foreign(python, text_of(library, "path")) ? "of another environment" : owner_of(text_of(library, "path")));
+                    is_foreign(python, text_of(library, "path"))
+                            ? "of another environment"
+                            : owner_of(text_of(library, "path")));
     }
     add_framework_words(&parts, role, json_object_get(python, "torch"));
     order_parts(&parts);
@@ -228,16 +236,16 @@ static json_t *components_of(const json_t *process, const json_t *python)
     static const char *const frameworks[] = {"torch", "jax", "tensorflow", "numpy"};
     for (size_t i = 0; i < sizeof(frameworks) / sizeof(frameworks[0]); i++)
         json_object_set_new(components, frameworks[i],
-                            json_text(text_of(json_object_get(python, frameworks[i]), "version")));
+                json_text(text_of(json_object_get(python, frameworks[i]), "version")));
     const char *name = text_at(python, "interpreter.implementation");
     const char *version = text_at(python, "interpreter.version");
     json_object_set_new(components, "interpreter",
-                        json_text_take(name && version ? xasprintf("%s %s", name, version) : NULL));
+            json_text_take(name && version ? xasprintf("%s %s", name, version) : NULL));
     const json_t *libraries = json_object_get(process, "libraries");
     for (int role = 0; role < LIBRARY_ROLE_COUNT; role++)
         if (library_role_has_component(role) && libraries)
             json_object_set_new(components, library_role_name(role),
-                                component_of_role(role, libraries, python));
+                    component_of_role(role, libraries, python));
     return components;
 }
 
@@ -270,7 +278,8 @@ static void apply_environment_changes(json_t *process, json_t *python)
         char *shown = fingerprint_environment_value(name, text ? text : "");
         if (shown && json_is_object(environment)) {
             size_t at = 0; // sorted: an interpreter tells them in another order each time
-            while (at < json_array_size(names) && strcmp(json_string_value(json_array_get(names, at)), name) < 0)
+            while (at < json_array_size(names) &&
+                    strcmp(json_string_value(json_array_get(names, at)), name) < 0)
                 at++;
             json_array_insert_new(names, at, json_text(name));
             if (text)
@@ -293,7 +302,7 @@ json_t *fingerprint_merge(const json_t *process_document, const json_t *python)
     json_t *missing = json_object(), *reason;
     const char *path;
     json_object_foreach(json_object_get(process_document, "missing"), path, reason)
-        json_object_set(missing, path, reason);
+            json_object_set(missing, path, reason);
     json_object_foreach(json_object_get(words, "missing"), path, reason)
     {
         char *full = xasprintf("python.%s", path);

@@ -62,16 +62,16 @@ static int open_mapped(const char *proc_dir, const struct mapped_file *file)
 {
     char *inside = xasprintf("%s/root%s", proc_dir, file->path);
     char *by_address =
-        xasprintf("%s/map_files/%" PRIx64 "-%" PRIx64, proc_dir, file->start, file->end);
+            xasprintf("%s/map_files/%" PRIx64 "-%" PRIx64, proc_dir, file->start, file->end);
     const struct {
         const char *path;
         uint64_t inode;
         bool by_path;
     } ways[] = {
-        {inside, file->inode, true},
-        {file->path, file->inode, true}, // a process in a chroot below our root
-        {by_address, 0, false},          // needs privileges that we may not have
-        {inside, 0, true},
+            {inside, file->inode, true},
+            {file->path, file->inode, true}, // a process in a chroot below our root
+            {by_address, 0, false},          // needs privileges that we may not have
+            {inside, 0, true},
     };
     int fd = -1, first_error = 0;
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]) && fd < 0; i++) {
@@ -108,16 +108,16 @@ static json_t *describe(int fd, const char *why, const char *path)
     json_object_set_new(object, "role", json_text(library_role_name(kind->role)));
     json_object_set_new(object, "name", json_text(kind->name));
     json_object_set_new(object, "version_source",
-                        json_text(facts.version ? "contents"
-                                  : from_name   ? "file name"
-                                                : NULL));
-    json_object_set_new(object, "version",
-                        from_name ? json_text_take(from_name) : json_text(facts.version));
+            json_text(facts.version     ? "contents"
+                            : from_name ? "file name"
+                                        : NULL));
+    json_object_set_new(
+            object, "version", from_name ? json_text_take(from_name) : json_text(facts.version));
     json_object_set_new(object, "build_id", json_text(facts.build_id));
     json_object_set_new(object, "soname", json_text(facts.soname));
     json_object_set_new(object, "compiler", json_text(facts.compiler));
     json_object_set_new(object, "size_bytes",
-                        fd < 0 ? json_null() : json_integer((json_int_t)facts.size_bytes));
+            fd < 0 ? json_null() : json_integer((json_int_t)facts.size_bytes));
     json_object_set_new(object, "path", json_text(path));
     if (code)
         json_object_set_new(object, "problem", json_text(problem.text));
@@ -147,16 +147,16 @@ static int compare_libraries(const void *left, const void *right)
 {
     json_t *const *a = left, *const *b = right;
     int order = strcmp(json_string_value(json_object_get(*a, "key")),
-                       json_string_value(json_object_get(*b, "key")));
+            json_string_value(json_object_get(*b, "key")));
     return order ? order
                  : strcmp(json_string_value(json_object_get(*a, "path")),
-                          json_string_value(json_object_get(*b, "path")));
+                           json_string_value(json_object_get(*b, "path")));
 }
 
 static void collect_libraries(const char *proc_dir, const struct maps *maps, json_t *process)
 {
     const char *program =
-        json_string_value(json_object_get(json_object_get(process, "exe"), "path"));
+            json_string_value(json_object_get(json_object_get(process, "exe"), "path"));
     json_t **found = xcalloc(maps->file_count + 1, sizeof(*found));
     size_t count = 0, other_count = 0, unreadable_count = 0;
     for (size_t i = 0; i < maps->file_count; i++) {
@@ -170,7 +170,7 @@ static void collect_libraries(const char *proc_dir, const struct maps *maps, jso
         int fd = open_mapped(proc_dir, file);
         int code = errno;
         json_t *object =
-            fd < 0 && code == EMEDIUMTYPE ? NULL : describe(fd, strerror(code), file->path);
+                fd < 0 && code == EMEDIUMTYPE ? NULL : describe(fd, strerror(code), file->path);
         if (fd >= 0)
             close(fd);
         else
@@ -188,8 +188,8 @@ static void collect_libraries(const char *proc_dir, const struct maps *maps, jso
         json_array_append_new(array, found[i]);
     free(found);
     json_object_set_new(process, "libraries", array);
-    json_object_set_new(process, "libraries_unreadable_count",
-                        json_integer((json_int_t)unreadable_count));
+    json_object_set_new(
+            process, "libraries_unreadable_count", json_integer((json_int_t)unreadable_count));
     json_object_set_new(process, "other_files_count", json_integer((json_int_t)other_count));
     json_object_set_new(process, "runtime_code", json_boolean(maps->anonymous_exec_count > 0));
 }
@@ -202,9 +202,9 @@ static void collect_environment(const char *proc_dir, json_t *process, json_t *m
     if (!block)
         missing_add(missing, "process.environment", "%s cannot be read: %m", path);
     json_object_set_new(process, "environment",
-                        block ? environment_collect(block, length, &other_count) : json_null());
+            block ? environment_collect(block, length, &other_count) : json_null());
     json_object_set_new(process, "environment_other_count",
-                        block ? json_integer((json_int_t)other_count) : json_null());
+            block ? json_integer((json_int_t)other_count) : json_null());
     free(block);
     free(path);
 }
@@ -221,8 +221,8 @@ int process_collect(const char *proc_dir, json_t *missing, json_t **ret_process,
     struct maps maps = {0};
     uint64_t started = start_time(proc_dir);
     if (!started)
-        return error_set(err, -ESRCH, "failed to read the process at '%s': there is none",
-                         proc_dir);
+        return error_set(
+                err, -ESRCH, "failed to read the process at '%s': there is none", proc_dir);
     int code = maps_read(proc_dir, &maps, err);
     if (code)
         return code;
@@ -233,16 +233,16 @@ int process_collect(const char *proc_dir, json_t *missing, json_t **ret_process,
     json_object_set_new(process, "rlimits", limits_rlimits(proc_dir, missing));
     json_object_set_new(process, "scheduling", limits_scheduling(proc_dir, missing));
     json_object_set_new(process, "memory", limits_memory(proc_dir, missing));
-    json_object_set_new(process, "cgroup",
-                        limits_cgroup(proc_dir, "/proc/self/mountinfo", missing));
+    json_object_set_new(
+            process, "cgroup", limits_cgroup(proc_dir, "/proc/self/mountinfo", missing));
     if (maps.malformed_count)
         missing_add(missing, "process.libraries", "%zu lines of the memory map were not understood",
-                    maps.malformed_count);
+                maps.malformed_count);
     maps_free(&maps);
     if (start_time(proc_dir) != started) {
         json_decref(process);
         return error_set(err, -ESRCH,
-                         "failed to read the process at '%s': it ended while being read", proc_dir);
+                "failed to read the process at '%s': it ended while being read", proc_dir);
     }
     *ret_process = process;
     return 0;
@@ -272,7 +272,7 @@ int fingerprint_process(pid_t pid, json_t **ret_process, struct error *err)
     json_object_set_new(process, "pid", json_integer(pid));
     json_t *host = fingerprint_host();
     *ret_process = json_pack("{s:I,s:I,s:o,s:o,s:o}", "taken_wall_ns", (json_int_t)clock_wall_ns(),
-                             "read_ns", (json_int_t)(clock_monotonic_ns() - begin_ns), "process",
-                             process, "host", host, "missing", missing);
+            "read_ns", (json_int_t)(clock_monotonic_ns() - begin_ns), "process", process, "host",
+            host, "missing", missing);
     return 0;
 }

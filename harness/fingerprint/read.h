@@ -20,6 +20,6 @@ json_t *json_number_take(char *text); // an integer if the whole text is one, el
 
 // Remember why `path` (dotted, as the comparison names it) is null.
 void missing_add(json_t *missing, const char *path, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+        __attribute__((format(printf, 3, 4)));
 
 #endif

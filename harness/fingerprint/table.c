@@ -43,7 +43,8 @@ static char *plain(const char *text)
     return copy;
 }
 
-// A copy whose keys and texts stay on their line: variables, paths and versions are whatever a side has made them.
+// A copy whose keys and texts stay on their line: variables, paths and versions are whatever a side
+// has made them.
 static json_t *plain_copy(const json_t *value)
 {
     const char *key;
@@ -59,7 +60,8 @@ static json_t *plain_copy(const json_t *value)
         }
     } else if (json_is_array(value)) {
         copy = json_array();
-        json_array_foreach((json_t *)value, index, item) json_array_append_new(copy, plain_copy(item));
+        json_array_foreach((json_t *)value, index, item)
+                json_array_append_new(copy, plain_copy(item));
     } else if (json_is_string(value)) {
         char *text = plain(json_string_value(value));
         copy = json_string(text);
@@ -112,8 +114,8 @@ static void print_padded(FILE *file, const char *text, size_t bytes, size_t widt
     fprintf(file, "%.*s%*s", (int)bytes, text, columns < width ? (int)(width - columns) : 0, "");
 }
 
-static void print_cells(FILE *file, const char *const cells[3], const size_t widths[3],
-                        size_t indent)
+static void print_cells(
+        FILE *file, const char *const cells[3], const size_t widths[3], size_t indent)
 {
     const char *rest[3] = {cells[0], cells[1], cells[2]};
     for (int line = 0; line < CELL_LINES_MAX && (*rest[0] || *rest[1] || *rest[2]); line++) {
@@ -133,8 +135,8 @@ static void print_cells(FILE *file, const char *const cells[3], const size_t wid
     }
 }
 
-static void print_wrapped(FILE *file, const char *text, size_t indent, size_t width,
-                          const struct table_opts *opts)
+static void print_wrapped(
+        FILE *file, const char *text, size_t indent, size_t width, const struct table_opts *opts)
 {
     while (*text) {
         size_t bytes;
@@ -180,8 +182,8 @@ static void group_add(struct group *group, const json_t *difference)
         strbuf_add(&group->names, "%s%s", group->names.len ? ", " : "", name);
 }
 
-static void print_groups(FILE *file, struct group *groups, size_t count,
-                         const struct table_opts *opts, size_t width)
+static void print_groups(
+        FILE *file, struct group *groups, size_t count, const struct table_opts *opts, size_t width)
 {
     bool any = false;
     for (size_t i = 0; i < count; i++) {
@@ -202,28 +204,28 @@ static void print_groups(FILE *file, struct group *groups, size_t count,
 }
 
 void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_count,
-                            const char *name_a, const char *name_b, const struct table_opts *opts)
+        const char *name_a, const char *name_b, const struct table_opts *opts)
 {
     json_t *copy = plain_copy(differences);
     differences = copy;
     size_t width = opts->width ? opts->width : WIDTH_DEFAULT;
     width = width < WIDTH_MIN ? WIDTH_MIN : width;
     size_t value_width = (width - RANK_WIDTH - WHAT_WIDTH) / 2;
-    const size_t widths[3] = {WHAT_WIDTH, value_width,
-                              width - RANK_WIDTH - WHAT_WIDTH - value_width};
+    const size_t widths[3] = {
+            WHAT_WIDTH, value_width, width - RANK_WIDTH - WHAT_WIDTH - value_width};
     struct group groups[] = {
-        {.prefix = "python.packages.", .title = "packages"},
-        {.prefix = "libraries.extension.", .title = "extension modules"},
-        {.prefix = "libraries.", .title = "libraries"},
-        {.prefix = "python.", .title = "settings of Python"},
-        {.prefix = "", .title = "other settings"},
+            {.prefix = "python.packages.", .title = "packages"},
+            {.prefix = "libraries.extension.", .title = "extension modules"},
+            {.prefix = "libraries.", .title = "libraries"},
+            {.prefix = "python.", .title = "settings of Python"},
+            {.prefix = "", .title = "other settings"},
     };
     size_t count = sizeof(groups) / sizeof(groups[0]), index;
     char *head_a = xasprintf("baseline: %s", name_a), *head_b = xasprintf("candidate: %s", name_b);
     if (json_array_size(differences)) {
         fprintf(file, "%s%*s", opts->color ? "\033[1m" : "", RANK_WIDTH, "");
-        print_cells(file, (const char *const[]){"what differs", head_a, head_b}, widths,
-                    RANK_WIDTH);
+        print_cells(
+                file, (const char *const[]){"what differs", head_a, head_b}, widths, RANK_WIDTH);
         fputs(opts->color ? "\033[0m" : "", file);
     }
     json_t *difference;
@@ -240,10 +242,9 @@ void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_
         }
         fprintf(file, "%*zu  ", RANK_WIDTH - 2, index + 1);
         print_cells(file,
-                    (const char *const[]){text_of(difference, "what"),
-                                          cell_of(difference, "a", "reason_a"),
-                                          cell_of(difference, "b", "reason_b")},
-                    widths, RANK_WIDTH);
+                (const char *const[]){text_of(difference, "what"),
+                        cell_of(difference, "a", "reason_a"), cell_of(difference, "b", "reason_b")},
+                widths, RANK_WIDTH);
         print_wrapped(file, text_of(difference, "why"), RANK_WIDTH + 2, width, opts);
     }
     print_groups(file, groups, count, opts, width);
@@ -267,7 +268,8 @@ static void print_row(FILE *file, const char *key, const char *value, size_t wid
     size_t name = columns_of(key, strlen(key)), indent = name > KEY_WIDTH ? name : KEY_WIDTH;
     fprintf(file, "    %-*s ", KEY_WIDTH, key);
     do {
-        size_t bytes, room = width > indent + 5 + VALUE_WIDTH_MIN ? width - indent - 5 : VALUE_WIDTH_MIN;
+        size_t bytes,
+                room = width > indent + 5 + VALUE_WIDTH_MIN ? width - indent - 5 : VALUE_WIDTH_MIN;
         const char *line = next_line(&rest, room, &bytes);
         fprintf(file, "%.*s\n", (int)bytes, line);
         indent = KEY_WIDTH; // of the lines below it
@@ -282,7 +284,7 @@ static char *scalar_text(const char *key, const json_t *value)
     if (json_is_integer(value) && length > 6 && !strcmp(key + length - 6, "_bytes")) {
         char buffer[32];
         return xstrdup(
-            unit_format_bytes(buffer, sizeof(buffer), (double)json_integer_value(value)));
+                unit_format_bytes(buffer, sizeof(buffer), (double)json_integer_value(value)));
     }
     if (json_is_string(value))
         return xstrdup(*json_string_value(value) ? json_string_value(value) : "(empty)");
@@ -297,11 +299,11 @@ static char *scalar_text(const char *key, const json_t *value)
 }
 
 // All leaves below an object, as "a.b  value".
-static void print_leaves(FILE *file, const char *prefix, const json_t *object, size_t width,
-                         bool all)
+static void print_leaves(
+        FILE *file, const char *prefix, const json_t *object, size_t width, bool all)
 {
-    static const char *const elsewhere[] = {"libraries", "packages", "collect_ns", "schema",
-                                            "missing"};
+    static const char *const elsewhere[] = {
+            "libraries", "packages", "collect_ns", "schema", "missing"};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)object, key, value)
@@ -313,11 +315,11 @@ static void print_leaves(FILE *file, const char *prefix, const json_t *object, s
             continue;
         char *path = xasprintf("%s%s%s", prefix, *prefix ? "." : "", key);
         if (json_is_object(value) && json_object_get(value, "soft") &&
-            json_object_get(value, "hard")) {
+                json_object_get(value, "hard")) {
             char *soft = scalar_text(key, json_object_get(value, "soft"));
             char *hard = scalar_text(key, json_object_get(value, "hard"));
             char *limit =
-                strcmp(soft, hard) ? xasprintf("%s, at most %s", soft, hard) : xstrdup(soft);
+                    strcmp(soft, hard) ? xasprintf("%s, at most %s", soft, hard) : xstrdup(soft);
             print_row(file, path, limit, width);
             free(limit);
             free(hard);
@@ -353,7 +355,8 @@ static void print_libraries(FILE *file, const json_t *libraries, const struct ta
     free(title);
     json_array_foreach((json_t *)libraries, index, library)
     {
-        const char *role = text_or(library, "role", "other"), *version = text_of(library, "version");
+        const char *role = text_or(library, "role", "other"),
+                   *version = text_of(library, "version");
         const char *id = text_of(library, "build_id"), *problem = text_of(library, "problem");
         if (!opts->all && (!strcmp(role, "other") || !strcmp(role, "extension"))) {
             hidden++;
@@ -367,8 +370,8 @@ static void print_libraries(FILE *file, const json_t *libraries, const struct ta
         fprintf(file, "    and %zu without a known role (--all lists them)\n", hidden);
 }
 
-static void print_packages(FILE *file, const json_t *packages, size_t width,
-                           const struct table_opts *opts)
+static void print_packages(
+        FILE *file, const json_t *packages, size_t width, const struct table_opts *opts)
 {
     struct strbuf line = {0};
     const char *name;
@@ -393,8 +396,8 @@ static void print_packages(FILE *file, const json_t *packages, size_t width,
     strbuf_free(&line);
 }
 
-void fingerprint_print(FILE *file, const json_t *document, const char *name,
-                       const struct table_opts *opts)
+void fingerprint_print(
+        FILE *file, const json_t *document, const char *name, const struct table_opts *opts)
 {
     size_t width = opts->width ? opts->width : WIDTH_DEFAULT;
     width = width < WIDTH_MIN ? WIDTH_MIN : width;
@@ -403,11 +406,8 @@ void fingerprint_print(FILE *file, const json_t *document, const char *name,
     const json_t *process = json_object_get(document, "process");
     const json_t *python = json_object_get(document, "python");
     fprintf(file, "%s%s%s\n", opts->color ? "\033[1m" : "", name, opts->color ? "\033[0m" : "");
-    static const char *const parts[][2] = {{"image", "image"},
-                                           {"components", "components"},
-                                           {"process", "process"},
-                                           {"python", "interpreter and frameworks"},
-                                           {"host", "machine"}};
+    static const char *const parts[][2] = {{"image", "image"}, {"components", "components"},
+            {"process", "process"}, {"python", "interpreter and frameworks"}, {"host", "machine"}};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         const json_t *part = json_object_get(document, parts[i][0]);
         if (!json_is_object(part))

@@ -16,10 +16,10 @@ struct table_opts {
 
 // `differences` as from fingerprint_diff(). Those that rarely matter are summed up at the end.
 void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_count,
-                            const char *name_a, const char *name_b, const struct table_opts *opts);
+        const char *name_a, const char *name_b, const struct table_opts *opts);
 
 // One fingerprint. Libraries without a role and packages are counted, not listed, unless opts->all.
-void fingerprint_print(FILE *file, const json_t *document, const char *name,
-                       const struct table_opts *opts);
+void fingerprint_print(
+        FILE *file, const json_t *document, const char *name, const struct table_opts *opts);
 
 #endif

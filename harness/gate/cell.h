@@ -49,35 +49,42 @@ struct cell_context {
 
 // All cells of the workload: gated ones first asked, then observed ones that were measured. The
 // caller frees with cells_free. Findings (zero baselines, metrics that nobody measures) are added.
-int cells_judge(const struct cell_context *context, struct cell **ret_cells,
-                struct findings *findings);
+int cells_judge(
+        const struct cell_context *context, struct cell **ret_cells, struct findings *findings);
 void cells_free(struct cell *cells, int count);
 
 // Launches of this side, in valid main pairs, in which the metric was measured.
 int cell_measured(const struct workload_facts *facts, enum metric_id metric, int side);
 // Can a workload of this kind have this metric at all?
 bool cell_applies(const struct workload_facts *facts, enum metric_id metric);
-bool cell_gated(const struct workload_facts *facts, const struct plan_gate *gate,
-                enum metric_id metric);
+bool cell_gated(
+        const struct workload_facts *facts, const struct plan_gate *gate, enum metric_id metric);
 // Number of metrics gated in this workload, as far as is known now: for confirm: auto.
 int cells_count_gated(const struct workload_facts *facts, const struct plan_gate *gate);
 // The metric whose spread decides how long a pair should be: step_time, latency_p50 or total_time.
 enum metric_id cells_main_metric(const struct workload_facts *facts);
 const char *cell_verdict_name(enum cell_verdict verdict);
-// Were steps, or requests, counted on both sides in most pairs (cell_work.c)? True before the first pair.
+// Were steps, or requests, counted on both sides in most pairs (cell_work.c)? True before the first
+// pair.
 bool cells_count_work(const struct workload_facts *facts);
 // A finding where cells pass by what may be less work.
 void cells_find_less_work(const struct cell_context *context, const struct cell *cells, int count,
-                          struct findings *findings);
+        struct findings *findings);
 // The rule by which a cell is judged, with a margin of its own.
 struct looks_rule cell_looks(const struct cell_context *context, double margin);
-// Is Student's t sure enough of a fail at this margin to need no fresh pairs? Of `count` oriented log ratios.
-bool cell_beyond_doubt(const struct cell_context *context, double margin, const double *ratios, int count);
-// Pairs that can have a metric: of one that holds two workloads against each other, those that both have. confirm: of the fresh ones.
+// Is Student's t sure enough of a fail at this margin to need no fresh pairs? Of `count` oriented
+// log ratios.
+bool cell_beyond_doubt(
+        const struct cell_context *context, double margin, const double *ratios, int count);
+// Pairs that can have a metric: of one that holds two workloads against each other, those that both
+// have. confirm: of the fresh ones.
 int cell_pairs_had(const struct workload_facts *facts, enum metric_id metric, bool confirm);
-// Main pairs that both must have for the look at `next` pairs, of which `usable` have the metric now; 0: no look is left.
-int cell_pairs_wanted(const struct cell_context *context, enum metric_id metric, int next, int usable);
-// Holds the candidate's scaling_efficiency against the plan's floor, where there is one: it may fail a cell, and keep one from passing.
+// Main pairs that both must have for the look at `next` pairs, of which `usable` have the metric
+// now; 0: no look is left.
+int cell_pairs_wanted(
+        const struct cell_context *context, enum metric_id metric, int next, int usable);
+// Holds the candidate's scaling_efficiency against the plan's floor, where there is one: it may
+// fail a cell, and keep one from passing.
 void cell_hold_floor(const struct cell_context *context, struct cell *cell);
 // What the slow steps of both sides are, in words: how many, how slow, how regular. Caller frees.
 char *cell_slow_steps(const struct workload_facts *facts);

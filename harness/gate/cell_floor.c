@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A floor of scaling_efficiency: a claim about the candidate alone, whatever the baseline does. What its ranks lose against perfect
-// scaling, -ln(efficiency), is held against what the floor allows at the same looks and with the same alpha as a difference between the
-// sides against the margin. Both sides are told, the candidate gates: a floor is a gate, and one that the baseline breaches too is
-// breached all the same. Pure on facts.
+// A floor of scaling_efficiency: a claim about the candidate alone, whatever the baseline does.
+// What its ranks lose against perfect scaling, -ln(efficiency), is held against what the floor
+// allows at the same looks and with the same alpha as a difference between the sides against the
+// margin. Both sides are told, the candidate gates: a floor is a gate, and one that the baseline
+// breaches too is breached all the same. Pure on facts.
 #include "harness/gate/cell.h"
 
 #include <math.h>
@@ -34,12 +35,13 @@ static void floor_add_share(struct strbuf *text, const struct looks_result *resu
     else if (!loss->has_bounds)
         strbuf_add(text, "%.1f %%", 100 * exp(-loss->estimate));
     else
-        strbuf_add(text, "%.1f %% (%.1f to %.1f %%)", 100 * exp(-loss->estimate), 100 * exp(-loss->upper), 100 * exp(-loss->lower));
+        strbuf_add(text, "%.1f %% (%.1f to %.1f %%)", 100 * exp(-loss->estimate),
+                100 * exp(-loss->upper), 100 * exp(-loss->lower));
 }
 
 // What fresh pairs say of a candidate that is below.
-static enum cell_verdict floor_confirm(const struct cell_context *context, struct cell *cell, const struct looks_rule *rule, int pairs,
-                                       struct strbuf *text)
+static enum cell_verdict floor_confirm(const struct cell_context *context, struct cell *cell,
+        const struct looks_rule *rule, int pairs, struct strbuf *text)
 {
     const struct workload_facts *facts = context->facts;
     struct looks_rule again = looks_confirm(rule, pairs);
@@ -61,10 +63,12 @@ static enum cell_verdict floor_confirm(const struct cell_context *context, struc
     return CELL_INCONCLUSIVE;
 }
 
-static void floor_go_on(const struct cell_context *context, struct cell *cell, const struct looks_result *result, int usable,
-                        struct strbuf *text)
+static void floor_go_on(const struct cell_context *context, struct cell *cell,
+        const struct looks_result *result, int usable, struct strbuf *text)
 {
-    int want = context->health->state == HEALTH_OK ? cell_pairs_wanted(context, cell->metric, result->next, usable) : 0;
+    int want = context->health->state == HEALTH_OK
+            ? cell_pairs_wanted(context, cell->metric, result->next, usable)
+            : 0;
     if (want && (!cell->want_main || want < cell->want_main))
         cell->want_main = want;
     if (want && !context->ended)
@@ -73,13 +77,16 @@ static void floor_go_on(const struct cell_context *context, struct cell *cell, c
         strbuf_add(text, " needs %d pairs, and %d have it", result->next, usable);
 }
 
-static void floor_exhausted(struct cell *cell, const struct looks_rule *rule, const struct looks_result *result, struct strbuf *text)
+static void floor_exhausted(struct cell *cell, const struct looks_rule *rule,
+        const struct looks_result *result, struct strbuf *text)
 {
     double sd = power_sd_of_interval(&result->interval, result->pairs, result->alpha);
-    long pairs = power_pairs_needed(sd, result->interval.estimate, rule->margin, result->alpha, POWER_DEFAULT);
+    long pairs = power_pairs_needed(
+            sd, result->interval.estimate, rule->margin, result->alpha, POWER_DEFAULT);
     pairs = pairs >= 0 && pairs <= result->pairs ? result->pairs + 1 : pairs;
     // Of a margin that is open too, what settles both.
-    if (cell->verdict == CELL_PASS || (cell->pairs_needed >= 0 && (pairs < 0 || pairs > cell->pairs_needed)))
+    if (cell->verdict == CELL_PASS ||
+            (cell->pairs_needed >= 0 && (pairs < 0 || pairs > cell->pairs_needed)))
         cell->pairs_needed = pairs;
     strbuf_add(text, " lies inside: ");
     if (pairs < 0)
@@ -89,18 +96,21 @@ static void floor_exhausted(struct cell *cell, const struct looks_rule *rule, co
 }
 
 // The candidate against its floor, in words, and what it makes of the cell.
-static enum cell_verdict floor_decide(const struct cell_context *context, struct cell *cell, const struct looks_rule *rule,
-                                      const struct looks_result sides[PLAN_SIDES], int usable, struct strbuf *text)
+static enum cell_verdict floor_decide(const struct cell_context *context, struct cell *cell,
+        const struct looks_rule *rule, const struct looks_result sides[PLAN_SIDES], int usable,
+        struct strbuf *text)
 {
     const struct looks_result *candidate = &sides[1];
     char least[32];
     phrase_floor(least, sizeof least, 1 / (1 + rule->margin));
     if (candidate->state == LOOKS_FAIL) {
-        strbuf_add(text, "below the floor of %s%s%s", least, candidate->likely ? " by the estimate (fail_on: likely)" : "",
-                   sides[0].state == LOOKS_FAIL ? ", and so is the baseline: it was so before" : "");
+        strbuf_add(text, "below the floor of %s%s%s", least,
+                candidate->likely ? " by the estimate (fail_on: likely)" : "",
+                sides[0].state == LOOKS_FAIL ? ", and so is the baseline: it was so before" : "");
         int count;
         double *losses = floor_losses(context->facts->main, context->facts->main_count, 1, &count);
-        bool sure = !context->confirm || cell_beyond_doubt(context, rule->margin, losses, candidate->pairs);
+        bool sure = !context->confirm ||
+                cell_beyond_doubt(context, rule->margin, losses, candidate->pairs);
         free(losses);
         return sure ? CELL_FAIL : floor_confirm(context, cell, rule, candidate->pairs, text);
     }
@@ -110,9 +120,12 @@ static enum cell_verdict floor_decide(const struct cell_context *context, struct
     }
     if (candidate->state == LOOKS_WITHDRAWN) {
         cell->pairs_needed = -1; // no number of pairs settles a contradiction
-        strbuf_add(text, "the first %d pairs were above the floor of %s, and the later ones contradict them", candidate->passed, least);
+        strbuf_add(text,
+                "the first %d pairs were above the floor of %s, and the later ones contradict them",
+                candidate->passed, least);
     } else if (candidate->state == LOOKS_MIXED) {
-        strbuf_add(text, "the typical launch is above the floor of %s, but the mean need not be", least);
+        strbuf_add(text, "the typical launch is above the floor of %s, but the mean need not be",
+                least);
     } else {
         strbuf_add(text, "the floor of %s", least);
         if (candidate->state == LOOKS_UNDECIDED)
@@ -141,7 +154,8 @@ void cell_hold_floor(const struct cell_context *context, struct cell *cell)
     if (!sides[1].pairs) // why it is missing has been said
         return;
     struct strbuf text = {0};
-    strbuf_add(&text, "%s; with %llu ranks the candidate has ", cell->reason, (unsigned long long)facts->plan->ranks);
+    strbuf_add(&text, "%s; with %llu ranks the candidate has ", cell->reason,
+            (unsigned long long)facts->plan->ranks);
     floor_add_share(&text, &sides[1]);
     strbuf_add(&text, " of perfect scaling, the baseline ");
     floor_add_share(&text, &sides[0]);
@@ -150,7 +164,8 @@ void cell_hold_floor(const struct cell_context *context, struct cell *cell)
     free(cell->reason);
     cell->reason = strbuf_take(&text);
     if (!isnan(cell->excess)) // a cell that is missing says more than any number
-        cell->excess = fmax(cell->excess, fmax(sides[1].interval.estimate, sides[1].mean.estimate) - log1p(rule.margin));
+        cell->excess = fmax(cell->excess,
+                fmax(sides[1].interval.estimate, sides[1].mean.estimate) - log1p(rule.margin));
     if (verdict == CELL_FAIL || (verdict == CELL_INCONCLUSIVE && cell->verdict == CELL_PASS))
         cell->verdict = verdict;
     if (verdict == CELL_FAIL && cell->look < 0)

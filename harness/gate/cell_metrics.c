@@ -58,22 +58,23 @@ enum metric_id cells_main_metric(const struct workload_facts *facts)
     return workload_facts_mode(facts) == PLAN_MODE_INFER ? METRIC_LATENCY_P50 : METRIC_STEP_TIME;
 }
 
-bool cell_gated(const struct workload_facts *facts, const struct plan_gate *gate,
-                enum metric_id metric)
+bool cell_gated(
+        const struct workload_facts *facts, const struct plan_gate *gate, enum metric_id metric)
 {
     if (!cell_applies(facts, metric) ||
-        !plan_metric_gated(gate, workload_facts_mode(facts), cell_has_steps(facts), metric))
+            !plan_metric_gated(gate, workload_facts_mode(facts), cell_has_steps(facts), metric))
         return false;
     if (!gate->metrics_default)
         return true;
-    // A GPU that the baseline uses must not be lost in silence; one that only the candidate uses is a change that was made on
-    // purpose, with nothing to compare it with (cell.c says it). Most programs have none: not gated before a launch has told.
+    // A GPU that the baseline uses must not be lost in silence; one that only the candidate uses is
+    // a change that was made on purpose, with nothing to compare it with (cell.c says it). Most
+    // programs have none: not gated before a launch has told.
     if (metric == METRIC_PEAK_GPU_MEMORY)
         return cell_used(facts, metric, 0);
     // Gated by default only, and nobody can tell it here: observed. The main metric is never let
     // off.
-    bool measured =
-        !facts->main_count || cell_measured(facts, metric, 0) || cell_measured(facts, metric, 1);
+    bool measured = !facts->main_count || cell_measured(facts, metric, 0) ||
+            cell_measured(facts, metric, 1);
     return measured || metric == cells_main_metric(facts);
 }
 

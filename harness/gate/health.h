@@ -22,8 +22,7 @@ struct findings {
     int count;
 };
 void findings_add(struct findings *findings, const char *workload, const char *kind, int side,
-                  enum finding_effect effect, const char *fmt, ...)
-    __attribute__((format(printf, 6, 7)));
+        enum finding_effect effect, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 void findings_clear(struct findings *findings);
 
 enum health_state {
@@ -38,13 +37,16 @@ struct health {
 };
 
 // ended: the run will make no more pairs. Adds to findings.
-void health_check(struct store *store, const struct workload_facts *facts, const struct plan_gate *gate,
-                  const struct plan_schedule *schedule, bool ended, struct health *ret_health,
-                  struct findings *findings);
+void health_check(struct store *store, const struct workload_facts *facts,
+        const struct plan_gate *gate, const struct plan_schedule *schedule, bool ended,
+        struct health *ret_health, struct findings *findings);
 void health_clear(struct health *health);
 
-#define HEALTH_ALPHA 0.01 // one-sided: how often chance makes so much of a difference between the sides
-// The part of it in health_work.c: do both sides do the same work? gate: what its metrics judge needs no finding.
-void health_work(const struct workload_facts *facts, const struct plan_gate *gate, struct findings *findings);
+#define HEALTH_ALPHA \
+    0.01 // one-sided: how often chance makes so much of a difference between the sides
+// The part of it in health_work.c: do both sides do the same work? gate: what its metrics judge
+// needs no finding.
+void health_work(const struct workload_facts *facts, const struct plan_gate *gate,
+        struct findings *findings);
 
 #endif

@@ -19,24 +19,22 @@ struct judge_parity {
 // nobody.
 static int judge_trust(struct store *store, bool *ret_ok, char **ret_breach, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT g.producer, g.kind, g.dropped, coalesce(g.detail, 'no detail') FROM ledger g "
-        "LEFT JOIN launch l ON l.id = g.launch_id LEFT JOIN pair p ON p.id = l.pair_id "
-        "WHERE g.breach <> 0 AND (g.launch_id IS NULL OR (p.state = 'valid' AND p.phase IN "
-        "('main', 'confirm', 'control'))) "
-        "ORDER BY g.id",
-        "");
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT g.producer, g.kind, g.dropped, coalesce(g.detail, 'no detail') FROM ledger g "
+            "LEFT JOIN launch l ON l.id = g.launch_id LEFT JOIN pair p ON p.id = l.pair_id "
+            "WHERE g.breach <> 0 AND (g.launch_id IS NULL OR (p.state = 'valid' AND p.phase IN "
+            "('main', 'confirm', 'control'))) "
+            "ORDER BY g.id",
+            "");
     if (!stmt)
         return -EIO;
     int rc, breaches = 0;
     char *first = NULL;
     while ((rc = store_step(store, stmt, err)) == 1)
         if (!breaches++)
-            first =
-                xasprintf("%s, %s: %lld lost (%s)", store_text(store, stmt, 0),
-                          store_text(store, stmt, 1), (long long)sqlite3_column_int64(stmt, 2),
-                          store_text(store, stmt, 3));
+            first = xasprintf("%s, %s: %lld lost (%s)", store_text(store, stmt, 0),
+                    store_text(store, stmt, 1), (long long)sqlite3_column_int64(stmt, 2),
+                    store_text(store, stmt, 3));
     if (rc < 0) {
         free(first);
         return rc;
@@ -46,12 +44,12 @@ static int judge_trust(struct store *store, bool *ret_ok, char **ret_breach, str
     return 0;
 }
 
-static int judge_parity(struct store *store, struct run_facts *run, struct judge_parity *parity,
-                        struct error *err)
+static int judge_parity(
+        struct store *store, struct run_facts *run, struct judge_parity *parity, struct error *err)
 {
     for (int i = 0; i < run->workload_count; i++) {
-        struct parity_context context = {store, &run->workloads[i].facts, &run->gate,
-                                         &run->plan->schedule};
+        struct parity_context context = {
+                store, &run->workloads[i].facts, &run->gate, &run->plan->schedule};
         struct parity_row *rows;
         int count, rc = parity_judge(&context, &rows, &count, err);
         if (rc)
@@ -67,7 +65,7 @@ static int judge_parity(struct store *store, struct run_facts *run, struct judge
 }
 
 static int judge_run(struct store *store, struct run_facts *run, bool write,
-                     enum exit_code *ret_exit, struct error *err)
+        enum exit_code *ret_exit, struct error *err)
 {
     struct judge_parity parity = {0};
     struct calibration calibration = {0};
@@ -82,15 +80,15 @@ static int judge_run(struct store *store, struct run_facts *run, bool write,
     if (rc == 0)
         rc = judge_trust(store, &trust_ok, &breach, err);
     if (rc == 0) {
-        struct summary_input input = {run,          parity.rows, parity.count,
-                                      &calibration, trust_ok,    breach};
+        struct summary_input input = {
+                run, parity.rows, parity.count, &calibration, trust_ok, breach};
         summary = summary_make(&input);
         // Findings of the run come after the sentence, which says the same in its own words.
         if (!trust_ok)
             findings_add(&run->findings, NULL, "trust", -1, FINDING_INCONCLUSIVE, "%s", breach);
         if (!calibration.covered)
             findings_add(&run->findings, NULL, "calibration", -1, FINDING_INCONCLUSIVE, "%s",
-                         calibration.note);
+                    calibration.note);
         if (write)
             rc = judge_rows_write(store, &input, &summary, err);
     }
@@ -113,7 +111,7 @@ static bool judge_may_write(struct store *store)
 }
 
 int gate_judge(struct store *store, const struct plan_gate *policy, enum exit_code *ret_exit,
-               struct error *err)
+        struct error *err)
 {
     struct run_facts run;
     bool write = judge_may_write(store);

@@ -7,6 +7,6 @@
 #include "harness/gate/summary.h"
 
 ERROR_CHECKED int judge_rows_write(struct store *store, const struct summary_input *input,
-                     const struct summary *summary, struct error *err);
+        const struct summary *summary, struct error *err);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the run loop asks between pairs: what is still undecided, what to show. The same cells as the
-// verdict's, from the same rows; pairs are measured once a connection.
+// What the run loop asks between pairs: what is still undecided, what to show. The same cells as
+// the verdict's, from the same rows; pairs are measured once a connection.
 #include <errno.h>
 #include <math.h>
 
@@ -17,7 +17,7 @@ static const struct run_workload *need_workload(const struct run_facts *run, int
 }
 
 static int need_load(struct store *store, int64_t workload_id, struct run_facts *ret_run,
-                     const struct run_workload **ret_workload, struct error *err)
+        const struct run_workload **ret_workload, struct error *err)
 {
     int rc = run_facts_load(store, NULL, FACTS_CACHED, ret_run, err);
     if (rc)
@@ -28,11 +28,12 @@ static int need_load(struct store *store, int64_t workload_id, struct run_facts 
         return 0;
     run_facts_clear(ret_run);
     return error_set(err, -ENOENT, "store '%s' has no workload %lld", store_path(store),
-                     (long long)workload_id);
+            (long long)workload_id);
 }
 
 // What cells of other workloads that are held against this one want of it.
-static void need_of_others(const struct run_facts *run, const struct workload_facts *facts, int *main, int *confirm)
+static void need_of_others(
+        const struct run_facts *run, const struct workload_facts *facts, int *main, int *confirm)
 {
     for (int i = 0; i < run->workload_count; i++)
         for (int k = 0; k < run->workloads[i].cell_count; k++) {
@@ -48,8 +49,8 @@ static void need_of_others(const struct run_facts *run, const struct workload_fa
 
 // The least of what the undecided cells want, so that a cell is asked again as soon as it can
 // decide.
-static void need_of(const struct run_facts *run, const struct run_workload *workload,
-                    struct gate_need *need)
+static void need_of(
+        const struct run_facts *run, const struct run_workload *workload, struct gate_need *need)
 {
     const struct workload_facts *facts = &workload->facts;
     int first = (int)run->plan->schedule.looks[0], main = 0, confirm = 0;
@@ -63,7 +64,7 @@ static void need_of(const struct run_facts *run, const struct run_workload *work
     for (int i = 0; i < workload->cell_count; i++) {
         const struct cell *cell = &workload->cells[i];
         if (cell->gating && cell->want_main > facts->main_count &&
-            (!main || cell->want_main < main))
+                (!main || cell->want_main < main))
             main = cell->want_main;
         if (cell->gating && cell->want_confirm > confirm)
             confirm = cell->want_confirm;
@@ -77,8 +78,7 @@ static void need_of(const struct run_facts *run, const struct run_workload *work
 
 // Numbers that the cells' pairs left undecided: more of them, by the same looks.
 static int need_of_parity(struct store *store, const struct run_facts *run,
-                          const struct run_workload *workload, struct gate_need *need,
-                          struct error *err)
+        const struct run_workload *workload, struct gate_need *need, struct error *err)
 {
     const struct workload_facts *facts = &workload->facts;
     struct parity_context context = {store, facts, &run->gate, &run->plan->schedule};
@@ -91,8 +91,8 @@ static int need_of_parity(struct store *store, const struct run_facts *run,
     return rc;
 }
 
-int gate_need(struct store *store, int64_t workload_id, struct gate_need *ret_need,
-              struct error *err)
+int gate_need(
+        struct store *store, int64_t workload_id, struct gate_need *ret_need, struct error *err)
 {
     struct run_facts run;
     const struct run_workload *workload;
@@ -117,12 +117,11 @@ int gate_glance(struct store *store, int64_t workload_id, struct gate_glance *re
         if (!cell->gating)
             continue;
         bool open = cell->want_main > 0 || workload->facts.main_count == 0;
-        ret_cells[count++] =
-            (struct gate_glance){.metric = metric_infos[cell->metric].name,
-                                 .verdict = open ? "-" : cell_verdict_name(cell->verdict),
-                                 .ratio = cell->ratio,
-                                 .ci_lower = cell->ci_lower,
-                                 .ci_upper = cell->ci_upper};
+        ret_cells[count++] = (struct gate_glance){.metric = metric_infos[cell->metric].name,
+                .verdict = open ? "-" : cell_verdict_name(cell->verdict),
+                .ratio = cell->ratio,
+                .ci_lower = cell->ci_lower,
+                .ci_upper = cell->ci_upper};
     }
     run_facts_clear(&run);
     return count;

@@ -52,22 +52,26 @@ char *phrase_ratio(char *buf, size_t size, enum metric_id metric, double ratio)
     return phrase_ratio_beside(buf, size, metric, ratio, NAN);
 }
 
-// "2 % slower, beyond the margin of 2 %" would be no reason. On the other side of 1 a margin is of the inverse ratio: more digits would
-// only ask why 1.97 % are beyond 2 %.
-static char *phrase_amount(char *buf, size_t size, enum metric_id metric, double ratio, double margin)
+// "2 % slower, beyond the margin of 2 %" would be no reason. On the other side of 1 a margin is of
+// the inverse ratio: more digits would only ask why 1.97 % are beyond 2 %.
+static char *phrase_amount(
+        char *buf, size_t size, enum metric_id metric, double ratio, double margin)
 {
     char limit[32];
     phrase_fraction(buf, size, fabs(ratio - 1));
     phrase_floor(limit, sizeof limit, margin);
-    if (metric_infos[metric].direction[0] == 'l' && ratio > 1 && ratio - 1 != margin && strcmp(buf, limit) == 0)
+    if (metric_infos[metric].direction[0] == 'l' && ratio > 1 && ratio - 1 != margin &&
+            strcmp(buf, limit) == 0)
         snprintf(buf, size, "%.4g %%", 100 * (ratio - 1));
     return buf;
 }
 
-char *phrase_ratio_beside(char *buf, size_t size, enum metric_id metric, double ratio, double margin)
+char *phrase_ratio_beside(
+        char *buf, size_t size, enum metric_id metric, double ratio, double margin)
 {
     char amount[32];
-    if (metric == METRIC_MEMORY_SAVED) // upside down, what compiling leaves of eager's memory: its margin is of that
+    if (metric == METRIC_MEMORY_SAVED) // upside down, what compiling leaves of eager's memory: its
+                                       // margin is of that
         ratio = 1 / ratio;
     if (isnan(ratio))
         snprintf(buf, size, "not known");
@@ -75,7 +79,7 @@ char *phrase_ratio_beside(char *buf, size_t size, enum metric_id metric, double 
         snprintf(buf, size, "equal");
     else
         snprintf(buf, size, "%s %s", phrase_amount(amount, sizeof amount, metric, ratio, margin),
-                 phrase_word(metric, ratio > 1));
+                phrase_word(metric, ratio > 1));
     return buf;
 }
 
@@ -93,7 +97,7 @@ char *phrase_change(char *buf, size_t size, const struct interval *interval)
     double estimate = 100 * expm1(interval->estimate);
     if (interval->has_bounds)
         snprintf(buf, size, "%+.2f %% (%+.2f to %+.2f %%)", estimate, 100 * expm1(interval->lower),
-                 100 * expm1(interval->upper));
+                100 * expm1(interval->upper));
     else
         snprintf(buf, size, "%+.2f %%", estimate);
     return buf;

@@ -32,7 +32,7 @@ struct run_facts {
 
 // policy NULL: the gate section of the run's plan. Loads every workload.
 int run_facts_load(struct store *store, const struct plan_gate *policy, enum facts_source source,
-                   struct run_facts *ret_run, struct error *err);
+        struct run_facts *ret_run, struct error *err);
 // Health and cells of all workloads, with findings.
 void run_facts_judge(struct store *store, struct run_facts *run);
 // Has a workload so many ranks, and is there one like it with 1 rank to hold it against?

@@ -68,17 +68,18 @@ static struct summary_count summary_count_cells(const struct run_facts *run)
             count.gated++;
             count.of[cell->verdict]++;
             count.improved += cell->improved && cell->verdict == CELL_PASS;
-            count.fails_measured += cell->verdict == CELL_FAIL && !isnan(cell->excess) && !cell->missing;
+            count.fails_measured +=
+                    cell->verdict == CELL_FAIL && !isnan(cell->excess) && !cell->missing;
             if (!(cell->verdict == CELL_FAIL && summary_has_part(&run->workloads[i], cell)) &&
-                summary_worse(cell, count.worst[cell->verdict]))
+                    summary_worse(cell, count.worst[cell->verdict]))
                 count.worst[cell->verdict] = cell;
         }
     }
     return count;
 }
 
-static const struct parity_row *summary_parity(const struct summary_input *input,
-                                               enum cell_verdict verdict)
+static const struct parity_row *summary_parity(
+        const struct summary_input *input, enum cell_verdict verdict)
 {
     for (int i = 0; i < input->parity_count; i++)
         if (input->parity[i].verdict == verdict)
@@ -86,8 +87,8 @@ static const struct parity_row *summary_parity(const struct summary_input *input
     return NULL;
 }
 
-static const struct finding *summary_finding(const struct summary_input *input,
-                                             enum finding_effect effect)
+static const struct finding *summary_finding(
+        const struct summary_input *input, enum finding_effect effect)
 {
     for (int i = 0; i < input->run->findings.count; i++)
         if (input->run->findings.items[i].effect == effect)
@@ -112,13 +113,14 @@ static void summary_add_parity(struct strbuf *text, const struct parity_row *row
     strbuf_add(text, "%s parity of '%s': %s", row->workload, row->tensor, row->reason);
 }
 
-static void summary_fail(const struct summary_input *input, const struct summary_count *count,
-                         struct strbuf *text)
+static void summary_fail(
+        const struct summary_input *input, const struct summary_count *count, struct strbuf *text)
 {
     const struct finding *finding = summary_finding(input, FINDING_FAIL);
     const struct parity_row *parity = summary_parity(input, CELL_FAIL);
     int others = count->of[CELL_FAIL];
-    if (finding) { // a side that is not there at all comes before any number, and says why its cells have none
+    if (finding) { // a side that is not there at all comes before any number, and says why its
+                   // cells have none
         summary_add_finding(text, finding);
         others = count->fails_measured;
     } else if (count->worst[CELL_FAIL]) {
@@ -130,7 +132,7 @@ static void summary_fail(const struct summary_input *input, const struct summary
     }
     if (others > 0)
         strbuf_add(text, "; %d more cell%s fail%s", others, others == 1 ? "" : "s",
-                   others == 1 ? "s" : "");
+                others == 1 ? "s" : "");
     if (parity) {
         strbuf_add(text, "; ");
         summary_add_parity(text, parity);
@@ -139,8 +141,8 @@ static void summary_fail(const struct summary_input *input, const struct summary
         strbuf_add(text, " (%s)", input->calibration->note);
 }
 
-static void summary_inconclusive(const struct summary_input *input,
-                                 const struct summary_count *count, struct strbuf *text)
+static void summary_inconclusive(
+        const struct summary_input *input, const struct summary_count *count, struct strbuf *text)
 {
     const struct run_facts *run = input->run;
     const struct finding *finding = summary_finding(input, FINDING_INCONCLUSIVE);
@@ -161,19 +163,18 @@ static void summary_inconclusive(const struct summary_input *input,
     else if (!count->gated)
         strbuf_add(text, "nothing was judged: no gated metric was measured");
     else if (!input->calibration->covered)
-        strbuf_add(
-            text,
-            "%s; %s %d gated cell%s within the margins, but no control shows that a regression "
-            "would be seen",
-            input->calibration->note, count->gated == 1 ? "the" : "all", count->gated,
-            count->gated == 1 ? " is" : "s are");
+        strbuf_add(text,
+                "%s; %s %d gated cell%s within the margins, but no control shows that a regression "
+                "would be seen",
+                input->calibration->note, count->gated == 1 ? "the" : "all", count->gated,
+                count->gated == 1 ? " is" : "s are");
     int cells = count->of[CELL_INCONCLUSIVE] - (cell && input->trust_ok && !finding);
     if (cells > 0)
         strbuf_add(text, "; %d %scell%s undecided", cells,
-                   input->trust_ok && !finding ? "more " : "", cells == 1 ? " is" : "s are");
+                input->trust_ok && !finding ? "more " : "", cells == 1 ? " is" : "s are");
 }
 
-// --- what a pass says nothing of ---------------------------------------------------------------------
+// --- what a pass says nothing of -----------------------------------------------------------------
 
 // Workloads of a run that lack something.
 struct summary_lacking {
@@ -198,8 +199,8 @@ static bool summary_compares(const struct summary_input *input, const struct run
 }
 
 // " of w", " of 2 of 5 workloads"; nothing where all of them lack it.
-static void summary_add_lacking(struct strbuf *text, const char *before, const struct run_facts *run,
-                                const struct summary_lacking *lacking)
+static void summary_add_lacking(struct strbuf *text, const char *before,
+        const struct run_facts *run, const struct summary_lacking *lacking)
 {
     if (lacking->count == run->workload_count)
         return;
@@ -209,7 +210,8 @@ static void summary_add_lacking(struct strbuf *text, const char *before, const s
         strbuf_add(text, " %s %d of %d workloads", before, lacking->count, run->workload_count);
 }
 
-// A pass must not be taken for more than was judged: a plan that names its metrics switches all others off.
+// A pass must not be taken for more than was judged: a plan that names its metrics switches all
+// others off.
 static void summary_add_untimed(const struct run_facts *run, struct strbuf *text)
 {
     struct summary_lacking lacking = {0};
@@ -222,7 +224,7 @@ static void summary_add_untimed(const struct run_facts *run, struct strbuf *text
     strbuf_add(text, "; speed");
     summary_add_lacking(text, "of", run, &lacking);
     strbuf_add(text, " was not judged: %s",
-               why ? why : "no metric of time that gate.metrics names can be measured");
+            why ? why : "no metric of time that gate.metrics names can be measured");
     free(why);
 }
 
@@ -263,12 +265,11 @@ static void summary_add_notes(const struct run_facts *run, const char *kind, str
     }
 }
 
-static void summary_pass(const struct summary_input *input, const struct summary_count *count,
-                         struct strbuf *text)
+static void summary_pass(
+        const struct summary_input *input, const struct summary_count *count, struct strbuf *text)
 {
-    strbuf_add(text, "%s %d gated cell%s within the margins",
-               count->gated == 1 ? "the" : "all", count->gated,
-               count->gated == 1 ? " is" : "s are");
+    strbuf_add(text, "%s %d gated cell%s within the margins", count->gated == 1 ? "the" : "all",
+            count->gated, count->gated == 1 ? " is" : "s are");
     summary_add_notes(input->run, "policy", text);
     summary_add_untimed(input->run, text);
     summary_add_notes(input->run, "unjudged", text);
@@ -294,8 +295,9 @@ static void summary_add_floors(const struct run_facts *run, struct strbuf *text)
     char least[32];
     for (int i = 0; i < metric->floor_count && !run->aa; i++)
         if (run_facts_scales(run, metric->floors[i].ranks))
-            strbuf_add(text, " (floor with %llu ranks: %s)", (unsigned long long)metric->floors[i].ranks,
-                       phrase_floor(least, sizeof least, metric->floors[i].least));
+            strbuf_add(text, " (floor with %llu ranks: %s)",
+                    (unsigned long long)metric->floors[i].ranks,
+                    phrase_floor(least, sizeof least, metric->floors[i].least));
 }
 
 static char *summary_margins(const struct run_facts *run)
@@ -306,19 +308,20 @@ static char *summary_margins(const struct run_facts *run)
         bool gated = false;
         for (int i = 0; i < run->workload_count; i++)
             for (int k = 0; k < run->workloads[i].cell_count; k++)
-                gated = gated || (run->workloads[i].cells[k].gating &&
-                                  (int)run->workloads[i].cells[k].metric == m);
+                gated = gated ||
+                        (run->workloads[i].cells[k].gating &&
+                                (int)run->workloads[i].cells[k].metric == m);
         if (gated)
             strbuf_add(&text, "%s%s %s", text.len ? ", " : "", metric_infos[m].name,
-                       phrase_floor(margin, sizeof margin, run->gate.metrics[m].margin));
+                    phrase_floor(margin, sizeof margin, run->gate.metrics[m].margin));
         if (gated && m == METRIC_SCALING_EFFICIENCY)
             summary_add_floors(run, &text);
     }
     strbuf_add(&text, "%sone-sided error rate %s a cell over %d look%s%s%s", text.len ? "; " : "",
-               phrase_floor(alpha, sizeof alpha, run->gate.alpha),
-               run->plan->schedule.look_count, run->plan->schedule.look_count == 1 ? "" : "s",
-               run->confirm ? "; fails are confirmed on fresh pairs" : "",
-               run->gate.fail_on_likely ? "; likely regressions fail at the last look" : "");
+            phrase_floor(alpha, sizeof alpha, run->gate.alpha), run->plan->schedule.look_count,
+            run->plan->schedule.look_count == 1 ? "" : "s",
+            run->confirm ? "; fails are confirmed on fresh pairs" : "",
+            run->gate.fail_on_likely ? "; likely regressions fail at the last look" : "");
     return strbuf_take(&text);
 }
 
@@ -328,11 +331,11 @@ struct summary summary_make(const struct summary_input *input)
     struct strbuf text = {0};
     struct summary summary = {.exit = EXIT_CODE_INCONCLUSIVE};
     bool fails = count.of[CELL_FAIL] || summary_parity(input, CELL_FAIL) ||
-                 summary_finding(input, FINDING_FAIL);
+            summary_finding(input, FINDING_FAIL);
     bool passes = count.gated && count.of[CELL_PASS] == count.gated &&
-                  !summary_parity(input, CELL_INCONCLUSIVE) &&
-                  !summary_finding(input, FINDING_INCONCLUSIVE) && input->trust_ok &&
-                  input->calibration->covered;
+            !summary_parity(input, CELL_INCONCLUSIVE) &&
+            !summary_finding(input, FINDING_INCONCLUSIVE) && input->trust_ok &&
+            input->calibration->covered;
     if (fails) {
         summary.exit = EXIT_CODE_FAIL;
         summary_fail(input, &count, &text);

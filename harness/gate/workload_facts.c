@@ -16,17 +16,17 @@ static const double facts_machine_alpha = 0.01; // one-sided
 static int facts_cache_open(struct store *store, struct error *err)
 {
     return store_exec(store, err,
-                      "CREATE TEMP TABLE IF NOT EXISTS gate_measured (pair_id INTEGER PRIMARY KEY, "
-                      "measured BLOB NOT NULL)",
-                      "");
+            "CREATE TEMP TABLE IF NOT EXISTS gate_measured (pair_id INTEGER PRIMARY KEY, "
+            "measured BLOB NOT NULL)",
+            "");
 }
 
 // 1: *ret_pair was found in the cache.
-static int facts_cache_get(struct store *store, int64_t pair_id, struct measure_pair *ret_pair,
-                           struct error *err)
+static int facts_cache_get(
+        struct store *store, int64_t pair_id, struct measure_pair *ret_pair, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
-        store, err, "SELECT measured FROM temp.gate_measured WHERE pair_id = ?", "i", pair_id);
+            store, err, "SELECT measured FROM temp.gate_measured WHERE pair_id = ?", "i", pair_id);
     if (!stmt)
         return -EIO;
     int rc = store_step(store, stmt, err);
@@ -39,7 +39,7 @@ static int facts_cache_get(struct store *store, int64_t pair_id, struct measure_
 }
 
 static int facts_measure(struct store *store, const struct pair_head *head,
-                         enum facts_source source, struct measure_pair *ret_pair, struct error *err)
+        enum facts_source source, struct measure_pair *ret_pair, struct error *err)
 {
     int rc = source == FACTS_CACHED ? facts_cache_get(store, head->id, ret_pair, err) : 0;
     if (rc)
@@ -52,20 +52,20 @@ static int facts_measure(struct store *store, const struct pair_head *head,
     pair_rows_clear(&rows);
     if (source == FACTS_CACHED)
         rc = store_exec(store, err, "INSERT OR REPLACE INTO temp.gate_measured VALUES (?, ?)", "ib",
-                        head->id, (const void *)ret_pair, sizeof *ret_pair);
+                head->id, (const void *)ret_pair, sizeof *ret_pair);
     return rc;
 }
 
 static int facts_load_head(struct store *store, struct workload_facts *facts, int at,
-                           enum facts_source source, struct error *err)
+        enum facts_source source, struct error *err)
 {
     const struct pair_head *head = &facts->heads[at];
     bool measured = head->fate == PAIR_FATE_VALID &&
-                    (head->phase == PAIR_PHASE_MAIN || head->phase == PAIR_PHASE_CONFIRM);
+            (head->phase == PAIR_PHASE_MAIN || head->phase == PAIR_PHASE_CONFIRM);
     if (measured) {
         struct measure_pair *pair = head->phase == PAIR_PHASE_MAIN
-                                        ? &facts->main[facts->main_count++]
-                                        : &facts->confirm[facts->confirm_count++];
+                ? &facts->main[facts->main_count++]
+                : &facts->confirm[facts->confirm_count++];
         int rc = facts_measure(store, head, source, pair, err);
         if (rc)
             return rc;
@@ -82,17 +82,19 @@ static int facts_load_head(struct store *store, struct workload_facts *facts, in
     for (int side = 0; side < PLAN_SIDES; side++) {
         facts->fates[at][side] = rows.sides[side].fate;
         if (head->fate == PAIR_FATE_FAILED && head->interleave == PLAN_INTERLEAVE_STEPS &&
-            rows.sides[side].fate == LAUNCH_FATE_OK && rows.sides[side].steps < 0)
+                rows.sides[side].fate == LAUNCH_FATE_OK && rows.sides[side].steps < 0)
             facts->fates[at][side] = LAUNCH_FATE_NO_STEPS;
-        facts->has_steps = facts->has_steps || (rows.sides[side].steps >= 0 && head->interleave != PLAN_INTERLEAVE_SLICES);
+        facts->has_steps = facts->has_steps ||
+                (rows.sides[side].steps >= 0 && head->interleave != PLAN_INTERLEAVE_SLICES);
     }
     pair_rows_clear(&rows);
     return 0;
 }
 
-// By what its pairs are judged. In slices a side is frozen in the middle of its steps, so that they are not measured: whoever makes
-// some there, both sides or one of them, is judged as a whole. Other launches say nothing of that, where there are pairs: those of
-// the baseline alone are never cut, and a pair that failed may have been tried in another way.
+// By what its pairs are judged. In slices a side is frozen in the middle of its steps, so that they
+// are not measured: whoever makes some there, both sides or one of them, is judged as a whole.
+// Other launches say nothing of that, where there are pairs: those of the baseline alone are never
+// cut, and a pair that failed may have been tried in another way.
 static void facts_find_steps(struct workload_facts *facts)
 {
     if (!facts->main_count)
@@ -102,21 +104,22 @@ static void facts_find_steps(struct workload_facts *facts)
         const struct measure_pair *pair = &facts->main[i];
         bool calls = pair->sides[0].steps >= 0 || pair->sides[1].steps >= 0;
         facts->calls_steps = facts->calls_steps || calls;
-        facts->has_steps = facts->has_steps || (calls && pair->head.interleave != PLAN_INTERLEAVE_SLICES);
+        facts->has_steps =
+                facts->has_steps || (calls && pair->head.interleave != PLAN_INTERLEAVE_SLICES);
     }
 }
 
 static int facts_load_workload(struct store *store, const struct plan *plan,
-                               struct workload_facts *facts, struct error *err)
+        struct workload_facts *facts, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(
-        store, err, "SELECT name, mode, interleave FROM workload WHERE id = ?", "i", facts->id);
+            store, err, "SELECT name, mode, interleave FROM workload WHERE id = ?", "i", facts->id);
     if (!stmt)
         return -EIO;
     int rc = store_step(store, stmt, err);
     if (rc == 0)
         return error_set(err, -ENOENT, "store '%s' has no workload %lld", store_path(store),
-                         (long long)facts->id);
+                (long long)facts->id);
     if (rc < 0)
         return rc;
     facts->name = xstrdup(store_text(store, stmt, 0));
@@ -143,9 +146,9 @@ static void facts_leave_in(struct measure_pair *pairs, int count)
                 pairs[i].log_ratio[m] = pairs[i].raw_ratio[m];
 }
 
-// What the machine takes falls on both sides alike, by the coin of their turns. A side from which it
-// takes more brings it on itself: kernel threads that work for it, a memory bandwidth that it uses
-// up.
+// What the machine takes falls on both sides alike, by the coin of their turns. A side from which
+// it takes more brings it on itself: kernel threads that work for it, a memory bandwidth that it
+// uses up.
 static void facts_judge_machine(struct workload_facts *facts)
 {
     double *differences = xcalloc((size_t)facts->main_count, sizeof *differences);
@@ -169,11 +172,10 @@ static void facts_judge_machine(struct workload_facts *facts)
 }
 
 int workload_facts_load(struct store *store, const struct plan *plan, int64_t workload_id,
-                        enum facts_source source, struct workload_facts *ret_facts,
-                        struct error *err)
+        enum facts_source source, struct workload_facts *ret_facts, struct error *err)
 {
     struct workload_facts facts = {
-        .id = workload_id, .interleave = PLAN_INTERLEAVE_AUTO, .machine_side = -1};
+            .id = workload_id, .interleave = PLAN_INTERLEAVE_AUTO, .machine_side = -1};
     int rc = source == FACTS_CACHED ? facts_cache_open(store, err) : 0;
     if (rc == 0)
         rc = facts_load_workload(store, plan, &facts, err);
@@ -227,21 +229,25 @@ enum metric_id workload_facts_quantity(const struct workload_facts *facts, enum 
         return METRIC_THROUGHPUT;
     if (metric != METRIC_MEMORY_SAVED)
         return metric;
-    return facts_use_gpu(facts) || (other && facts_use_gpu(other)) ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY;
+    return facts_use_gpu(facts) || (other && facts_use_gpu(other)) ? METRIC_PEAK_GPU_MEMORY
+                                                                   : METRIC_PEAK_MEMORY;
 }
 
-static void facts_relate_side(struct measure_launch *launch, const struct measure_launch *other, enum metric_id metric,
-                              enum metric_id of, double ranks)
+static void facts_relate_side(struct measure_launch *launch, const struct measure_launch *other,
+        enum metric_id metric, enum metric_id of, double ranks)
 {
     double quotient = other->value[of] > 0 ? launch->value[of] / other->value[of] : NAN;
     enum measure_reason reason = isnan(launch->value[of]) ? launch->reason[of] : other->reason[of];
     launch->value[metric] = metric == METRIC_MEMORY_SAVED ? 1 - quotient : quotient / ranks;
-    launch->reason[metric] = !isnan(quotient) ? MEASURE_OK : reason != MEASURE_OK ? reason : MEASURE_NOT_RECORDED;
+    launch->reason[metric] = !isnan(quotient) ? MEASURE_OK
+            : reason != MEASURE_OK            ? reason
+                                              : MEASURE_NOT_RECORDED;
 }
 
-// The ratio is that of the quotients. What compiling saves may be nothing, or less, and has no logarithm; what it leaves has one.
-static void facts_relate_pairs(struct measure_pair *pairs, const struct measure_pair *others, int count, enum metric_id metric,
-                               enum metric_id of, double ranks)
+// The ratio is that of the quotients. What compiling saves may be nothing, or less, and has no
+// logarithm; what it leaves has one.
+static void facts_relate_pairs(struct measure_pair *pairs, const struct measure_pair *others,
+        int count, enum metric_id metric, enum metric_id of, double ranks)
 {
     for (int i = 0; i < count; i++) {
         double ratio = pairs[i].log_ratio[of] - others[i].log_ratio[of];
@@ -251,13 +257,15 @@ static void facts_relate_pairs(struct measure_pair *pairs, const struct measure_
     }
 }
 
-void workload_facts_relate(struct workload_facts *facts, const struct workload_facts *other, enum metric_id metric)
+void workload_facts_relate(
+        struct workload_facts *facts, const struct workload_facts *other, enum metric_id metric)
 {
     facts->against[metric] = other;
     enum metric_id of = workload_facts_quantity(facts, metric);
     double ranks = (double)facts->plan->ranks;
     int main = facts->main_count < other->main_count ? facts->main_count : other->main_count;
-    int confirm = facts->confirm_count < other->confirm_count ? facts->confirm_count : other->confirm_count;
+    int confirm = facts->confirm_count < other->confirm_count ? facts->confirm_count
+                                                              : other->confirm_count;
     facts_relate_pairs(facts->main, other->main, main, metric, of, ranks);
     facts_relate_pairs(facts->confirm, other->confirm, confirm, metric, of, ranks);
 }
@@ -268,8 +276,8 @@ enum plan_mode workload_facts_mode(const struct workload_facts *facts)
     return closed_loop ? PLAN_MODE_TRAIN : facts->mode;
 }
 
-void workload_facts_ratios(const struct measure_pair *pairs, int count, enum metric_id metric,
-                           double *ret_ratios)
+void workload_facts_ratios(
+        const struct measure_pair *pairs, int count, enum metric_id metric, double *ret_ratios)
 {
     double sign = metric_infos[metric].direction[0] == 'l' ? 1 : -1;
     for (int i = 0; i < count; i++)

@@ -17,10 +17,11 @@ struct workload_facts {
     struct pair_head *heads;               // all pairs of all phases, in the order they ran
     enum launch_fate (*fates)[PLAN_SIDES]; // of each head
     int head_count;
-    bool has_steps;    // a launch of either side made step calls, and its pair was not cut into slices
+    bool has_steps; // a launch of either side made step calls, and its pair was not cut into slices
     bool calls_steps;  // a launch of either side made step calls in a pair that counts, cut or not
     bool has_arrivals; // a launch of either side had scheduled arrivals
-    // By metric that holds two workloads of one side against each other: the other one, of the same run. NULL: none.
+    // By metric that holds two workloads of one side against each other: the other one, of the same
+    // run. NULL: none.
     const struct workload_facts *against[METRIC_COUNT];
     bool serves; // a gated metric of another workload of the run is held against this one
     // The machine took more from one side than chance allows: then it is the side's own doing, and
@@ -33,22 +34,23 @@ struct workload_facts {
 enum facts_source { FACTS_FROM_ROWS, FACTS_CACHED };
 
 int workload_facts_load(struct store *store, const struct plan *plan, int64_t workload_id,
-                        enum facts_source source, struct workload_facts *ret_facts,
-                        struct error *err);
+        enum facts_source source, struct workload_facts *ret_facts, struct error *err);
 void workload_facts_clear(struct workload_facts *facts);
 
-// A metric that holds `facts` against another workload of the same side (plan_workload_against): scaling_efficiency, memory_saved. The
-// k-th valid pair of the one against the k-th of the other, main and fresh ones. Keeps a pointer to `other`.
-void workload_facts_relate(struct workload_facts *facts, const struct workload_facts *other, enum metric_id metric);
-// What such a metric is the quotient of: throughput; peak_gpu_memory where a launch of either workload tells of some, else peak_memory.
-// Of any other metric itself.
+// A metric that holds `facts` against another workload of the same side (plan_workload_against):
+// scaling_efficiency, memory_saved. The k-th valid pair of the one against the k-th of the other,
+// main and fresh ones. Keeps a pointer to `other`.
+void workload_facts_relate(
+        struct workload_facts *facts, const struct workload_facts *other, enum metric_id metric);
+// What such a metric is the quotient of: throughput; peak_gpu_memory where a launch of either
+// workload tells of some, else peak_memory. Of any other metric itself.
 enum metric_id workload_facts_quantity(const struct workload_facts *facts, enum metric_id metric);
 
 // The mode by whose defaults the metrics are gated: an inference workload without scheduled
 // arrivals (closed loop) is judged like training, on its steps.
 enum plan_mode workload_facts_mode(const struct workload_facts *facts);
 // Log ratios of a metric over pairs, oriented so that positive = worse; NAN where a pair has none.
-void workload_facts_ratios(const struct measure_pair *pairs, int count, enum metric_id metric,
-                           double *ret_ratios);
+void workload_facts_ratios(
+        const struct measure_pair *pairs, int count, enum metric_id metric, double *ret_ratios);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// upgate's end of the line into a container (inside.h): waits until the program of the image is held before its exec, says what
-// it shall become, and hears how it ends. Letting go, or dying, ends all that lives in the container. One owner thread.
+// upgate's end of the line into a container (inside.h): waits until the program of the image is
+// held before its exec, says what it shall become, and hears how it ends. Letting go, or dying,
+// ends all that lives in the container. One owner thread.
 #ifndef UPGATE_HARNESS_IMAGE_HOLD_H
 #define UPGATE_HARNESS_IMAGE_HOLD_H
 
@@ -15,13 +16,16 @@
 
 struct image_hold;
 
-// The socket that a container of this name is given: in a directory of its own that only we can enter. The caller frees.
+// The socket that a container of this name is given: in a directory of its own that only we can
+// enter. The caller frees.
 char *image_hold_path(const char *name);
-// Listens there; who may die tells a guardian of the path first. The file is gone once somebody has come.
+// Listens there; who may die tells a guardian of the path first. The file is gone once somebody has
+// come.
 int image_hold_new(const char *path, struct image_hold **ret_hold, struct error *err);
 void image_hold_free(struct image_hold *hold); // lets go; NULL ok
 
-// Is there still the process whose pid and start stand in this name, "upgate-PID-START-…"? True for other names.
+// Is there still the process whose pid and start stand in this name, "upgate-PID-START-…"? True for
+// other names.
 bool image_owner_lives(const char *name);
 void image_hold_sweep(void); // removes what upgates left that were killed with all their helpers
 
@@ -31,10 +35,11 @@ struct image_guest {
     uid_t uid; // likewise
     char *env; // hello.env_bytes of "NAME=value\0", and one NUL more; the caller frees
 };
-// Waits for a container to say hello. end_fd: readable when the engine has ended (-ECHILD). stop: becomes non-zero on a signal
+// Waits for a container to say hello. end_fd: readable when the engine has ended (-ECHILD). stop:
+// becomes non-zero on a signal
 // (-EINTR), or NULL. -ETIME: it did not come until the deadline; -EPROTO: what came was no hello.
-int image_hold_hello(struct image_hold *hold, int end_fd, int64_t deadline_ns, const volatile int *stop,
-                     struct image_guest *ret_guest, struct error *err);
+int image_hold_hello(struct image_hold *hold, int end_fd, int64_t deadline_ns,
+        const volatile int *stop, struct image_guest *ret_guest, struct error *err);
 
 struct image_start {
     const char *dir; // working directory in the container; "" = the image's
@@ -46,7 +51,9 @@ struct image_start {
 int image_hold_start(struct image_hold *hold, const struct image_start *start, struct error *err);
 // The next event, within the time; -ESRCH: the container is gone, -ETIME.
 int image_hold_event(struct image_hold *hold, int64_t deadline_ns, struct inside_event *ret_event);
-int image_hold_fd(const struct image_hold *hold); // readable when an event has come or the container is gone
-void image_hold_let_go(struct image_hold *hold);  // its processes are ended; an event may still follow
+int image_hold_fd(
+        const struct image_hold *hold); // readable when an event has come or the container is gone
+void image_hold_let_go(
+        struct image_hold *hold); // its processes are ended; an event may still follow
 
 #endif

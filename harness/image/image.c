@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines of containers: a table of their words, and what is asked of them. Starts the engines' own programs, reads what they
-// print, and writes nothing but through them.
+// Engines of containers: a table of their words, and what is asked of them. Starts the engines' own
+// programs, reads what they print, and writes nothing but through them.
 #include "harness/image/image.h"
 
 #include <errno.h>
@@ -22,72 +22,84 @@
 #include "harness/image/hold.h"
 
 #define IMAGE_LABEL "upgate"
-enum { IMAGE_ASK_S = 60, IMAGE_PULL_S = 3 * 3600, IMAGE_WORDS = 16,
-       IMAGE_FILES_MAX = 1048576, IMAGE_PROCESSES_MAX = 32768, // what podman 4 sets for itself, and cannot go beyond without rights
-       IMAGE_ELF_BYTES_MAX = 64 << 20 };
+enum {
+    IMAGE_ASK_S = 60,
+    IMAGE_PULL_S = 3 * 3600,
+    IMAGE_WORDS = 16,
+    // what podman 4 sets for itself, and cannot go beyond without rights
+    IMAGE_FILES_MAX = 1048576,
+    IMAGE_PROCESSES_MAX = 32768,
+    IMAGE_ELF_BYTES_MAX = 64 << 20
+};
 
 struct image_engine {
     const char *name;
     const char *version[IMAGE_WORDS]; // prints its version; then, on a line of its own, its runtime
-    const char *inspect[IMAGE_WORDS]; // and the image: id, digests as JSON, user, a line each; empty: images are files
-    const char *run[IMAGE_WORDS];     // as a bare process has it: network and shared memory of the machine
-    const char *same_cgroup;          // word by which a container stays in our cgroup; of crun
-    const char *mount, *name_word, *label_word, *entrypoint, *env; // words before a value; NULL: it has no such
+    const char *inspect[IMAGE_WORDS]; // and the image: id, digests as JSON, user, a line each;
+                                      // empty: images are files
+    const char
+            *run[IMAGE_WORDS]; // as a bare process has it: network and shared memory of the machine
+    const char *same_cgroup;   // word by which a container stays in our cgroup; of crun
+    // words before a value; NULL: it has no such
+    const char *mount, *name_word, *label_word, *entrypoint, *env;
     const char *gpus;
     bool limits; // it sets limits of its own: ours are passed
 };
 
 #define IMAGE_FACTS "{{.Id}}\n{{json .RepoDigests}}\n{{.Config.User}}"
 static const struct image_engine image_engines[] = {
-    [PLAN_ENGINE_PODMAN] = {.name = "podman",
-                            .version = {"info", "--format", "{{.Version.Version}}\n{{.Host.OCIRuntime.Name}}"},
-                            .inspect = {"image", "inspect", "--format", IMAGE_FACTS},
-                            .run = {"run", "--rm", "--pull=never", "--log-driver=none", "--network=host", "--ipc=host",
-                                    "--security-opt=label=disable"},
-                            .same_cgroup = "--cgroups=disabled",
-                            .mount = "--volume",
-                            .name_word = "--name",
-                            .label_word = "--label",
-                            .entrypoint = "--entrypoint",
-                            .env = "--env",
-                            .gpus = "--device=nvidia.com/gpu=all",
-                            .limits = true},
-    [PLAN_ENGINE_DOCKER] = {.name = "docker",
-                            .version = {"version", "--format", "{{.Server.Version}}"},
-                            .inspect = {"image", "inspect", "--format", IMAGE_FACTS},
-                            .run = {"run", "--rm", "--pull=never", "--log-driver=none", "--network=host", "--ipc=host",
-                                    "--security-opt=label=disable"},
-                            .mount = "--volume",
-                            .name_word = "--name",
-                            .label_word = "--label",
-                            .entrypoint = "--entrypoint",
-                            .env = "--env",
-                            .gpus = "--gpus=all",
-                            .limits = true},
-    [PLAN_ENGINE_APPTAINER] = {.name = "apptainer",
-                               .version = {"--version"},
-                               .run = {"exec", "--cleanenv", "--no-home"},
-                               .mount = "--bind",
-                               .env = "--env",
-                               .gpus = "--nv"}};
+        [PLAN_ENGINE_PODMAN] = {.name = "podman",
+                .version = {"info", "--format", "{{.Version.Version}}\n{{.Host.OCIRuntime.Name}}"},
+                .inspect = {"image", "inspect", "--format", IMAGE_FACTS},
+                .run = {"run", "--rm", "--pull=never", "--log-driver=none", "--network=host",
+                        "--ipc=host", "--security-opt=label=disable"},
+                .same_cgroup = "--cgroups=disabled",
+                .mount = "--volume",
+                .name_word = "--name",
+                .label_word = "--label",
+                .entrypoint = "--entrypoint",
+                .env = "--env",
+                .gpus = "--device=nvidia.com/gpu=all",
+                .limits = true},
+        [PLAN_ENGINE_DOCKER] = {.name = "docker",
+                .version = {"version", "--format", "{{.Server.Version}}"},
+                .inspect = {"image", "inspect", "--format", IMAGE_FACTS},
+                .run = {"run", "--rm", "--pull=never", "--log-driver=none", "--network=host",
+                        "--ipc=host", "--security-opt=label=disable"},
+                .mount = "--volume",
+                .name_word = "--name",
+                .label_word = "--label",
+                .entrypoint = "--entrypoint",
+                .env = "--env",
+                .gpus = "--gpus=all",
+                .limits = true},
+        [PLAN_ENGINE_APPTAINER] = {.name = "apptainer",
+                .version = {"--version"},
+                .run = {"exec", "--cleanenv", "--no-home"},
+                .mount = "--bind",
+                .env = "--env",
+                .gpus = "--nv"}};
 
 const char *image_engine_name(const struct image *image)
 {
     return image->engine->name;
 }
 
-// --- asking an engine -----------------------------------------------------------------------------
+// --- asking an engine ----------------------------------------------------------------------------
 
-// Runs the engine with these words and one more (NULL: none). *ret_said: its complaint, where it did not end with 0.
-static int image_ask(const char *program, const char *const *words, const char *last, bool shows, int64_t seconds,
-                     const volatile sig_atomic_t *stop, char **ret_output, struct error *err)
+// Runs the engine with these words and one more (NULL: none). *ret_said: its complaint, where it
+// did not end with 0.
+static int image_ask(const char *program, const char *const *words, const char *last, bool shows,
+        int64_t seconds, const volatile sig_atomic_t *stop, char **ret_output, struct error *err)
 {
     char *argv[IMAGE_WORDS + 3] = {(char *)program};
     int count = 1;
     for (; words[count - 1]; count++)
         argv[count] = (char *)words[count - 1];
     argv[count] = (char *)last;
-    struct child_opts opts = {.deadline_ns = clock_monotonic_ns() + seconds * 1000000000LL, .stop = stop, .shows = shows};
+    struct child_opts opts = {.deadline_ns = clock_monotonic_ns() + seconds * 1000000000LL,
+            .stop = stop,
+            .shows = shows};
     struct child_end end = {0};
     int rc = child_run(argv, &opts, &end, err);
     if (rc)
@@ -112,7 +124,8 @@ static char *image_line(const char *text, int idx)
 }
 
 // Does this engine work here? Fills program and version.
-static int image_try_engine(struct image *image, enum plan_engine engine, const volatile sig_atomic_t *stop, struct error *err)
+static int image_try_engine(struct image *image, enum plan_engine engine,
+        const volatile sig_atomic_t *stop, struct error *err)
 {
     const struct image_engine *found = &image_engines[engine];
     char *output = NULL;
@@ -130,7 +143,8 @@ static int image_try_engine(struct image *image, enum plan_engine engine, const 
     image->program = program;
     const char *number = strrchr(version, ' '); // "apptainer version 1.1.5"
     image->version = xstrdup(number ? number + 1 : version);
-    image->joins_cgroup = !found->inspect[0] || (found->same_cgroup && runtime && strcmp(runtime, "crun") == 0);
+    image->joins_cgroup =
+            !found->inspect[0] || (found->same_cgroup && runtime && strcmp(runtime, "crun") == 0);
     free(version);
     free(runtime);
     free(output);
@@ -141,7 +155,8 @@ static int image_try_engine(struct image *image, enum plan_engine engine, const 
 static int image_inspect(struct image *image, const volatile sig_atomic_t *stop, struct error *err)
 {
     char *output = NULL;
-    int rc = image_ask(image->program, image->engine->inspect, image->name, false, IMAGE_ASK_S, stop, &output, err);
+    int rc = image_ask(image->program, image->engine->inspect, image->name, false, IMAGE_ASK_S,
+            stop, &output, err);
     if (rc)
         return rc;
     char *id = image_line(output, 0), *digests = image_line(output, 1);
@@ -149,12 +164,14 @@ static int image_inspect(struct image *image, const volatile sig_atomic_t *stop,
         free(id);
         free(digests);
         free(output);
-        return error_set(err, -EPROTO, "'%s' said nothing about it that is understood", image->program);
+        return error_set(
+                err, -EPROTO, "'%s' said nothing about it that is understood", image->program);
     }
     image->id = strncmp(id, "sha256:", 7) == 0 ? xstrdup(id) : xasprintf("sha256:%s", id);
     image->user = image_line(output, 2);
     json_t *list = json_loads(digests, JSON_DECODE_ANY, NULL);
-    const char *first = json_string_value(json_array_get(list, 0)), *at = first ? strchr(first, '@') : NULL;
+    const char *first = json_string_value(json_array_get(list, 0)),
+               *at = first ? strchr(first, '@') : NULL;
     image->digest = at ? xstrdup(at + 1) : NULL;
     json_decref(list);
     free(id);
@@ -163,20 +180,24 @@ static int image_inspect(struct image *image, const volatile sig_atomic_t *stop,
     return 0;
 }
 
-// --- opening --------------------------------------------------------------------------------------
+// --- opening -------------------------------------------------------------------------------------
 
 // An image that is a file, as apptainer has them. The digest is of the file.
-static int image_open_file(struct image *image, const volatile sig_atomic_t *stop, struct error *err)
+static int image_open_file(
+        struct image *image, const volatile sig_atomic_t *stop, struct error *err)
 {
     static const char *const words[] = {"--", NULL};
     struct stat info;
     char *output = NULL;
     if (stat(image->name, &info))
-        return error_set(err, -errno, "%s; apptainer runs files: make one with `apptainer pull FILE.sif docker://%s`",
-                         strerror(errno), image->name);
+        return error_set(err, -errno,
+                "%s; apptainer runs files: make one with `apptainer pull FILE.sif docker://%s`",
+                strerror(errno), image->name);
     image->id = realpath(image->name, NULL);
     image->user = xstrdup("");
-    if (S_ISREG(info.st_mode) && image_ask("sha256sum", words, image->id, false, IMAGE_ASK_S * 10, stop, &output, NULL) == 0)
+    if (S_ISREG(info.st_mode) &&
+            image_ask("sha256sum", words, image->id, false, IMAGE_ASK_S * 10, stop, &output,
+                    NULL) == 0)
         image->digest = xasprintf("sha256:%.64s", output);
     free(output);
     return 0;
@@ -191,12 +212,16 @@ static int image_pull(struct image *image, const volatile sig_atomic_t *stop, st
 }
 
 // The engine that the side names, else the first that has the image, else the first that works.
-static int image_choose(struct image *image, const struct plan_side *side, const volatile sig_atomic_t *stop, struct error *err)
+static int image_choose(struct image *image, const struct plan_side *side,
+        const volatile sig_atomic_t *stop, struct error *err)
 {
-    static const enum plan_engine order[] = {PLAN_ENGINE_PODMAN, PLAN_ENGINE_DOCKER, PLAN_ENGINE_APPTAINER};
+    static const enum plan_engine order[] = {
+            PLAN_ENGINE_PODMAN, PLAN_ENGINE_DOCKER, PLAN_ENGINE_APPTAINER};
     struct stat info;
     bool file = strchr(side->image, '/') && stat(side->image, &info) == 0;
-    enum plan_engine only = side->engine != PLAN_ENGINE_AUTO ? side->engine : file ? PLAN_ENGINE_APPTAINER : PLAN_ENGINE_AUTO;
+    enum plan_engine only = side->engine != PLAN_ENGINE_AUTO ? side->engine
+            : file                                           ? PLAN_ENGINE_APPTAINER
+                                                             : PLAN_ENGINE_AUTO;
     struct image first = {0};
     struct strbuf why = {0};
     for (size_t i = 0; i < sizeof order / sizeof *order && !image->id; i++) {
@@ -221,9 +246,12 @@ static int image_choose(struct image *image, const struct plan_side *side, const
     }
     if (!image->engine && first.engine)
         *image = first;
-    int rc = image->engine ? 0
-                           : error_set(err, -ENOENT, "no container engine can run it: %s; install podman (Debian: apt-get install podman "
-                                       "crun), or start the side by a `prefix` of your own", why.text ? why.text : "none was found");
+    int rc = image->engine
+            ? 0
+            : error_set(err, -ENOENT,
+                      "no container engine can run it: %s; install podman (Debian: apt-get install podman "
+                      "crun), or start the side by a `prefix` of your own",
+                      why.text ? why.text : "none was found");
     strbuf_free(&why);
     return rc;
 }
@@ -240,11 +268,16 @@ static int image_add_mount(struct image *image, const char *text, size_t *count,
     if (!real)
         rc = error_set(err, -errno, "the mount '%s': '%s': %s", text, source, strerror(errno));
     else if (strpbrk(real, ":,"))
-        rc = error_set(err, -EINVAL, "the mount '%s': engines take no path with a colon or comma; mount the directory above it", text);
-    else if ((target && target[0] != '/') || (mode && strcmp(mode, "ro") != 0 && strcmp(mode, "rw") != 0))
-        rc = error_set(err, -EINVAL, "the mount '%s' is none: SOURCE, SOURCE:/TARGET or SOURCE:/TARGET:ro", text);
+        rc = error_set(err, -EINVAL,
+                "the mount '%s': engines take no path with a colon or comma; mount the directory above it",
+                text);
+    else if ((target && target[0] != '/') ||
+            (mode && strcmp(mode, "ro") != 0 && strcmp(mode, "rw") != 0))
+        rc = error_set(err, -EINVAL,
+                "the mount '%s' is none: SOURCE, SOURCE:/TARGET or SOURCE:/TARGET:ro", text);
     else
-        vector_push(image->mounts, *count, target ? xasprintf("%s:%s", real, target) : xasprintf("%s:%s", real, real));
+        vector_push(image->mounts, *count,
+                target ? xasprintf("%s:%s", real, target) : xasprintf("%s:%s", real, real));
     free(source);
     free(real);
     return rc;
@@ -265,14 +298,16 @@ static char *image_find_start(void)
     return found;
 }
 
-int image_open(const struct plan_side *side, const volatile sig_atomic_t *stop, struct image *ret_image, struct error *err)
+int image_open(const struct plan_side *side, const volatile sig_atomic_t *stop,
+        struct image *ret_image, struct error *err)
 {
     struct image image = {.name = xstrdup(side->image)};
     size_t count = 0;
     int rc = 0;
     if (!(image.start = image_find_start()))
-        rc = error_set(err, -ENOENT, "this build has no upgate-inside, which containers are started with: it needs a static "
-                                     "C library (libc6-dev has it)");
+        rc = error_set(err, -ENOENT,
+                "this build has no upgate-inside, which containers are started with: it needs a static "
+                "C library (libc6-dev has it)");
     char *start = image.start;
     if (rc == 0)
         rc = image_choose(&image, side, stop, err);
@@ -300,7 +335,8 @@ int image_open(const struct plan_side *side, const volatile sig_atomic_t *stop, 
 
 void image_clear(struct image *image)
 {
-    char *texts[] = {image->program, image->version, image->name, image->id, image->digest, image->user, image->start};
+    char *texts[] = {image->program, image->version, image->name, image->id, image->digest,
+            image->user, image->start};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free(texts[i]);
     image_argv_free(image->mounts);
@@ -310,7 +346,8 @@ void image_clear(struct image *image)
 char *image_describe(const struct image *image)
 {
     const char *digest = image->digest ? image->digest : image->id;
-    return xasprintf("image %s (%s), run by %s %s", image->name, digest, image->engine->name, image->version);
+    return xasprintf("image %s (%s), run by %s %s", image->name, digest, image->engine->name,
+            image->version);
 }
 
 json_t *image_to_json(const struct image *image)
@@ -325,7 +362,7 @@ json_t *image_to_json(const struct image *image)
     return json;
 }
 
-// --- a container of it ----------------------------------------------------------------------------
+// --- a container of it ---------------------------------------------------------------------------
 
 struct image_words {
     char **word;
@@ -345,20 +382,25 @@ static void image_pair(struct image_words *words, const char *word, const char *
     }
 }
 
-// Engines give a container limits of their own choice; a bare process has those that we were given. At most `max`.
-static void image_limit(struct image_words *words, const char *name, struct rlimit limit, rlim_t max)
+// Engines give a container limits of their own choice; a bare process has those that we were given.
+// At most `max`.
+static void image_limit(
+        struct image_words *words, const char *name, struct rlimit limit, rlim_t max)
 {
-    char *value = xasprintf("%s=%llu:%llu", name, (unsigned long long)(limit.rlim_cur < max ? limit.rlim_cur : max),
-                            (unsigned long long)(limit.rlim_max < max ? limit.rlim_max : max));
+    char *value = xasprintf("%s=%llu:%llu", name,
+            (unsigned long long)(limit.rlim_cur < max ? limit.rlim_cur : max),
+            (unsigned long long)(limit.rlim_max < max ? limit.rlim_max : max));
     image_pair(words, "--ulimit", value);
     free(value);
 }
 
-// Where the upgate that made a container can be looked for: on this machine, in this namespace of processes, as this user. An engine may have
-// containers of others, whose upgate cannot be seen from here and lives all the same. The caller frees.
+// Where the upgate that made a container can be looked for: on this machine, in this namespace of
+// processes, as this user. An engine may have containers of others, whose upgate cannot be seen
+// from here and lives all the same. The caller frees.
 static char *image_label(void)
 {
-    static const char *const names[] = {"/etc/machine-id", "/proc/sys/kernel/random/boot_id"}; // a container may have no name of its own
+    // a container may have no name of its own
+    static const char *const names[] = {"/etc/machine-id", "/proc/sys/kernel/random/boot_id"};
     char *machine = NULL;
     struct stat space = {0};
     for (size_t i = 0; i < sizeof names / sizeof *names && !machine; i++) {
@@ -368,7 +410,8 @@ static char *image_label(void)
         free(text);
     }
     stat("/proc/self/ns/pid", &space);
-    char *label = xasprintf(IMAGE_LABEL "=%s.%llu.%u", machine ? machine : "", (unsigned long long)space.st_ino, (unsigned)geteuid());
+    char *label = xasprintf(IMAGE_LABEL "=%s.%llu.%u", machine ? machine : "",
+            (unsigned long long)space.st_ino, (unsigned)geteuid());
     free(machine);
     return label;
 }
@@ -397,7 +440,8 @@ char **image_argv(const struct image *image, const struct image_run *run)
     if (run->gpus)
         image_word(&words, engine->gpus);
     if (run->socket) {
-        char *socket = xasprintf("%s:" INSIDE_SOCKET, run->socket), *start = xasprintf("%s:" INSIDE_PROGRAM ":ro", image->start);
+        char *socket = xasprintf("%s:" INSIDE_SOCKET, run->socket),
+             *start = xasprintf("%s:" INSIDE_PROGRAM ":ro", image->start);
         image_pair(&words, engine->mount, socket);
         image_pair(&words, engine->mount, start);
         free(socket);
@@ -439,7 +483,8 @@ void image_argv_free(char **argv)
 // Is `path` at or below `dir`?
 static bool image_below(const char *path, const char *dir, size_t dir_len)
 {
-    return strncmp(path, dir, dir_len) == 0 && (path[dir_len] == 0 || path[dir_len] == '/' || dir_len == 1);
+    return strncmp(path, dir, dir_len) == 0 &&
+            (path[dir_len] == 0 || path[dir_len] == '/' || dir_len == 1);
 }
 
 char *image_workdir(const struct image *image)
@@ -450,7 +495,8 @@ char *image_workdir(const struct image *image)
     for (char *const *mount = image->mounts; mount && *mount; mount++) {
         size_t len = strcspn(*mount, ":");
         const char *target = *mount + len + 1;
-        if (strncmp(target, *mount, len) == 0 && (!target[len] || target[len] == ':') && image_below(dir, *mount, len))
+        if (strncmp(target, *mount, len) == 0 && (!target[len] || target[len] == ':') &&
+                image_below(dir, *mount, len))
             return xstrdup(dir);
     }
     return xstrdup("");
@@ -468,7 +514,8 @@ void image_sweep(const struct image *image)
     image_hold_sweep();
     char *label = image_label(), *filter = xasprintf("label=%s", label), *output = NULL;
     const char *const list[] = {"ps", "--all", "--filter", filter, "--format", "{{.Names}}", NULL};
-    bool listed = image->engine->name_word && image_ask(image->program, list, NULL, false, IMAGE_ASK_S, NULL, &output, NULL) == 0;
+    bool listed = image->engine->name_word &&
+            image_ask(image->program, list, NULL, false, IMAGE_ASK_S, NULL, &output, NULL) == 0;
     free(filter);
     free(label);
     if (!listed)
@@ -487,9 +534,11 @@ int image_glibc_needed(const char *library)
     size_t len = 0;
     char *bytes = string_read_file(library, IMAGE_ELF_BYTES_MAX, &len);
     int newest = 0;
-    for (char *at = bytes; at && (at = memmem(at, len - (size_t)(at - bytes), mark, sizeof mark - 1)); at++) {
+    for (char *at = bytes;
+            at && (at = memmem(at, len - (size_t)(at - bytes), mark, sizeof mark - 1)); at++) {
         int major, minor;
-        if (sscanf(at + sizeof mark - 1, "%d.%d", &major, &minor) == 2 && major * 1000 + minor > newest && minor < 1000)
+        if (sscanf(at + sizeof mark - 1, "%d.%d", &major, &minor) == 2 &&
+                major * 1000 + minor > newest && minor < 1000)
             newest = major * 1000 + minor;
     }
     free(bytes);

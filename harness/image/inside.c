@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// upgate-inside: the entry point of a container that is a side. Linked statically: an image may have no C library, or musl.
-// A child of it says hello, waits until upgate has attached whatever it wants, and becomes the program, with upgate's own
-// file as its output; this process waits for it, reports its end, and ends all that descends from it once upgate lets go or
-// dies. So a container never outlives its upgate, whatever engine started it.
+// upgate-inside: the entry point of a container that is a side. Linked statically: an image may
+// have no C library, or musl. A child of it says hello, waits until upgate has attached whatever it
+// wants, and becomes the program, with upgate's own file as its output; this process waits for it,
+// reports its end, and ends all that descends from it once upgate lets go or dies. So a container
+// never outlives its upgate, whatever engine started it.
 #include "harness/image/inside.h"
 
 #include <dirent.h>
@@ -64,21 +65,22 @@ static bool inside_read(int fd, void *data, size_t len)
     return true;
 }
 
-// --- what the container is ------------------------------------------------------------------------
+// --- what the container is -----------------------------------------------------------------------
 
 // glibc says its version in a sentence of the library's own, the same since 2.0.
 static void inside_find_glibc(struct inside_hello *hello)
 {
-    static const char *const places[] = {
-        "/lib64/libc.so.6", "/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib64/libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so.6",
-        "/lib/aarch64-linux-gnu/libc.so.6", "/usr/lib/aarch64-linux-gnu/libc.so.6", "/lib/libc.so.6", "/usr/lib/libc.so.6"};
+    static const char *const places[] = {"/lib64/libc.so.6", "/lib/x86_64-linux-gnu/libc.so.6",
+            "/usr/lib64/libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so.6",
+            "/lib/aarch64-linux-gnu/libc.so.6", "/usr/lib/aarch64-linux-gnu/libc.so.6",
+            "/lib/libc.so.6", "/usr/lib/libc.so.6"};
     static const char sentence[] = "release version ";
     for (size_t i = 0; i < sizeof places / sizeof *places && !hello->glibc_major; i++) {
         int fd = open(places[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         struct stat info;
         char *text = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0
-                         ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0)
-                         : MAP_FAILED;
+                ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0)
+                : MAP_FAILED;
         if (fd >= 0)
             close(fd);
         if (text == MAP_FAILED)
@@ -111,7 +113,8 @@ static int inside_ptrace_error(void)
     pid_t pid = fork();
     if (pid == 0)
         _exit(ptrace(PTRACE_TRACEME, 0, NULL, NULL) ? errno : 0);
-    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status)
+                                                                           : EIO;
 }
 
 static int inside_seccomp(void)
@@ -130,13 +133,13 @@ static int inside_seccomp(void)
 static bool inside_say_hello(int fd, int ptrace_error)
 {
     struct inside_hello hello = {.magic = INSIDE_MAGIC,
-                                 .pid = getpid(),
-                                 .uid = getuid(),
-                                 .musl = inside_has("/lib", "ld-musl-"),
-                                 .ptrace_error = ptrace_error,
-                                 .seccomp = inside_seccomp(),
-                                 .shm_bytes = -1,
-                                 .gpu = inside_has("/dev", "nvidiactl") || inside_has("/dev", "dxg")};
+            .pid = getpid(),
+            .uid = getuid(),
+            .musl = inside_has("/lib", "ld-musl-"),
+            .ptrace_error = ptrace_error,
+            .seccomp = inside_seccomp(),
+            .shm_bytes = -1,
+            .gpu = inside_has("/dev", "nvidiactl") || inside_has("/dev", "dxg")};
     struct statvfs shm;
     if (statvfs("/dev/shm", &shm) == 0)
         hello.shm_bytes = (int64_t)shm.f_blocks * (int64_t)shm.f_frsize;
@@ -151,7 +154,7 @@ static bool inside_say_hello(int fd, int ptrace_error)
     return said;
 }
 
-// --- the program ----------------------------------------------------------------------------------
+// --- the program ---------------------------------------------------------------------------------
 
 // The head of a start, and the descriptor that comes with it.
 static bool inside_read_start(int fd, struct inside_start *start, int *ret_output)
@@ -161,7 +164,10 @@ static bool inside_read_start(int fd, struct inside_start *start, int *ret_outpu
         char room[CMSG_SPACE(sizeof(int))];
     } control;
     struct iovec part = {start, sizeof *start};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &part,
+            .msg_iovlen = 1,
+            .msg_control = &control,
+            .msg_controllen = sizeof control};
     ssize_t got;
     do
         got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
@@ -171,8 +177,9 @@ static bool inside_read_start(int fd, struct inside_start *start, int *ret_outpu
     struct cmsghdr *head = CMSG_FIRSTHDR(&message);
     if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
         memcpy(ret_output, CMSG_DATA(head), sizeof *ret_output);
-    return inside_read(fd, (char *)start + got, sizeof *start - (size_t)got) && start->magic == INSIDE_MAGIC &&
-           start->text_bytes <= INSIDE_TEXT_BYTES_MAX && start->argc > 0 && *ret_output >= 0;
+    return inside_read(fd, (char *)start + got, sizeof *start - (size_t)got) &&
+            start->magic == INSIDE_MAGIC && start->text_bytes <= INSIDE_TEXT_BYTES_MAX &&
+            start->argc > 0 && *ret_output >= 0;
 }
 
 // The next `count` texts; NULL where they do not end within the block.
@@ -189,8 +196,8 @@ static char **inside_texts(char **at, const char *end, uint32_t count)
     return texts;
 }
 
-// As launch.c does it for a bare process: PATH is searched, and nothing is ever handed to a shell. Where ENOENT comes for a file
-// that is there, it is its loader or its interpreter that is missing.
+// As launch.c does it for a bare process: PATH is searched, and nothing is ever handed to a shell.
+// Where ENOENT comes for a file that is there, it is its loader or its interpreter that is missing.
 static int inside_exec(char **argv, char **env, int *ret_where)
 {
     const char *search = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -209,7 +216,8 @@ static int inside_exec(char **argv, char **env, int *ret_where)
     }
     for (const char *dir = search; dir; dir = strchr(dir, ':') ? strchr(dir, ':') + 1 : NULL) {
         int len = (int)strcspn(dir, ":");
-        if (snprintf(path, sizeof path, "%.*s/%s", len ? len : 1, len ? dir : ".", argv[0]) >= (int)sizeof path)
+        if (snprintf(path, sizeof path, "%.*s/%s", len ? len : 1, len ? dir : ".", argv[0]) >=
+                (int)sizeof path)
             continue;
         execve(path, argv, env);
         if (errno == ENOENT && access(path, F_OK) == 0)
@@ -228,14 +236,16 @@ static void inside_fail(int pipe_fd, int where, int failure)
     _exit(INSIDE_EXIT_UNSTARTED);
 }
 
-static void inside_child(int fd, int pipe_fd, pid_t parent, int ptrace_error) __attribute__((noreturn));
+static void inside_child(int fd, int pipe_fd, pid_t parent, int ptrace_error)
+        __attribute__((noreturn));
 static void inside_child(int fd, int pipe_fd, pid_t parent, int ptrace_error)
 {
     struct inside_start start;
     int output = -1, where = INSIDE_AT_START;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setsid();
-    if (getppid() != parent || !inside_say_hello(fd, ptrace_error) || !inside_read_start(fd, &start, &output))
+    if (getppid() != parent || !inside_say_hello(fd, ptrace_error) ||
+            !inside_read_start(fd, &start, &output))
         _exit(INSIDE_EXIT_UNSTARTED); // upgate is gone
     char *text = malloc(start.text_bytes + 1), *at = text;
     if (!text || !inside_read(fd, text, start.text_bytes))
@@ -247,7 +257,8 @@ static void inside_child(int fd, int pipe_fd, pid_t parent, int ptrace_error)
         inside_fail(pipe_fd, INSIDE_AT_START, EPROTO);
     cpu_set_t cpus;
     memcpy(&cpus, start.cpus, sizeof cpus);
-    sched_setaffinity(0, sizeof cpus, &cpus); // a cpuset of the container's may forbid them: the fingerprint shows it
+    sched_setaffinity(0, sizeof cpus,
+            &cpus); // a cpuset of the container's may forbid them: the fingerprint shows it
     if (*dir[0] && chdir(dir[0]) < 0)
         inside_fail(pipe_fd, INSIDE_AT_WORKDIR, errno);
     for (char **name = env; *name; name++)
@@ -269,13 +280,14 @@ static void inside_child(int fd, int pipe_fd, pid_t parent, int ptrace_error)
     sigprocmask(SIG_SETMASK, &none, NULL);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    struct inside_event event = {.what = INSIDE_RUNNING, .before_exec_bytes = usage.ru_maxrss * 1024LL};
+    struct inside_event event = {
+            .what = INSIDE_RUNNING, .before_exec_bytes = usage.ru_maxrss * 1024LL};
     inside_write(pipe_fd, &event, sizeof event);
     int failure = inside_exec(argv, env, &where);
     inside_fail(pipe_fd, where, failure);
 }
 
-// --- its end --------------------------------------------------------------------------------------
+// --- its end -------------------------------------------------------------------------------------
 
 static void inside_on_child(int number)
 {
@@ -293,7 +305,7 @@ static void inside_reap(int fd, pid_t child, int *status)
             continue;
         *status = event.status;
         event.cpu_ns = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000LL +
-                       (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000LL;
+                (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000LL;
         event.peak_bytes = usage.ru_maxrss * 1024LL;
         inside_write(fd, &event, sizeof event);
     }
@@ -308,7 +320,8 @@ static void inside_kill_all(int fd, pid_t child, int *status)
         ssize_t got = children >= 0 ? read(children, list, sizeof list - 1) : -1;
         if (children >= 0)
             close(children);
-        if (got < 0 && kill(child, SIGKILL) == 0) // a kernel without the lists, or a /proc that is covered
+        if (got < 0 &&
+                kill(child, SIGKILL) == 0) // a kernel without the lists, or a /proc that is covered
             got = 1;
         if (got <= 0)
             return;
@@ -346,7 +359,8 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    if (fd < 0 || pipe2(fds, O_CLOEXEC) < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+    if (fd < 0 || pipe2(fds, O_CLOEXEC) < 0 ||
+            connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
         inside_die("failed to reach upgate");
     int ptrace_error = inside_ptrace_error();
     pid_t self = getpid(), child = fork();

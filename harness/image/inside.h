@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What upgate and its program in a container (inside.c) say to each other, over a stream socket of the same machine. The
-// container: hello, with its environment behind it. upgate: start, with the words behind it and the output's descriptor as
-// SCM_RIGHTS. The container: events, until upgate lets go by an end of file.
+// What upgate and its program in a container (inside.c) say to each other, over a stream socket of
+// the same machine. The container: hello, with its environment behind it. upgate: start, with the
+// words behind it and the output's descriptor as SCM_RIGHTS. The container: events, until upgate
+// lets go by an end of file.
 #ifndef UPGATE_HARNESS_IMAGE_INSIDE_H
 #define UPGATE_HARNESS_IMAGE_INSIDE_H
 
@@ -33,19 +34,26 @@ struct inside_hello {
 struct inside_start {
     uint32_t magic;
     uint32_t argc, envc;
-    uint32_t text_bytes; // behind this: the directory ("" = stay), the words, the environment, each with its NUL
+    uint32_t text_bytes; // behind this: the directory ("" = stay), the words, the environment, each
+                         // with its NUL
     uint8_t cpus[INSIDE_CPU_BYTES];
 };
 
 enum inside_what { INSIDE_RUNNING, INSIDE_FAILED, INSIDE_ENDED };
-enum inside_where { INSIDE_AT_START, INSIDE_AT_WORKDIR, INSIDE_AT_STEPS, INSIDE_AT_PROGRAM, INSIDE_AT_LOADER };
+enum inside_where {
+    INSIDE_AT_START,
+    INSIDE_AT_WORKDIR,
+    INSIDE_AT_STEPS,
+    INSIDE_AT_PROGRAM,
+    INSIDE_AT_LOADER
+};
 
 struct inside_event {
-    uint32_t what;                                   // enum inside_what
-    int32_t where, error;                            // FAILED: enum inside_where, errno
-    int32_t status;                                  // ENDED: as waitpid has it
-    int64_t cpu_ns, peak_bytes;                      // ENDED: of the program
-    int64_t before_exec_bytes;                       // RUNNING: what it held just before
+    uint32_t what;              // enum inside_what
+    int32_t where, error;       // FAILED: enum inside_where, errno
+    int32_t status;             // ENDED: as waitpid has it
+    int64_t cpu_ns, peak_bytes; // ENDED: of the program
+    int64_t before_exec_bytes;  // RUNNING: what it held just before
 };
 
 #endif

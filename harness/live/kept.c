@@ -43,8 +43,10 @@ void kept_find(struct kept *kept, const char *name)
     struct stat info;
     while (dir && (entry = readdir(dir)))
         if (strncmp(entry->d_name, stem, len) == 0 && kept_is_stamp(entry->d_name + len) &&
-            fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid())
-            vector_push(kept->paths, kept->count, xasprintf("%.*s%s", folder_len, name, entry->d_name));
+                fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+                S_ISREG(info.st_mode) && info.st_uid == geteuid())
+            vector_push(
+                    kept->paths, kept->count, xasprintf("%.*s%s", folder_len, name, entry->d_name));
     if (dir)
         closedir(dir);
     if (kept->count)

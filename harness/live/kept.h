@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stores of incidents that are kept, at most so many of one name: also those that an earlier watch left, which may have been one of
-// the same service before it was started again. One thread.
+// The stores of incidents that are kept, at most so many of one name: also those that an earlier
+// watch left, which may have been one of the same service before it was started again. One thread.
 #ifndef UPGATE_HARNESS_LIVE_KEPT_H
 #define UPGATE_HARNESS_LIVE_KEPT_H
 

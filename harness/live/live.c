@@ -59,7 +59,8 @@ static void live_catch_signals(void)
     struct sigaction action = {.sa_handler = live_on_signal}; // no SA_RESTART: poll() must end
     live_signal = live_resized = 0;
     signals_catch_end(live_on_signal);
-    sigaction(SIGQUIT, &action, NULL); // by default it ends us at once, and the terminal stays as it is
+    sigaction(SIGQUIT, &action,
+            NULL); // by default it ends us at once, and the terminal stays as it is
     sigaction(SIGWINCH, &action, NULL);
     signal(SIGPIPE, SIG_IGN); // a reader that has gone is an error in words
 }
@@ -74,17 +75,18 @@ static void live_save(struct live *live)
     free(path);
 }
 
-// --- what is shown --------------------------------------------------------------------------------
+// --- what is shown -------------------------------------------------------------------------------
 
-static void live_view(const struct live *live, struct stalls_shown *shown, struct stalls_view *view, size_t rows, size_t details)
+static void live_view(const struct live *live, struct stalls_shown *shown, struct stalls_view *view,
+        size_t rows, size_t details)
 {
     *shown = (struct stalls_shown){&live->look.recordings.items[0], live->look.stalls};
     *view = (struct stalls_view){.shown = shown,
-                                 .count = 1,
-                                 .recordings = &live->look.recordings,
-                                 .rows_max = rows,
-                                 .details_from = live->selected,
-                                 .details_max = details};
+            .count = 1,
+            .recordings = &live->look.recordings,
+            .rows_max = rows,
+            .details_from = live->selected,
+            .details_max = details};
 }
 
 static char *live_head(const struct live *live)
@@ -94,7 +96,8 @@ static char *live_head(const struct live *live)
     struct tm tm;
     strftime(clock, sizeof clock, "%H:%M:%S", localtime_r(&now, &tm));
     unit_format_ns(window, sizeof window, (double)live->window_ns);
-    return xasprintf("upgate stalls --live, %s, the last %s%s", clock, window, live->frozen ? ", FROZEN" : "");
+    return xasprintf("upgate stalls --live, %s, the last %s%s", clock, window,
+            live->frozen ? ", FROZEN" : "");
 }
 
 static int live_print(struct live *live, struct error *err)
@@ -135,10 +138,12 @@ static int live_draw(struct live *live, struct error *err)
 {
     static const char keys[] = "q quit  space freeze  up/down cause  +/- window  s save";
     struct winsize size = {0};
-    int rows = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row ? size.ws_row : LIVE_ROWS;
+    int rows =
+            ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row ? size.ws_row : LIVE_ROWS;
     live->render.width = size.ws_col ? size.ws_col : RENDER_WIDTH_DEFAULT;
     struct strbuf out = {0};
-    char *text = NULL, *head = live_head(live), *fit = screen_fit(head, live->render.width - 1, live->render.utf8);
+    char *text = NULL, *head = live_head(live),
+         *fit = screen_fit(head, live->render.width - 1, live->render.utf8);
     size_t len = 0;
     int rc = 0;
     strbuf_add(&out, "\033[H");
@@ -149,7 +154,8 @@ static int live_draw(struct live *live, struct error *err)
         struct stalls_view view;
         FILE *stream = open_memstream(&text, &len);
         live_view(live, &shown, &view, rows > 30 ? (size_t)rows / 3 : 8, 1);
-        rc = stream ? stalls_view_table(&view, &live->render, stream, err) : error_set(err, -ENOMEM, "out of memory");
+        rc = stream ? stalls_view_table(&view, &live->render, stream, err)
+                    : error_set(err, -ENOMEM, "out of memory");
         if (stream)
             fclose(stream);
     }
@@ -176,11 +182,12 @@ static int live_show(struct live *live, struct error *err)
     return live->screen ? live_draw(live, err) : live->look.stalls ? live_print(live, err) : 0;
 }
 
-// --- the terminal ---------------------------------------------------------------------------------
+// --- the terminal --------------------------------------------------------------------------------
 
 static void live_open_screen(struct live *live)
 {
-    live->screen = !live->opts->json && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && tcgetattr(STDIN_FILENO, &live->before) == 0;
+    live->screen = !live->opts->json && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) &&
+            tcgetattr(STDIN_FILENO, &live->before) == 0;
     if (!live->screen)
         return;
     struct termios raw = live->before;
@@ -214,7 +221,8 @@ static void live_set_window(struct live *live, int64_t window_ns)
 static void live_key(struct live *live, const char *key)
 {
     size_t last = live->look.stalls && live->look.stalls->count ? live->look.stalls->count - 1 : 0;
-    bool up = *key == 'k' || strncmp(key, "\033[A", 3) == 0, down = *key == 'j' || strncmp(key, "\033[B", 3) == 0;
+    bool up = *key == 'k' || strncmp(key, "\033[A", 3) == 0,
+         down = *key == 'j' || strncmp(key, "\033[B", 3) == 0;
     free(live->said);
     live->said = NULL;
     live->changed = true;
@@ -244,7 +252,8 @@ static void live_wait(struct live *live, int64_t until_ns)
     ssize_t got = read(STDIN_FILENO, text, sizeof text - 1);
     if (got <= 0)
         live->quits = true; // the terminal has gone
-    for (const char *key = text; *key; key += *key == '\033' && strlen(key) >= 3 ? 3 : 1) // of an arrow three bytes come
+    // of an arrow three bytes come
+    for (const char *key = text; *key; key += *key == '\033' && strlen(key) >= 3 ? 3 : 1)
         live_key(live, key);
 }
 
@@ -259,7 +268,8 @@ static void live_keep_selected(struct live *live)
 static int live_loop(struct live *live, struct error *err)
 {
     const struct live_opts *opts = live->opts;
-    int64_t now_ns = clock_monotonic_ns(), end_ns = opts->duration_ns ? now_ns + opts->duration_ns : INT64_MAX;
+    int64_t now_ns = clock_monotonic_ns(),
+            end_ns = opts->duration_ns ? now_ns + opts->duration_ns : INT64_MAX;
     int rc = 0;
     live->next_ns = now_ns + LIVE_S; // the recorder commits once a second
     while (rc == 0 && !live->quits && !live_signal && now_ns < end_ns) {
@@ -275,7 +285,8 @@ static int live_loop(struct live *live, struct error *err)
             live->shown |= looked;
             int64_t took_ns = clock_monotonic_ns() - now_ns;
             // A look that takes long is repeated less often: a tenth of a CPU at most.
-            live->next_ns = now_ns + (10 * took_ns > opts->every_ns ? 10 * took_ns : opts->every_ns);
+            live->next_ns =
+                    now_ns + (10 * took_ns > opts->every_ns ? 10 * took_ns : opts->every_ns);
             if (!live->look.stalls)
                 live->next_ns = now_ns + LIVE_S / 4;
         } else if (now_ns >= live->next_ns) {
@@ -294,7 +305,9 @@ static int live_loop(struct live *live, struct error *err)
 
 int live_run(const struct live_opts *opts, struct error *err)
 {
-    struct live live = {.opts = opts, .renew = {.recording = opts->recording, .silent = true}, .window_ns = opts->window_ns};
+    struct live live = {.opts = opts,
+            .renew = {.recording = opts->recording, .silent = true},
+            .window_ns = opts->window_ns};
     struct look *look = &live.look;
     render_opts_detect(&live.render, STDOUT_FILENO, opts->no_color);
     int rc = renew_start(&live.renew, look, err);

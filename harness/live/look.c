@@ -23,7 +23,7 @@
 
 enum { LOOK_END_S = 20 }; // the recorder may write that long at its end
 
-// --- the recorder's process -----------------------------------------------------------------------
+// --- the recorder's process ----------------------------------------------------------------------
 
 static int look_choose_path(struct look *look, const char *path, struct error *err)
 {
@@ -34,8 +34,9 @@ static int look_choose_path(struct look *look, const char *path, struct error *e
     }
     char *name = xasprintf("%s/upgate-live-XXXXXX", folder && *folder ? folder : "/tmp");
     if (!mkdtemp(name)) { // nobody else lays a journal beside the store in it
-        int rc = error_set(err, -errno, "failed to create the folder '%s': %s; name another place in TMPDIR, or a file with -o", name,
-                           strerror(errno));
+        int rc = error_set(err, -errno,
+                "failed to create the folder '%s': %s; name another place in TMPDIR, or a file with -o",
+                name, strerror(errno));
         free(name);
         return rc;
     }
@@ -55,14 +56,15 @@ static void look_remove(const struct look *look)
     free(journal);
 }
 
-// Ctrl-backslash goes to both of us: the recorder ends in order when its parent has, or as that says. A handler, unlike SIG_IGN, is not inherited
-// by a command.
+// Ctrl-backslash goes to both of us: the recorder ends in order when its parent has, or as that
+// says. A handler, unlike SIG_IGN, is not inherited by a command.
 static void look_on_quit(int number)
 {
     (void)number;
 }
 
-static _Noreturn void look_record(const struct look *look, const struct recording_opts *opts, bool silent, int report_fd, pid_t parent)
+static _Noreturn void look_record(const struct look *look, const struct recording_opts *opts,
+        bool silent, int report_fd, pid_t parent)
 {
     struct error err = {0};
     struct recording_result result = {0};
@@ -102,7 +104,9 @@ int look_start(struct look *look, const struct recording_opts *opts, bool silent
     int failure = errno;
     close(fds[1]);
     look->report_fd = fds[0];
-    return look->child < 0 ? error_set(err, -failure, "failed to start the recorder: %s", strerror(failure)) : 0;
+    return look->child < 0
+            ? error_set(err, -failure, "failed to start the recorder: %s", strerror(failure))
+            : 0;
 }
 
 int look_reap(struct look *look, int64_t until_ns, struct error *err)
@@ -116,7 +120,8 @@ int look_reap(struct look *look, int64_t until_ns, struct error *err)
     look->ended = true;
     struct error report = {0};
     if (read(look->report_fd, &report, sizeof report) != sizeof report)
-        return error_set(err, -EIO, "the recorder ended by signal %d", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+        return error_set(err, -EIO, "the recorder ended by signal %d",
+                WIFSIGNALED(status) ? WTERMSIG(status) : 0);
     return report.code ? error_set(err, report.code, "%s", report.text) : 0;
 }
 
@@ -133,7 +138,7 @@ int look_stop(struct look *look, struct error *err)
     return error_set(err, -ETIMEDOUT, "the recorder did not end within %d s", LOOK_END_S);
 }
 
-// --- a look ---------------------------------------------------------------------------------------
+// --- a look --------------------------------------------------------------------------------------
 
 static void look_forget(struct look *look)
 {
@@ -157,7 +162,8 @@ bool look_again(struct look *look, int64_t window_ns)
     if (rc == 0 && recordings.count == 0)
         rc = error_set(err, -ENOENT, "nothing is recorded yet");
     if (rc == 0)
-        rc = stalls_analyse(look->store, &(struct stalls_opts){.last_ns = window_ns, .cache = look->cache}, &stalls, err);
+        rc = stalls_analyse(look->store,
+                &(struct stalls_opts){.last_ns = window_ns, .cache = look->cache}, &stalls, err);
     if (rc) {
         store_close(look->store);
         look->store = NULL;
@@ -173,7 +179,8 @@ bool look_again(struct look *look, int64_t window_ns)
     look->stalls = stalls;
     look->recordings = recordings;
     if (!recordings.items[0].end_ns)
-        recordings.items[0].end_ns = recordings.items[0].begin_ns + 1; // it goes on, which is no fault of it
+        // it goes on, which is no fault of it
+        recordings.items[0].end_ns = recordings.items[0].begin_ns + 1;
     return true;
 }
 
@@ -186,11 +193,16 @@ static int look_make_index(sqlite3 *to, struct error *err)
     int rc = store_open_schema(&schema, err);
     if (rc)
         return rc;
-    bool has = sqlite3_prepare_v2(to, sql, -1, &there, NULL) == SQLITE_OK && sqlite3_step(there) == SQLITE_ROW;
+    bool has = sqlite3_prepare_v2(to, sql, -1, &there, NULL) == SQLITE_OK &&
+            sqlite3_step(there) == SQLITE_ROW;
     sqlite3_finalize(there);
-    if (!has && (sqlite3_prepare_v2(schema, sql, -1, &wanted, NULL) != SQLITE_OK || sqlite3_step(wanted) != SQLITE_ROW))
+    if (!has &&
+            (sqlite3_prepare_v2(schema, sql, -1, &wanted, NULL) != SQLITE_OK ||
+                    sqlite3_step(wanted) != SQLITE_ROW))
         rc = error_set(err, -EIO, "the schema has no index gap_thread: %s", sqlite3_errmsg(schema));
-    else if (!has && sqlite3_exec(to, (const char *)sqlite3_column_text(wanted, 0), NULL, NULL, NULL) != SQLITE_OK)
+    else if (!has &&
+            sqlite3_exec(to, (const char *)sqlite3_column_text(wanted, 0), NULL, NULL, NULL) !=
+                    SQLITE_OK)
         rc = error_set(err, -EIO, "%s", sqlite3_errmsg(to));
     sqlite3_finalize(wanted);
     sqlite3_close(schema);
@@ -199,14 +211,19 @@ static int look_make_index(sqlite3 *to, struct error *err)
 
 static int look_copy(const struct look *look, const char *path, struct error *err)
 {
-    static const char end[] = "UPDATE run SET state = 'done', writer_pid = NULL, writer_start = NULL; UPDATE recording SET end_ns = "
-                              "(SELECT max(at_ns) FROM counter WHERE recording_id = recording.id) WHERE end_ns IS NULL"; // in order
+    static const char end[] =
+            "UPDATE run SET state = 'done', writer_pid = NULL, writer_start = NULL; UPDATE recording SET end_ns = "
+            // in order
+            "(SELECT max(at_ns) FROM counter WHERE recording_id = recording.id) WHERE end_ns IS NULL";
     sqlite3 *from = NULL, *to = NULL;
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); // a recording holds what root saw
+    // a recording holds what root saw
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return error_set(err, -errno, "%s", strerror(errno));
     close(fd);
-    int rc = sqlite3_open_v2(look->path, &from, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK ? 0 : error_set(err, -EIO, "%s", sqlite3_errmsg(from));
+    int rc = sqlite3_open_v2(look->path, &from, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK
+            ? 0
+            : error_set(err, -EIO, "%s", sqlite3_errmsg(from));
     if (rc == 0 && sqlite3_open_v2(path, &to, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
         rc = error_set(err, -EIO, "%s", sqlite3_errmsg(to));
     if (rc == 0)
@@ -216,8 +233,11 @@ static int look_copy(const struct look *look, const char *path, struct error *er
     if (backup)
         step = sqlite3_backup_step(backup, -1);
     sqlite3_backup_finish(backup);
-    if (rc == 0 && (!backup || step != SQLITE_DONE || sqlite3_exec(to, end, NULL, NULL, NULL) != SQLITE_OK))
-        rc = error_set(err, -EIO, "%s", step != SQLITE_DONE ? sqlite3_errstr(step) : sqlite3_errmsg(to));
+    if (rc == 0 &&
+            (!backup || step != SQLITE_DONE ||
+                    sqlite3_exec(to, end, NULL, NULL, NULL) != SQLITE_OK))
+        rc = error_set(
+                err, -EIO, "%s", step != SQLITE_DONE ? sqlite3_errstr(step) : sqlite3_errmsg(to));
     if (rc == 0)
         rc = look_make_index(to, err);
     sqlite3_close(to);

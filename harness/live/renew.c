@@ -29,7 +29,8 @@ static void renew_find_target(struct renew *renew, const struct look *look)
     for (size_t i = 0; i < renew->recording.pid_count; i++)
         vector_push(pids, count, renew->recording.pids[i]);
     if (store_open(look->path, STORE_READ, &store, &err) == 0) {
-        sqlite3_stmt *stmt = store_query(store, &err, "SELECT tgid FROM process WHERE kind = 'target' AND ended_ns IS NULL", "");
+        sqlite3_stmt *stmt = store_query(store, &err,
+                "SELECT tgid FROM process WHERE kind = 'target' AND ended_ns IS NULL", "");
         while (stmt && store_step(store, stmt, NULL) == 1)
             vector_push(pids, count, (pid_t)sqlite3_column_int64(stmt, 0));
     }
@@ -54,7 +55,8 @@ static size_t renew_keep_living(struct renew *renew)
     return ended;
 }
 
-// Each once, and no child of another one: it comes with that, and to find what is below one takes a look at every process.
+// Each once, and no child of another one: it comes with that, and to find what is below one takes a
+// look at every process.
 static void renew_choose_roots(struct renew *renew)
 {
     struct recording_opts *recording = &renew->recording;
@@ -63,7 +65,8 @@ static void renew_choose_roots(struct renew *renew)
     recording->pid_count = 0;
     for (size_t i = 0; i < renew->pid_count; i++) {
         struct proc_stat stat;
-        pid_t parent = recording->no_children || proc_stat_of(renew->pids[i], &stat) ? -1 : stat.parent;
+        pid_t parent =
+                recording->no_children || proc_stat_of(renew->pids[i], &stat) ? -1 : stat.parent;
         bool there = false;
         for (size_t k = 0; k < renew->pid_count && !there; k++)
             there = renew->pids[k] == parent || (k < i && renew->pids[k] == renew->pids[i]);
@@ -95,7 +98,8 @@ int renew_when_outgrown(struct renew *renew, struct look *look, struct error *er
 {
     struct stat info;
     struct error end = {0};
-    if (renew->recording.path || stat(look->path, &info) || info.st_size < RENEW_OUTGROWN * renew->recording.max_bytes)
+    if (renew->recording.path || stat(look->path, &info) ||
+            info.st_size < RENEW_OUTGROWN * renew->recording.max_bytes)
         return 0;
     if (!renew->silent) // there may be a screen
         log_info("names and stacks have outgrown --max-size: the recording begins anew");

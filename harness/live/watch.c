@@ -24,17 +24,18 @@
 
 enum {
     WATCH_EVERY_S = 2,
-    WATCH_WINDOW_S = 10, // that is looked at, at least; what set the trigger off has left it before the next time
+    WATCH_WINDOW_S = 10, // that is looked at, at least; what set the trigger off has left it before
+                         // the next time
     WATCH_SHARE = 10,    // a look that takes long is repeated less often: a tenth of a CPU
     WATCH_STALL_MAX_S = 600, // two of it are the window, which is read at each look
-    WATCH_STEPS_MIN = 20, // of fewer a median says little
+    WATCH_STEPS_MIN = 20,    // of fewer a median says little
 };
 
 struct watch {
     const struct watch_opts *opts;
-    struct renew renew;              // of each recorder
-    char *steps_path;                // of a command: one file of steps for all of them
-    int steps_fd;                    // which is ours while this is open
+    struct renew renew; // of each recorder
+    char *steps_path;   // of a command: one file of steps for all of them
+    int steps_fd;       // which is ours while this is open
     struct look look;
     int64_t window_ns;
     bool told_short;                         // that less is kept than the trigger wants
@@ -51,7 +52,7 @@ static void watch_on_signal(int number)
     watch_signal = number;
 }
 
-// --- the trigger ----------------------------------------------------------------------------------
+// --- the trigger ---------------------------------------------------------------------------------
 
 static const char *watch_word(const char *text, const char *word)
 {
@@ -68,8 +69,10 @@ int trigger_parse(const char *text, struct trigger *ret, struct error *err)
     if (at && ret->kind == TRIGGER_STALL) {
         struct error why = {0};
         at += strspn(at, " ");
-        if (unit_parse_duration(at, &ret->stall_ns, &why) || ret->stall_ns < 1000000 || ret->stall_ns > WATCH_STALL_MAX_S * WATCH_S)
-            return error_set(err, -EINVAL, "option '--trigger': '%s' is no time from 1 ms to 10 min", at);
+        if (unit_parse_duration(at, &ret->stall_ns, &why) || ret->stall_ns < 1000000 ||
+                ret->stall_ns > WATCH_STALL_MAX_S * WATCH_S)
+            return error_set(
+                    err, -EINVAL, "option '--trigger': '%s' is no time from 1 ms to 10 min", at);
         return 0;
     }
     if (at) {
@@ -79,14 +82,17 @@ int trigger_parse(const char *text, struct trigger *ret, struct error *err)
         rest = rest ? watch_word(rest, "median") : NULL;
     }
     if (!rest || rest[strspn(rest, " ")] || !(ret->times > 1 && ret->times <= 1e6))
-        return error_set(err, -EINVAL, "option '--trigger': '%s' is not known; known are 'stall > 500ms' and 'step_time > 2x median'", text);
+        return error_set(err, -EINVAL,
+                "option '--trigger': '%s' is not known; known are 'stall > 500ms' and 'step_time > 2x median'",
+                text);
     return 0;
 }
 
 static char *watch_answer(const struct watch *watch)
 {
     struct stalls_shown shown = {&watch->look.recordings.items[0], watch->look.stalls};
-    const struct stalls_view view = {.shown = &shown, .count = 1, .recordings = &watch->look.recordings};
+    const struct stalls_view view = {
+            .shown = &shown, .count = 1, .recordings = &watch->look.recordings};
     json_t *document = stalls_view_json(&view);
     const char *answer = json_string_value(json_object_get(document, "answer"));
     char *copy = xstrdup(answer ? answer : "");
@@ -94,17 +100,20 @@ static char *watch_answer(const struct watch *watch)
     return copy;
 }
 
-// A wait is seen as long as the window at most, and who waits all of it is taken for idle: twice what is asked for.
+// A wait is seen as long as the window at most, and who waits all of it is taken for idle: twice
+// what is asked for.
 static int64_t watch_window_ns(const struct trigger *trigger)
 {
     int64_t least_ns = WATCH_WINDOW_S * WATCH_S;
     return 2 * trigger->stall_ns > least_ns ? 2 * trigger->stall_ns : least_ns;
 }
 
-// Of a look that took so long. A stall of the length that is asked for is in the window, and does not fill it, at one look at least.
+// Of a look that took so long. A stall of the length that is asked for is in the window, and does
+// not fill it, at one look at least.
 static int64_t watch_every_ns(const struct watch *watch, int64_t took_ns)
 {
-    int64_t every_ns = WATCH_EVERY_S * WATCH_S, most_ns = (watch->window_ns - watch->opts->trigger.stall_ns) / 10 * 8;
+    int64_t every_ns = WATCH_EVERY_S * WATCH_S,
+            most_ns = (watch->window_ns - watch->opts->trigger.stall_ns) / 10 * 8;
     every_ns = WATCH_SHARE * took_ns > every_ns ? WATCH_SHARE * took_ns : every_ns;
     return every_ns < most_ns ? every_ns : most_ns;
 }
@@ -114,11 +123,13 @@ static void watch_tell_short(struct watch *watch, int64_t now_ns)
 {
     char kept[32], wanted[32];
     const int64_t stall_ns = watch->opts->trigger.stall_ns, kept_ns = watch->look.stalls->window_ns;
-    if (watch->told_short || kept_ns >= stall_ns || now_ns - watch->renew.begun_ns < watch->window_ns)
+    if (watch->told_short || kept_ns >= stall_ns ||
+            now_ns - watch->renew.begun_ns < watch->window_ns)
         return;
     watch->told_short = true;
     log_warn("the last %s are kept, and a stall of %s cannot be seen in that: give --max-size more",
-             unit_format_ns(kept, sizeof kept, (double)kept_ns), unit_format_ns(wanted, sizeof wanted, (double)stall_ns));
+            unit_format_ns(kept, sizeof kept, (double)kept_ns),
+            unit_format_ns(wanted, sizeof wanted, (double)stall_ns));
 }
 
 static bool watch_stalled(const struct watch *watch)
@@ -130,24 +141,30 @@ static bool watch_stalled(const struct watch *watch)
     return false;
 }
 
-// The slowest step of the window against the median of all that are kept: "step 812 took 31 ms, 2.4 times the median". The first one
-// of a program is always slow.
+// The slowest step of the window against the median of all that are kept: "step 812 took 31 ms, 2.4
+// times the median". The first one of a program is always slow.
 static char *watch_slow_step(const struct watch *watch)
 {
-    static const char median[] = "SELECT dur_ns FROM recorded_step ORDER BY dur_ns LIMIT 1 OFFSET (SELECT count(*) / 2 FROM recorded_step)";
+    static const char median[] =
+            "SELECT dur_ns FROM recorded_step ORDER BY dur_ns LIMIT 1 OFFSET (SELECT count(*) / 2 FROM recorded_step)";
     struct store *store = watch->look.store;
-    int64_t count = 0, middle_ns = 0, slow_ns = 0, idx = 0, from_ns = clock_monotonic_ns() - watch->window_ns;
-    if (store_get_int(store, &count, NULL, "SELECT count(*) FROM recorded_step", "") || count < WATCH_STEPS_MIN ||
-        store_get_int(store, &middle_ns, NULL, median, "") || middle_ns <= 0 ||
-        store_get_int(store, &slow_ns, NULL, "SELECT coalesce(max(dur_ns), 0) FROM recorded_step WHERE begin_ns + dur_ns >= ? AND idx > 0", "i",
-                      from_ns) ||
-        (double)slow_ns <= watch->opts->trigger.times * (double)middle_ns ||
-        store_get_int(store, &idx, NULL, "SELECT idx FROM recorded_step WHERE begin_ns + dur_ns >= ? AND dur_ns = ? AND idx > 0 LIMIT 1", "ii", from_ns,
-                      slow_ns))
+    int64_t count = 0, middle_ns = 0, slow_ns = 0, idx = 0,
+            from_ns = clock_monotonic_ns() - watch->window_ns;
+    if (store_get_int(store, &count, NULL, "SELECT count(*) FROM recorded_step", "") ||
+            count < WATCH_STEPS_MIN || store_get_int(store, &middle_ns, NULL, median, "") ||
+            middle_ns <= 0 ||
+            store_get_int(store, &slow_ns, NULL,
+                    "SELECT coalesce(max(dur_ns), 0) FROM recorded_step WHERE begin_ns + dur_ns >= ? AND idx > 0",
+                    "i", from_ns) ||
+            (double)slow_ns <= watch->opts->trigger.times * (double)middle_ns ||
+            store_get_int(store, &idx, NULL,
+                    "SELECT idx FROM recorded_step WHERE begin_ns + dur_ns >= ? AND dur_ns = ? AND idx > 0 LIMIT 1",
+                    "ii", from_ns, slow_ns))
         return NULL;
     char number[32];
-    return xasprintf("step %lld took %s, %.1f times the median of %lld steps", (long long)idx, unit_format_ns(number, sizeof number, (double)slow_ns),
-                     (double)slow_ns / (double)middle_ns, (long long)count);
+    return xasprintf("step %lld took %s, %.1f times the median of %lld steps", (long long)idx,
+            unit_format_ns(number, sizeof number, (double)slow_ns),
+            (double)slow_ns / (double)middle_ns, (long long)count);
 }
 
 static void watch_look(struct watch *watch, int64_t now_ns)
@@ -168,15 +185,16 @@ static void watch_look(struct watch *watch, int64_t now_ns)
     free(step);
 }
 
-// --- incidents ------------------------------------------------------------------------------------
+// --- incidents -----------------------------------------------------------------------------------
 
 // Who reads them may have gone: the stores are there all the same.
 static void watch_tell(const struct watch *watch, const char *path)
 {
     char *text = NULL;
     if (watch->opts->json) {
-        json_t *line = json_pack("{ss so ss so sI}", "schema", "upgate.incident/1", "path", render_json_text(path), "trigger",
-                                 watch->opts->trigger_text, "answer", render_json_text(watch->answer), "at_unix_ns", (json_int_t)clock_wall_ns());
+        json_t *line = json_pack("{ss so ss so sI}", "schema", "upgate.incident/1", "path",
+                render_json_text(path), "trigger", watch->opts->trigger_text, "answer",
+                render_json_text(watch->answer), "at_unix_ns", (json_int_t)clock_wall_ns());
         text = line ? json_dumps(line, JSON_COMPACT) : NULL;
         json_decref(line);
     }
@@ -203,11 +221,14 @@ static void watch_save(struct watch *watch)
     watch->quiet_until_ns = clock_monotonic_ns() + watch->window_ns;
 }
 
-// --- all of it ------------------------------------------------------------------------------------
+// --- all of it -----------------------------------------------------------------------------------
 
 static int watch_loop(struct watch *watch, struct error *err)
 {
-    int64_t now_ns = clock_monotonic_ns(), end_ns = watch->opts->recording.duration_ns ? now_ns + watch->opts->recording.duration_ns : INT64_MAX;
+    int64_t now_ns = clock_monotonic_ns(),
+            end_ns = watch->opts->recording.duration_ns
+            ? now_ns + watch->opts->recording.duration_ns
+            : INT64_MAX;
     int rc = 0;
     while (rc == 0 && !watch_signal && now_ns < end_ns) {
         poll(NULL, 0, 100);
@@ -232,8 +253,10 @@ static int watch_check_folder(const char *name, struct error *err)
 {
     const char *end = strrchr(name, '/');
     char *folder = end ? xasprintf("%.*s", (int)(end - name + 1), name) : xstrdup(".");
-    int rc = access(folder, W_OK | X_OK) ? error_set(err, -errno, "failed to write into '%s': %s; name another place with -o", folder, strerror(errno))
-                                         : 0;
+    int rc = access(folder, W_OK | X_OK)
+            ? error_set(err, -errno, "failed to write into '%s': %s; name another place with -o",
+                      folder, strerror(errno))
+            : 0;
     free(folder);
     return rc;
 }
@@ -243,8 +266,10 @@ int watch_run(const struct watch_opts *opts, struct error *err)
     struct watch watch = {.opts = opts, .renew.recording = opts->recording, .look.report_fd = -1};
     watch.window_ns = watch_window_ns(&opts->trigger);
     if (opts->recording.command && !opts->recording.symbol)
-        watch.renew.recording.steps_path = watch.steps_path = recording_steps_reserve(&watch.steps_fd);
-    watch.renew.recording.path = NULL; // of its own: what it holds is kept when something has happened
+        watch.renew.recording.steps_path = watch.steps_path =
+                recording_steps_reserve(&watch.steps_fd);
+    watch.renew.recording.path =
+            NULL; // of its own: what it holds is kept when something has happened
     watch.renew.recording.progress = false;
     watch.renew.recording.duration_ns = 0;
     watch_signal = 0;
@@ -261,7 +286,8 @@ int watch_run(const struct watch_opts *opts, struct error *err)
     int end_rc = look_stop(&watch.look, &end);
     if (rc == 0 && watch.look.path)
         watch_look(&watch, clock_monotonic_ns());
-    if (watch.due_ns) // what happened last is not lost for want of the time behind it, nor with a recorder that failed
+    if (watch.due_ns) // what happened last is not lost for want of the time behind it, nor with a
+                      // recorder that failed
         watch_save(&watch);
     if (rc == 0 && end_rc)
         rc = error_set(err, end_rc, "%s", end.text);

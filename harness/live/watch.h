@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `upgate record --trigger`: records for as long as it takes, and keeps only what was around the moments that the trigger names.
-// What is recorded else is forgotten (--max-size). One thread.
+// `upgate record --trigger`: records for as long as it takes, and keeps only what was around the
+// moments that the trigger names. What is recorded else is forgotten (--max-size). One thread.
 #ifndef UPGATE_HARNESS_LIVE_WATCH_H
 #define UPGATE_HARNESS_LIVE_WATCH_H
 
@@ -12,7 +12,8 @@
 #include "harness/record/recording.h"
 
 enum trigger_kind {
-    TRIGGER_STALL, // one thread was held up for so long at one go, by a cause that `upgate stalls` names
+    TRIGGER_STALL, // one thread was held up for so long at one go, by a cause that `upgate stalls`
+                   // names
     TRIGGER_STEP,  // a step took so many times the median of those that are kept
 };
 
@@ -26,7 +27,8 @@ struct trigger {
 int trigger_parse(const char *text, struct trigger *ret, struct error *err);
 
 struct watch_opts {
-    struct recording_opts recording; // path: of the incidents, NAME.db becomes NAME-20261126-150512.db
+    struct recording_opts
+            recording; // path: of the incidents, NAME.db becomes NAME-20261126-150512.db
     struct trigger trigger;
     const char *trigger_text;
     int64_t after_ns; // so long it is recorded further before what is kept becomes a store

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program upgate-mpi-reduce: shards on the disks of many nodes, reduced where they lie by the processes that mpirun or srun started there,
-// and added in a tree; process 0 writes and prints what `upgate merge --reduced` would of all shards in one directory. Which shards those are
-// is decided by process 0, as a merge does, of all that anybody sees (harness/rank/seen.h).
+// The program upgate-mpi-reduce: shards on the disks of many nodes, reduced where they lie by the
+// processes that mpirun or srun started there, and added in a tree; process 0 writes and prints
+// what `upgate merge --reduced` would of all shards in one directory. Which shards those are is
+// decided by process 0, as a merge does, of all that anybody sees (harness/rank/seen.h).
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,39 +29,44 @@ struct mpi_values {
     struct options_common common;
 };
 
-static const struct option_spec mpi_options[] = {
-    OPTIONS_SHARDS(struct mpi_values, shards),
-    {NULL, 0, "window", OPTION_UINT, "N", NULL, MERGE_WINDOW_TEXT, "steps of a window; all that are ever merged have the same",
-     offsetof(struct mpi_values, window), 1, 1000000, 0},
-    {NULL, 0, "version", OPTION_FLAG, NULL, NULL, NULL, "print the version and stop", offsetof(struct mpi_values, version), 0, 0, 0},
-    OPTIONS_COMMON(struct mpi_values, common, "FILE", "a reduced file, which must not exist yet; without -o none is written", NULL),
-    {.name = NULL}};
+static const struct option_spec mpi_options[] = {OPTIONS_SHARDS(struct mpi_values, shards),
+        {NULL, 0, "window", OPTION_UINT, "N", NULL, MERGE_WINDOW_TEXT,
+                "steps of a window; all that are ever merged have the same",
+                offsetof(struct mpi_values, window), 1, 1000000, 0},
+        {NULL, 0, "version", OPTION_FLAG, NULL, NULL, NULL, "print the version and stop",
+                offsetof(struct mpi_values, version), 0, 0, 0},
+        OPTIONS_COMMON(struct mpi_values, common, "FILE",
+                "a reduced file, which must not exist yet; without -o none is written", NULL),
+        {.name = NULL}};
 
-static const char *const mpi_usage[] = {"mpi-reduce DIR [--job NAME] [--restart N] [--window N] [-o FILE]", NULL};
+static const char *const mpi_usage[] = {
+        "mpi-reduce DIR [--job NAME] [--restart N] [--window N] [-o FILE]", NULL};
 
 static const char *const mpi_examples[] = {
-    "mpirun -np 4 --map-by ppr:1:node --bind-to none upgate-mpi-reduce /local/run -o run.reduced",
-    "one process a node is enough, with all of its CPUs",
-    "srun --mpi=pmix --ntasks-per-node 4 upgate-mpi-reduce /local/run -o run.reduced", "the shards of a node are divided among its processes",
-    "upgate merge --reduced run.reduced", "the ranks of the file once more", NULL};
+        "mpirun -np 4 --map-by ppr:1:node --bind-to none upgate-mpi-reduce /local/run -o run.reduced",
+        "one process a node is enough, with all of its CPUs",
+        "srun --mpi=pmix --ntasks-per-node 4 upgate-mpi-reduce /local/run -o run.reduced",
+        "the shards of a node are divided among its processes",
+        "upgate merge --reduced run.reduced", "the ranks of the file once more", NULL};
 
 static const char mpi_exit_codes[] =
-    "  0  reduced: every rank of the job is there\n"
-    "  2  usage, no shards, several runs, a rank twice, processes of two versions; nothing written\n"
-    "  3  reduced, but ranks are missing\n"
-    "  4  operational failure: no permission, disk full\n"
-    "All processes exit with the same code.\n";
+        "  0  reduced: every rank of the job is there\n"
+        "  2  usage, no shards, several runs, a rank twice, processes of two versions; nothing written\n"
+        "  3  reduced, but ranks are missing\n"
+        "  4  operational failure: no permission, disk full\n"
+        "All processes exit with the same code.\n";
 
 static const struct verb mpi_verb = {
-    .name = "mpi-reduce",
-    .alone = true,
-    .summary = "Reduce the shards of a job's ranks on the nodes where they lie, and add them with MPI.",
-    .usage = mpi_usage,
-    .options = mpi_options,
-    .examples = mpi_examples,
-    .exit_codes = mpi_exit_codes,
-    .positional_min = 1,
-    .positional_max = 1,
+        .name = "mpi-reduce",
+        .alone = true,
+        .summary =
+                "Reduce the shards of a job's ranks on the nodes where they lie, and add them with MPI.",
+        .usage = mpi_usage,
+        .options = mpi_options,
+        .examples = mpi_examples,
+        .exit_codes = mpi_exit_codes,
+        .positional_min = 1,
+        .positional_max = 1,
 };
 
 struct mpi_work {
@@ -73,7 +79,7 @@ struct mpi_work {
     struct reduced sum;       // of those that this process has by now
 };
 
-// --- which shards ---------------------------------------------------------------------------------
+// --- which shards --------------------------------------------------------------------------------
 
 static int mpi_look(struct mpi_work *work, struct error *err)
 {
@@ -82,7 +88,8 @@ static int mpi_look(struct mpi_work *work, struct error *err)
         seen_put(&work->seen, &work->mine.scan, work->team->number);
     if (rc != -EINVAL)
         return rc;
-    char *why = xasprintf("process %d of %d, on '%s': %s", work->team->number, work->team->count, work->team->host, err->text);
+    char *why = xasprintf("process %d of %d, on '%s': %s", work->team->number, work->team->count,
+            work->team->host, err->text);
     seen_put_none(&work->seen, work->team->count > 1 ? why : err->text); // others may have them all
     free(why);
     return 0;
@@ -110,9 +117,12 @@ static int mpi_choose(struct mpi_work *work, struct strbuf *ret_shares, struct e
     if (!work->all.scan.count)
         return error_set(err, -EINVAL, "%s", work->seen.why ? work->seen.why : "nobody has looked");
     if (work->seen.blind)
-        log_info("%lld of %d processes see no shard: %s", (long long)work->seen.blind, work->team->count, work->seen.why);
+        log_info("%lld of %d processes see no shard: %s", (long long)work->seen.blind,
+                work->team->count, work->seen.why);
     rc = choose_shards(&work->find, &work->all, err);
-    return rc ? rc : seen_share(&work->seen, &work->all, work->team->count, work->values->window, ret_shares, err);
+    return rc ? rc
+              : seen_share(&work->seen, &work->all, work->team->count, work->values->window,
+                        ret_shares, err);
 }
 
 static int mpi_find(struct mpi_work *work, uint64_t *ret_window_steps, struct error *err)
@@ -123,17 +133,20 @@ static int mpi_find(struct mpi_work *work, uint64_t *ret_window_steps, struct er
     if (rc == 0)
         rc = team_add(work->team, &sum, err);
     if (rc == 0)
-        rc = team_agree(work->team, TEAM_OF_ALL, work->team->number == 0 ? mpi_choose(work, &shares, err) : 0, err);
+        rc = team_agree(work->team, TEAM_OF_ALL,
+                work->team->number == 0 ? mpi_choose(work, &shares, err) : 0, err);
     if (rc == 0)
         rc = team_tell(work->team, &shares, err);
     if (rc == 0)
         rc = team_agree(work->team, TEAM_OF_PROCESS,
-                        seen_take_share(shares.text, shares.len, work->team->number, &work->mine, ret_window_steps, err), err);
+                seen_take_share(shares.text, shares.len, work->team->number, &work->mine,
+                        ret_window_steps, err),
+                err);
     strbuf_free(&shares);
     return rc;
 }
 
-// --- reduced, and added ---------------------------------------------------------------------------
+// --- reduced, and added --------------------------------------------------------------------------
 
 static int mpi_give_missing(void *arg, struct strbuf *ret, struct error *err)
 {
@@ -151,7 +164,8 @@ static int mpi_take_missing(void *arg, const void *bytes, size_t size, int from,
 static int mpi_give_reduced(void *arg, struct strbuf *ret, struct error *err)
 {
     struct mpi_work *work = arg;
-    int rc = work->sum.run ? reduced_encode(&work->sum, ret, err) : 0; // nothing where nobody could be reduced
+    // nothing where nobody could be reduced
+    int rc = work->sum.run ? reduced_encode(&work->sum, ret, err) : 0;
     if (rc == 0)
         reduced_free(&work->sum);
     return rc;
@@ -172,9 +186,12 @@ static int mpi_take_reduced(void *arg, const void *bytes, size_t size, int from,
 
 static int mpi_reduce(struct mpi_work *work, uint64_t window_steps, struct error *err)
 {
-    const struct reduce_opts opts = {.window_steps = window_steps, .dry_run = work->values->common.dry_run};
-    const struct team_sum missing = {mpi_give_missing, mpi_take_missing, work}, reduced = {mpi_give_reduced, mpi_take_reduced, work};
-    int rc = team_agree(work->team, TEAM_OF_PROCESS, reduce_chosen(&work->mine, &opts, &work->sum, err), err);
+    const struct reduce_opts opts = {
+            .window_steps = window_steps, .dry_run = work->values->common.dry_run};
+    const struct team_sum missing = {mpi_give_missing, mpi_take_missing, work},
+                          reduced = {mpi_give_reduced, mpi_take_reduced, work};
+    int rc = team_agree(
+            work->team, TEAM_OF_PROCESS, reduce_chosen(&work->mine, &opts, &work->sum, err), err);
     if (rc == 0)
         rc = team_add(work->team, &missing, err);
     if (rc == 0)
@@ -182,10 +199,11 @@ static int mpi_reduce(struct mpi_work *work, uint64_t window_steps, struct error
     return rc;
 }
 
-// --- what comes of it -----------------------------------------------------------------------------
+// --- what comes of it ----------------------------------------------------------------------------
 
 // In process 0.
-static int mpi_tell(struct mpi_work *work, const char *dir, enum exit_code *ret_exit, struct error *err)
+static int mpi_tell(
+        struct mpi_work *work, const char *dir, enum exit_code *ret_exit, struct error *err)
 {
     const struct options_common *common = &work->values->common;
     struct reduced_job job = {0};
@@ -201,7 +219,8 @@ static int mpi_tell(struct mpi_work *work, const char *dir, enum exit_code *ret_
         rc = reduced_job_settle(&job, false, dir, err);
     }
     if (rc == 0 && common->dry_run)
-        log_info("would reduce %zu shards of run '%s', restart %lld", job.all.member_count, work->all.run, (long long)work->all.restart);
+        log_info("would reduce %zu shards of run '%s', restart %lld", job.all.member_count,
+                work->all.run, (long long)work->all.restart);
     else if (rc == 0)
         rc = reduced_job_tell(&job, common->output, strcmp(common->format, "json") == 0, err);
     *ret_exit = reduced_job_exit(&job);
@@ -209,19 +228,29 @@ static int mpi_tell(struct mpi_work *work, const char *dir, enum exit_code *ret_
     return rc;
 }
 
-static int mpi_go(const struct team *team, const struct mpi_values *values, const char *dir, enum exit_code *ret_exit, struct error *err)
+static int mpi_go(const struct team *team, const struct mpi_values *values, const char *dir,
+        enum exit_code *ret_exit, struct error *err)
 {
     const char *output = values->common.output;
     uint64_t window_steps = 0;
-    struct mpi_work work = {.team = team, .values = values, .seen = {.version = version_text()}, .all = {.restart = -1}, .mine = {.restart = -1}};
-    work.find = (struct merge_opts){.dir = dir, .run = values->shards.run, .restart = shard_values_restart(&values->shards)};
-    int rc = team_agree(team, TEAM_OF_ALL, team->number == 0 && output ? reduced_job_place(output, err) : 0, err); // before all the work
+    struct mpi_work work = {.team = team,
+            .values = values,
+            .seen = {.version = version_text()},
+            .all = {.restart = -1},
+            .mine = {.restart = -1}};
+    work.find = (struct merge_opts){.dir = dir,
+            .run = values->shards.run,
+            .restart = shard_values_restart(&values->shards)};
+    // before all the work
+    int rc = team_agree(team, TEAM_OF_ALL,
+            team->number == 0 && output ? reduced_job_place(output, err) : 0, err);
     if (rc == 0)
         rc = mpi_find(&work, &window_steps, err);
     if (rc == 0)
         rc = mpi_reduce(&work, window_steps, err);
     if (rc == 0)
-        rc = team_agree(team, TEAM_OF_ALL, team->number == 0 ? mpi_tell(&work, dir, ret_exit, err) : 0, err);
+        rc = team_agree(team, TEAM_OF_ALL,
+                team->number == 0 ? mpi_tell(&work, dir, ret_exit, err) : 0, err);
     seen_free(&work.seen);
     merge_free(&work.all);
     merge_free(&work.mine);
@@ -229,17 +258,19 @@ static int mpi_go(const struct team *team, const struct mpi_values *values, cons
     return rc;
 }
 
-// --- the program ----------------------------------------------------------------------------------
+// --- the program ---------------------------------------------------------------------------------
 
-// A launcher that MPI cannot speak to starts many programs that are each alone, and each would write what it sees. A batch script of Slurm, or a
-// pod of many, that starts one looks the same.
-static int mpi_check_team(const struct team *team, const struct launcher_rank *launcher, struct error *err)
+// A launcher that MPI cannot speak to starts many programs that are each alone, and each would
+// write what it sees. A batch script of Slurm, or a pod of many, that starts one looks the same.
+static int mpi_check_team(
+        const struct team *team, const struct launcher_rank *launcher, struct error *err)
 {
     if (team->count > 1 || !launcher->launcher || launcher->ranks <= 1)
         return 0;
-    return error_set(err, -EINVAL, "%s started %d processes, and this MPI knows of one: start them with the mpirun of this MPI, or with "
-                     "srun --mpi=pmix where Slurm and MPI have PMIx; one that is to do it alone: mpirun -n 1", launcher->launcher,
-                     (int)launcher->ranks);
+    return error_set(err, -EINVAL,
+            "%s started %d processes, and this MPI knows of one: start them with the mpirun of this MPI, or with "
+            "srun --mpi=pmix where Slurm and MPI have PMIx; one that is to do it alone: mpirun -n 1",
+            launcher->launcher, (int)launcher->ranks);
 }
 
 static int mpi_man(const char *directory)
@@ -277,7 +308,8 @@ static int mpi_main(int argc, char **argv)
         rc = mpi_go(&team, &values, rest.positional[0], &code, &err);
     if (rc && team.number == 0)
         log_error("%s", err.text);
-    // mpirun ends the others as soon as one has ended with another code than 0: by then process 0 has printed everything.
+    // mpirun ends the others as soon as one has ended with another code than 0: by then process 0
+    // has printed everything.
     int status = team_tell_number(program_end(rc ? error_exit_code(rc) : (int)code));
     team_leave();
     return status;

@@ -16,7 +16,8 @@ enum { TEAM_TAG_SIZE = 1, TEAM_TAG_BYTES };
 void team_join(struct team *ret)
 {
     int provided;
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided); // other threads reduce shards, and call nothing of MPI
+    // other threads reduce shards, and call nothing of MPI
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     *ret = (struct team){0};
     MPI_Comm_rank(MPI_COMM_WORLD, &ret->number);
     MPI_Comm_size(MPI_COMM_WORLD, &ret->count);
@@ -51,7 +52,7 @@ int team_tell_number(int number)
     return number;
 }
 
-// --- messages -------------------------------------------------------------------------------------
+// --- messages ------------------------------------------------------------------------------------
 
 // Room for what another process says that it will send. NULL: none.
 static char *team_room(uint64_t size, struct error *err, int *ret_rc)
@@ -59,18 +60,23 @@ static char *team_room(uint64_t size, struct error *err, int *ret_rc)
     char *room = size <= TEAM_BYTES_MAX ? malloc((size_t)size + 1) : NULL;
     *ret_rc = 0;
     if (size > TEAM_BYTES_MAX)
-        *ret_rc = error_set(err, -EBADMSG, "another process would send %llu bytes, and a message has %d at most", (unsigned long long)size,
-                            (int)TEAM_BYTES_MAX);
+        *ret_rc = error_set(err, -EBADMSG,
+                "another process would send %llu bytes, and a message has %d at most",
+                (unsigned long long)size, (int)TEAM_BYTES_MAX);
     else if (!room)
-        *ret_rc = error_set(err, -ENOMEM, "out of memory: %llu bytes of another process have no room", (unsigned long long)size);
+        *ret_rc =
+                error_set(err, -ENOMEM, "out of memory: %llu bytes of another process have no room",
+                        (unsigned long long)size);
     return room;
 }
 
 static int team_fits(const struct strbuf *bytes, struct error *err)
 {
-    return bytes->len <= TEAM_BYTES_MAX ? 0
-                                        : error_set(err, -E2BIG, "%zu bytes would be sent to another process, and a message has %d at most",
-                                                    bytes->len, (int)TEAM_BYTES_MAX);
+    return bytes->len <= TEAM_BYTES_MAX
+            ? 0
+            : error_set(err, -E2BIG,
+                      "%zu bytes would be sent to another process, and a message has %d at most",
+                      bytes->len, (int)TEAM_BYTES_MAX);
 }
 
 int team_tell(const struct team *team, struct strbuf *bytes, struct error *err)
@@ -95,17 +101,18 @@ int team_tell(const struct team *team, struct strbuf *bytes, struct error *err)
     return rc;
 }
 
-// --- the tree -------------------------------------------------------------------------------------
+// --- the tree ------------------------------------------------------------------------------------
 
 struct team_step {
     int to, from;      // -1: nobody
     struct strbuf out; // for to
     uint64_t size;
-    char *in;          // of from
+    char *in; // of from
 };
 
 // The size goes first: where it has no room, nobody sends the rest.
-static int team_step_size(const struct team *team, const struct team_sum *sum, struct team_step *step, struct error *err)
+static int team_step_size(const struct team *team, const struct team_sum *sum,
+        struct team_step *step, struct error *err)
 {
     int rc = step->to >= 0 ? sum->give(sum->arg, &step->out, err) : 0;
     if (rc == 0 && step->to >= 0)
@@ -117,24 +124,29 @@ static int team_step_size(const struct team *team, const struct team_sum *sum, s
         step->size = step->out.len;
         MPI_Send(&step->size, 1, MPI_UINT64_T, step->to, TEAM_TAG_SIZE, MPI_COMM_WORLD);
     } else if (step->from >= 0) {
-        MPI_Recv(&step->size, 1, MPI_UINT64_T, step->from, TEAM_TAG_SIZE, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(&step->size, 1, MPI_UINT64_T, step->from, TEAM_TAG_SIZE, MPI_COMM_WORLD,
+                MPI_STATUS_IGNORE);
         step->in = team_room(step->size, err, &rc);
     }
     return team_agree(team, TEAM_OF_PROCESS, rc, err);
 }
 
-static int team_step_bytes(const struct team *team, const struct team_sum *sum, struct team_step *step, struct error *err)
+static int team_step_bytes(const struct team *team, const struct team_sum *sum,
+        struct team_step *step, struct error *err)
 {
     int rc = 0;
     if (step->to >= 0) {
-        MPI_Send(step->out.text, (int)step->size, MPI_BYTE, step->to, TEAM_TAG_BYTES, MPI_COMM_WORLD);
+        MPI_Send(step->out.text, (int)step->size, MPI_BYTE, step->to, TEAM_TAG_BYTES,
+                MPI_COMM_WORLD);
     } else if (step->from >= 0) {
         MPI_Status status;
         int received = 0;
-        MPI_Recv(step->in, (int)step->size, MPI_BYTE, step->from, TEAM_TAG_BYTES, MPI_COMM_WORLD, &status);
+        MPI_Recv(step->in, (int)step->size, MPI_BYTE, step->from, TEAM_TAG_BYTES, MPI_COMM_WORLD,
+                &status);
         MPI_Get_count(&status, MPI_BYTE, &received);
         if (received < 0 || (uint64_t)received != step->size)
-            rc = error_set(err, -EBADMSG, "process %d sent %d bytes instead of %llu", step->from, received, (unsigned long long)step->size);
+            rc = error_set(err, -EBADMSG, "process %d sent %d bytes instead of %llu", step->from,
+                    received, (unsigned long long)step->size);
         else
             rc = sum->take(sum->arg, step->in, (size_t)step->size, step->from, err);
     }
@@ -144,11 +156,13 @@ static int team_step_bytes(const struct team *team, const struct team_sum *sum, 
 int team_add(const struct team *team, const struct team_sum *sum, struct error *err)
 {
     int rc = 0;
-    for (int width = 1; width < team->count && rc == 0; width = width > INT_MAX / 2 ? INT_MAX : 2 * width) {
+    for (int width = 1; width < team->count && rc == 0;
+            width = width > INT_MAX / 2 ? INT_MAX : 2 * width) {
         struct team_step step = {.to = -1, .from = -1};
         if (team->number / width % 2 && team->number % width == 0)
             step.to = team->number - width;
-        else if (team->number / width % 2 == 0 && team->number % width == 0 && width < team->count - team->number)
+        else if (team->number / width % 2 == 0 && team->number % width == 0 &&
+                width < team->count - team->number)
             step.from = team->number + width;
         rc = team_step_size(team, sum, &step, err);
         if (rc == 0)

@@ -23,8 +23,8 @@
 static const uint64_t plan_looks_default[] = {10, 14, 20, 28};
 
 // Gated when a plan names no metrics, by mode; without step calls there is no step to measure.
-bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool has_steps,
-                       enum metric_id metric)
+bool plan_metric_gated(
+        const struct plan_gate *gate, enum plan_mode mode, bool has_steps, enum metric_id metric)
 {
     if (!gate->metrics_default)
         return gate->metrics[metric].present && !gate->metrics[metric].observe;
@@ -33,7 +33,7 @@ bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool h
     if (!has_steps)
         return metric == METRIC_TOTAL_TIME || metric == METRIC_CPU_TIME;
     if (metric == METRIC_MEAN_STEP_TIME || metric == METRIC_SLOW_STEPS ||
-        metric == METRIC_WARM_UP_TIME)
+            metric == METRIC_WARM_UP_TIME)
         return true;
     if (mode == PLAN_MODE_INFER)
         return metric == METRIC_LATENCY_P50 || metric == METRIC_LATENCY_P99;
@@ -42,8 +42,8 @@ bool plan_metric_gated(const struct plan_gate *gate, enum plan_mode mode, bool h
 
 bool plan_metric_is_time(enum metric_id metric)
 {
-    static const enum metric_id times[] = {METRIC_TOTAL_TIME,  METRIC_STEP_TIME,   METRIC_MEAN_STEP_TIME,
-                                           METRIC_THROUGHPUT, METRIC_LATENCY_P50, METRIC_LATENCY_P99};
+    static const enum metric_id times[] = {METRIC_TOTAL_TIME, METRIC_STEP_TIME,
+            METRIC_MEAN_STEP_TIME, METRIC_THROUGHPUT, METRIC_LATENCY_P50, METRIC_LATENCY_P99};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         if (times[i] == metric)
             return true;
@@ -63,10 +63,10 @@ char *plan_time_unjudged(const struct plan_gate *gate)
         else if (metric->present && of_time)
             strbuf_add(&observed, "%s%s", observed.len ? ", " : "", metric_infos[id].name);
     }
-    char *why = judged         ? NULL
-                : observed.len ? xasprintf("gate.metrics only observes %s", observed.text)
-                : gated.len    ? xasprintf("gate.metrics names %s only", gated.text)
-                               : xstrdup("gate.metrics judges nothing");
+    char *why = judged     ? NULL
+            : observed.len ? xasprintf("gate.metrics only observes %s", observed.text)
+            : gated.len    ? xasprintf("gate.metrics names %s only", gated.text)
+                           : xstrdup("gate.metrics judges nothing");
     strbuf_free(&gated);
     strbuf_free(&observed);
     return why;
@@ -79,7 +79,9 @@ bool plan_step_is_symbol(const char *step)
 
 bool plan_step_is_injected(const char *step)
 {
-    return step && (strncmp(step, UG_RANGE_RULE, strlen(UG_RANGE_RULE)) == 0 || strcmp(step, UG_GRAPH_RULE) == 0);
+    return step &&
+            (strncmp(step, UG_RANGE_RULE, strlen(UG_RANGE_RULE)) == 0 ||
+                    strcmp(step, UG_GRAPH_RULE) == 0);
 }
 
 // The one colon that is none of C++'s "::"; NULL: there is none.
@@ -98,11 +100,15 @@ static int check_symbol(const char *step, struct error *err)
     const char *rest = step + 7, *colon = symbol_colon(rest), *name = colon ? colon + 1 : rest;
     const char *paren = strchr(name, '(');
     if (!*name || colon == rest || symbol_colon(name))
-        return error_set(err, -EINVAL, "'%s' is no symbol:NAME or symbol:LIBRARY:NAME, such as symbol:process_batch or "
-                                       "symbol:libserve.so:Server::handle", step);
+        return error_set(err, -EINVAL,
+                "'%s' is no symbol:NAME or symbol:LIBRARY:NAME, such as symbol:process_batch or "
+                "symbol:libserve.so:Server::handle",
+                step);
     // "(anonymous namespace)::f" and "Model::operator()" are names.
-    if (paren && strncmp(paren, "(anonymous namespace)", 21) != 0 && (paren < name + 8 || strncmp(paren - 8, "operator", 8) != 0))
-        return error_set(err, -EINVAL, "'%s': a function is named without its parameters: %.*s", step, (int)(paren - step), step);
+    if (paren && strncmp(paren, "(anonymous namespace)", 21) != 0 &&
+            (paren < name + 8 || strncmp(paren - 8, "operator", 8) != 0))
+        return error_set(err, -EINVAL, "'%s': a function is named without its parameters: %.*s",
+                step, (int)(paren - step), step);
     return 0;
 }
 
@@ -110,9 +116,12 @@ static int check_range(const char *step, struct error *err)
 {
     struct step_range range;
     const char *why = step_range_parse(step + strlen(UG_RANGE_RULE), &range);
-    return why ? error_set(err, -EINVAL, "'%s' is no nvtx:NAME or nvtx:NAME@DOMAIN, such as nvtx:train_step, nvtx:iteration* or "
-                                         "nvtx:step@trainer: %s", step, why)
-               : 0;
+    return why
+            ? error_set(err, -EINVAL,
+                      "'%s' is no nvtx:NAME or nvtx:NAME@DOMAIN, such as nvtx:train_step, nvtx:iteration* or "
+                      "nvtx:step@trainer: %s",
+                      step, why)
+            : 0;
 }
 
 int plan_check_step(const char *step, struct error *err)
@@ -124,13 +133,19 @@ int plan_check_step(const char *step, struct error *err)
     if (plan_step_is_injected(step))
         return strcmp(step, UG_GRAPH_RULE) == 0 ? 0 : check_range(step, err);
     if (strcmp(step, "nccl") == 0 || strncmp(step, "nccl:", 5) == 0)
-        return error_set(err, -EINVAL, "'%s': a sequence of collectives does not say where a step ends, as equal layers repeat within one; "
-                                       "name a range around it: nvtx:NAME", step);
+        return error_set(err, -EINVAL,
+                "'%s': a sequence of collectives does not say where a step ends, as equal layers repeat within one; "
+                "name a range around it: nvtx:NAME",
+                step);
     if (strncmp(step, UG_GRAPH_RULE ":", strlen(UG_GRAPH_RULE) + 1) == 0)
-        return error_set(err, -EINVAL, "'%s': graphs have no names; it is 'graph', a round of those that are replayed", step);
+        return error_set(err, -EINVAL,
+                "'%s': graphs have no names; it is 'graph', a round of those that are replayed",
+                step);
     if (file < 4 || strncmp(colon - 3, ".py", 3) != 0 || !colon[1])
-        return error_set(err, -EINVAL, "'%s' is no FILE.py:FUNCTION, no symbol:NAME, no nvtx:NAME and not 'graph', such as trainer.py:train_one, "
-                                       "trainer.py:Trainer.train_one, symbol:process_batch or nvtx:train_step", step);
+        return error_set(err, -EINVAL,
+                "'%s' is no FILE.py:FUNCTION, no symbol:NAME, no nvtx:NAME and not 'graph', such as trainer.py:train_one, "
+                "trainer.py:Trainer.train_one, symbol:process_batch or nvtx:train_step",
+                step);
     return 0;
 }
 
@@ -139,10 +154,13 @@ int plan_check_image(const char *name, struct error *err)
     bool bad = !*name || *name == '-';
     for (const char *at = name; *at && !bad; at++)
         bad = isspace((unsigned char)*at) || iscntrl((unsigned char)*at);
-    return bad ? error_set(err, -EINVAL, "'%s' is no name of an image; such as registry/train:torch2.1", name) : 0;
+    return bad ? error_set(err, -EINVAL,
+                         "'%s' is no name of an image; such as registry/train:torch2.1", name)
+               : 0;
 }
 
-// Not resolved further: a venv's interpreter is a symbolic link, and its environment is found by the link's place.
+// Not resolved further: a venv's interpreter is a symbolic link, and its environment is found by
+// the link's place.
 char *plan_side_directory(const struct plan_side *side, const char *path)
 {
     char dir[PATH_MAX];
@@ -189,8 +207,8 @@ bool plan_workload_says_steps(const struct plan_workload *workload)
 // gates the sums too, by the same margin, unless the plan says otherwise of them.
 void plan_complete_metrics(struct plan_gate *gate)
 {
-    static const enum metric_id sums[] = {METRIC_MEAN_STEP_TIME, METRIC_SLOW_STEPS,
-                                          METRIC_WARM_UP_TIME};
+    static const enum metric_id sums[] = {
+            METRIC_MEAN_STEP_TIME, METRIC_SLOW_STEPS, METRIC_WARM_UP_TIME};
     const struct plan_metric *typical = &gate->metrics[METRIC_STEP_TIME];
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
         if (typical->present && !gate->metrics[sums[i]].present)
@@ -205,8 +223,8 @@ void plan_set_metric_defaults(struct plan_gate *gate)
         struct plan_metric *metric = &gate->metrics[id];
         metric->margin = metric_infos[id].margin_default;
         metric->present = plan_metric_gated(gate, PLAN_MODE_TRAIN, true, (enum metric_id)id) ||
-                          plan_metric_gated(gate, PLAN_MODE_INFER, true, (enum metric_id)id) ||
-                          plan_metric_gated(gate, PLAN_MODE_COMMAND, false, (enum metric_id)id);
+                plan_metric_gated(gate, PLAN_MODE_INFER, true, (enum metric_id)id) ||
+                plan_metric_gated(gate, PLAN_MODE_COMMAND, false, (enum metric_id)id);
     }
     memcpy(scaling->floors, floors, sizeof floors);
     scaling->floor_count = sizeof floors / sizeof *floors;
@@ -278,7 +296,7 @@ void plan_normalise(struct plan *plan)
             workload->mode = workload->command ? PLAN_MODE_COMMAND : PLAN_MODE_TRAIN;
         if (!workload->steps)
             workload->steps =
-                workload->mode == PLAN_MODE_INFER ? PLAN_STEPS_INFER : PLAN_STEPS_TRAIN;
+                    workload->mode == PLAN_MODE_INFER ? PLAN_STEPS_INFER : PLAN_STEPS_TRAIN;
         if (!workload->ranks)
             workload->ranks = model ? model->ranks_default : 1;
     }
@@ -331,8 +349,8 @@ int plan_load_gate(const char *path, struct plan_gate *ret_gate, struct error *e
         yaml_node_t *section = yaml_file_find(&file, "gate", false);
         const char *prefix = section == root ? "" : "gate.";
         if (section != root && root->data.mapping.pairs.top - root->data.mapping.pairs.start > 1)
-            rc = yaml_file_error(&file, root, err,
-                                 "a policy is a gate section, or a plan with workloads");
+            rc = yaml_file_error(
+                    &file, root, err, "a policy is a gate section, or a plan with workloads");
         if (!rc)
             rc = schema_bind(&schema, section, plan_gate_fields, "the policy", &gate);
         if (!rc)
@@ -353,7 +371,8 @@ static bool plan_is_directory(const char *path)
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-// An interpreter, an environment (a directory with bin/python), a directory of native workloads, or "image:NAME".
+// An interpreter, an environment (a directory with bin/python), a directory of native workloads, or
+// "image:NAME".
 static void plan_side_from_path(struct plan_side *side, const char *path)
 {
     static const char image[] = "image:";
@@ -375,9 +394,9 @@ static void plan_side_from_path(struct plan_side *side, const char *path)
 static void plan_add_model(struct plan *plan, const char *model, enum plan_mode mode)
 {
     vector_push(plan->workloads, plan->workload_count,
-                (struct plan_workload){.name = xasprintf("%s-%s", model, plan_mode_name(mode)),
-                                       .model = xstrdup(model),
-                                       .mode = mode});
+            (struct plan_workload){.name = xasprintf("%s-%s", model, plan_mode_name(mode)),
+                    .model = xstrdup(model),
+                    .mode = mode});
 }
 
 static const char *plan_basename(const char *path)
@@ -414,7 +433,8 @@ static void plan_add_command(struct plan *plan, char **command, int count)
     bool python = plan->sides[0].python && plan->sides[1].python;
     bool names_python = python && plan_is_python_name(command[0]);
     bool is_script = python && len > 3 && strcmp(command[0] + len - 3, ".py") == 0;
-    bool is_option = python && command[0][0] == '-'; // -c CODE, -m MODULE: no program has such a name
+    // -c CODE, -m MODULE: no program has such a name
+    bool is_option = python && command[0][0] == '-';
     char **words = xcalloc((size_t)count + 2, sizeof *words);
     int at = 0;
     if (names_python || is_script || is_option)
@@ -422,9 +442,9 @@ static void plan_add_command(struct plan *plan, char **command, int count)
     for (int i = names_python; i < count; i++)
         words[at++] = xstrdup(command[i]);
     vector_push(plan->workloads, plan->workload_count,
-                (struct plan_workload){.name = plan_command_name(command, count),
-                                       .command = words,
-                                       .mode = PLAN_MODE_COMMAND});
+            (struct plan_workload){.name = plan_command_name(command, count),
+                    .command = words,
+                    .mode = PLAN_MODE_COMMAND});
 }
 
 static int plan_check_utf8(const char *text, struct error *err)
@@ -437,12 +457,12 @@ static int plan_check_utf8(const char *text, struct error *err)
 }
 
 int plan_from_command(const char *baseline, const char *candidate, char **command,
-                      int command_count, struct plan **ret_plan, struct error *err)
+        int command_count, struct plan **ret_plan, struct error *err)
 {
     int rc = 0;
     if (!baseline != !candidate)
         return error_set(err, -EINVAL, "only one side is named; '--%s' is missing",
-                         baseline ? "candidate" : "baseline");
+                baseline ? "candidate" : "baseline");
     if (baseline && (!*baseline || !*candidate))
         return error_set(err, -EINVAL, "a side is named by an empty text");
     if (baseline)
@@ -498,7 +518,7 @@ int plan_from_json(const json_t *json, struct plan **ret_plan, struct error *err
     const char *schema = json_string_value(json_object_get(json, "schema"));
     if (!schema || strcmp(schema, PLAN_SCHEMA) != 0)
         return error_set(err, -EBADMSG, "the stored plan is '%s', not '" PLAN_SCHEMA "'",
-                         schema ? schema : "not a document of upgate");
+                schema ? schema : "not a document of upgate");
     struct plan *plan = plan_new();
     int rc = schema_from_json(json, plan_fields, plan, err);
     if (!rc && !plan->workload_count)

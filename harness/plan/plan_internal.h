@@ -21,7 +21,8 @@ struct plan_model {
 };
 extern const struct plan_model plan_models[PLAN_MODEL_COUNT];
 const struct plan_model *plan_model_find(const char *name); // NULL if unknown
-extern const char *const plan_variants[PLAN_VARIANT_COUNT]; // as reference_models/torch/cli.py has them
+// as reference_models/torch/cli.py has them
+extern const char *const plan_variants[PLAN_VARIANT_COUNT];
 
 extern const struct field plan_fields[];          // struct plan
 extern const struct field plan_gate_fields[];     // struct plan_gate
@@ -40,6 +41,6 @@ bool plan_side_is_torch(const struct plan_side *side);
 int plan_check(const struct plan *plan, struct yaml_file *file, struct error *err);
 // The part that needs no workloads. prefix: where the gate stands in the file, "gate." or "".
 int plan_check_gate(const struct plan_gate *gate, struct yaml_file *file, const char *prefix,
-                    struct error *err);
+        struct error *err);
 
 #endif

@@ -16,7 +16,7 @@
 
 enum { PLAN_PAIRS_MAX = 1000, PLAN_FLOOR_RANKS_MAX = 1024 };
 
-// --- env ----------------------------------------------------------------------------------------
+// --- env -----------------------------------------------------------------------------------------
 
 static void plan_env_add(struct plan_side *side, const char *name, const char *value)
 {
@@ -41,8 +41,8 @@ static int plan_env_bind(struct schema *schema, yaml_node_t *node, void *target)
     char buf[80];
     if (node->type != YAML_MAPPING_NODE)
         return yaml_file_error(schema->file, node, schema->err,
-                               "'env' must be a map such as {NAME: value}, not %s",
-                               yaml_node_words(node, buf, sizeof buf));
+                "'env' must be a map such as {NAME: value}, not %s",
+                yaml_node_words(node, buf, sizeof buf));
     int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
     if (rc)
         return rc;
@@ -51,19 +51,19 @@ static int plan_env_bind(struct schema *schema, yaml_node_t *node, void *target)
         yaml_node_t *value = entries[i].value;
         if (!plan_env_name_ok(name))
             rc = yaml_file_error(schema->file, entries[i].key_node, schema->err,
-                                 "'%.80s' is no name of an environment variable", name);
+                    "'%.80s' is no name of an environment variable", name);
         else if (strcmp(name, environment_name(ENVIRONMENT_STEPS)) == 0)
             rc = yaml_file_error(schema->file, entries[i].key_node, schema->err,
-                                 "'%s' is set by upgate for every launch", name);
+                    "'%s' is set by upgate for every launch", name);
         else if (value->type != YAML_SCALAR_NODE)
             rc = yaml_file_error(schema->file, value, schema->err, "'%s' must be text, not %s",
-                                 name, yaml_node_words(value, buf, sizeof buf));
+                    name, yaml_node_words(value, buf, sizeof buf));
         else if (yaml_node_is_null(value))
             rc = yaml_file_error(schema->file, value, schema->err,
-                                 "'%s' has no value; write \"\" for an empty one", name);
+                    "'%s' has no value; write \"\" for an empty one", name);
         else if (strlen((const char *)value->data.scalar.value) != value->data.scalar.length)
-            rc =
-                yaml_file_error(schema->file, value, schema->err, "'%s' contains a NUL byte", name);
+            rc = yaml_file_error(
+                    schema->file, value, schema->err, "'%s' contains a NUL byte", name);
         else
             plan_env_add(side, name, (const char *)value->data.scalar.value);
     }
@@ -93,8 +93,8 @@ static int plan_env_from_json(const json_t *json, void *target, struct error *er
     return 0;
 }
 
-const struct field_custom plan_env_custom = {"map of text", plan_env_bind, plan_env_to_json,
-                                             plan_env_from_json};
+const struct field_custom plan_env_custom = {
+        "map of text", plan_env_bind, plan_env_to_json, plan_env_from_json};
 
 // --- workloads
 // ------------------------------------------------------------------------------------
@@ -113,9 +113,9 @@ static int plan_workloads_bind(struct schema *schema, yaml_node_t *node, void *t
     if (rc)
         return rc;
     for (yaml_node_item_t *item = node->data.sequence.items.start;
-         item < node->data.sequence.items.top && !rc; item++)
+            item < node->data.sequence.items.top && !rc; item++)
         rc = schema_bind(schema, yaml_file_node(schema->file, *item), plan_workload_fields,
-                         "a workload", plan_workload_add(target));
+                "a workload", plan_workload_add(target));
     return rc;
 }
 
@@ -144,7 +144,7 @@ static int plan_workloads_from_json(const json_t *json, void *target, struct err
 }
 
 const struct field_custom plan_workloads_custom = {
-    "list of maps", plan_workloads_bind, plan_workloads_to_json, plan_workloads_from_json};
+        "list of maps", plan_workloads_bind, plan_workloads_to_json, plan_workloads_from_json};
 
 // --- looks
 // ----------------------------------------------------------------------------------------
@@ -157,18 +157,17 @@ static int plan_looks_bind(struct schema *schema, yaml_node_t *node, void *targe
         return rc;
     schedule->look_count = 0;
     for (yaml_node_item_t *item = node->data.sequence.items.start;
-         item < node->data.sequence.items.top; item++) {
+            item < node->data.sequence.items.top; item++) {
         yaml_node_t *look = yaml_file_node(schema->file, *item);
         struct error why = {0};
         char buf[80];
         uint64_t pairs;
         if (schedule->look_count == PLAN_LOOKS_MAX)
-            return yaml_file_error(schema->file, look, schema->err, "more than %d looks",
-                                   PLAN_LOOKS_MAX);
+            return yaml_file_error(
+                    schema->file, look, schema->err, "more than %d looks", PLAN_LOOKS_MAX);
         if (look->type != YAML_SCALAR_NODE)
             return yaml_file_error(schema->file, look, schema->err,
-                                   "a look is a number of pairs, not %s",
-                                   yaml_node_words(look, buf, sizeof buf));
+                    "a look is a number of pairs, not %s", yaml_node_words(look, buf, sizeof buf));
         if (unit_parse_uint((const char *)look->data.scalar.value, 1, PLAN_PAIRS_MAX, &pairs, &why))
             return yaml_file_error(schema->file, look, schema->err, "'looks': %s", why.text);
         schedule->looks[schedule->look_count++] = pairs;
@@ -202,33 +201,38 @@ static int plan_looks_from_json(const json_t *json, void *target, struct error *
     return 0;
 }
 
-const struct field_custom plan_looks_custom = {"list of numbers", plan_looks_bind,
-                                               plan_looks_to_json, plan_looks_from_json};
+const struct field_custom plan_looks_custom = {
+        "list of numbers", plan_looks_bind, plan_looks_to_json, plan_looks_from_json};
 
 // --- metrics
 // --------------------------------------------------------------------------------------
 
-static int plan_floor_bind(struct schema *schema, const struct yaml_entry *entry, struct plan_metric *metric)
+static int plan_floor_bind(
+        struct schema *schema, const struct yaml_entry *entry, struct plan_metric *metric)
 {
     struct plan_floor floor = {0};
     struct error why = {0};
     char buf[80];
     const char *text = (const char *)entry->value->data.scalar.value;
     if (unit_parse_uint(entry->key, 2, PLAN_FLOOR_RANKS_MAX, &floor.ranks, &why))
-        return yaml_file_error(schema->file, entry->key_node, schema->err, "'floors' has numbers of ranks as keys: %s", why.text);
+        return yaml_file_error(schema->file, entry->key_node, schema->err,
+                "'floors' has numbers of ranks as keys: %s", why.text);
     for (int i = 0; i < metric->floor_count; i++)
         if (metric->floors[i].ranks == floor.ranks)
-            return yaml_file_error(schema->file, entry->key_node, schema->err, "'floors' has two of %llu ranks",
-                                   (unsigned long long)floor.ranks);
+            return yaml_file_error(schema->file, entry->key_node, schema->err,
+                    "'floors' has two of %llu ranks", (unsigned long long)floor.ranks);
     if (metric->floor_count == PLAN_FLOORS_MAX)
-        return yaml_file_error(schema->file, entry->key_node, schema->err, "'floors' has more than %d entries", PLAN_FLOORS_MAX);
+        return yaml_file_error(schema->file, entry->key_node, schema->err,
+                "'floors' has more than %d entries", PLAN_FLOORS_MAX);
     if (entry->value->type != YAML_SCALAR_NODE)
-        return yaml_file_error(schema->file, entry->value, schema->err, "a floor is a share such as 85%%, not %s",
-                               yaml_node_words(entry->value, buf, sizeof buf));
+        return yaml_file_error(schema->file, entry->value, schema->err,
+                "a floor is a share such as 85%%, not %s",
+                yaml_node_words(entry->value, buf, sizeof buf));
     if (unit_parse_fraction(text, &floor.least, &why))
         return yaml_file_error(schema->file, entry->value, schema->err, "'floors': %s", why.text);
     if (!(floor.least > 0 && floor.least <= 1))
-        return yaml_file_error(schema->file, entry->value, schema->err, "'floors': '%s' is out of range; accepted: above 0%% to 100%%", text);
+        return yaml_file_error(schema->file, entry->value, schema->err,
+                "'floors': '%s' is out of range; accepted: above 0%% to 100%%", text);
     metric->floors[metric->floor_count++] = floor;
     return 0;
 }
@@ -240,8 +244,9 @@ static int plan_floors_bind(struct schema *schema, yaml_node_t *node, void *targ
     size_t count;
     char buf[80];
     if (node->type != YAML_MAPPING_NODE)
-        return yaml_file_error(schema->file, node, schema->err, "'floors' must be a map such as {2: 85%%, 4: 80%%}, not %s",
-                               yaml_node_words(node, buf, sizeof buf));
+        return yaml_file_error(schema->file, node, schema->err,
+                "'floors' must be a map such as {2: 85%%, 4: 80%%}, not %s",
+                yaml_node_words(node, buf, sizeof buf));
     int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
     if (rc)
         return rc;
@@ -258,7 +263,9 @@ static json_t *plan_floors_to_json(const void *target)
     const struct plan_metric *metric = target;
     json_t *list = json_array();
     for (int i = 0; i < metric->floor_count; i++)
-        json_array_append_new(list, json_pack("{s:I, s:f}", "ranks", (json_int_t)metric->floors[i].ranks, "least", metric->floors[i].least));
+        json_array_append_new(list,
+                json_pack("{s:I, s:f}", "ranks", (json_int_t)metric->floors[i].ranks, "least",
+                        metric->floors[i].least));
     return list;
 }
 
@@ -281,29 +288,30 @@ static int plan_floors_from_json(const json_t *json, void *target, struct error 
     return 0;
 }
 
-static const struct field_custom plan_floors_custom = {"map of shares", plan_floors_bind, plan_floors_to_json, plan_floors_from_json};
+static const struct field_custom plan_floors_custom = {
+        "map of shares", plan_floors_bind, plan_floors_to_json, plan_floors_from_json};
 
-#define PLAN_METRIC_ROWS                                                                           \
-    {.key = "margin",                                                                              \
-     .kind = FIELD_FRACTION,                                                                       \
-     .offset = offsetof(struct plan_metric, margin),                                               \
-     .min = 0,                                                                                     \
-     .max = 1,                                                                                     \
-     .above_min = true,                                                                            \
-     .help = "how much worse the candidate may be"},                                               \
-    {                                                                                              \
-        .key = "observe", .kind = FIELD_BOOL, .offset = offsetof(struct plan_metric, observe),     \
-        .help = "measured and shown, never judged"                                                 \
+#define PLAN_METRIC_ROWS \
+    {.key = "margin", \
+            .kind = FIELD_FRACTION, \
+            .offset = offsetof(struct plan_metric, margin), \
+            .min = 0, \
+            .max = 1, \
+            .above_min = true, \
+            .help = "how much worse the candidate may be"}, \
+    { \
+        .key = "observe", .kind = FIELD_BOOL, .offset = offsetof(struct plan_metric, observe), \
+        .help = "measured and shown, never judged" \
     }
 
 const struct field plan_metric_fields[] = {
-    PLAN_METRIC_ROWS,
-    {.key = "floors",
-     .kind = FIELD_CUSTOM,
-     .custom = &plan_floors_custom,
-     .help = "of `scaling_efficiency`: numbers of ranks, and the share of perfect scaling below which the candidate must not be with "
-             "so many; {}: none; default: {2: 85%, 4: 80%}"},
-    {.kind = FIELD_END},
+        PLAN_METRIC_ROWS,
+        {.key = "floors",
+                .kind = FIELD_CUSTOM,
+                .custom = &plan_floors_custom,
+                .help = "of `scaling_efficiency`: numbers of ranks, and the share of perfect scaling below which the candidate must not be with "
+                        "so many; {}: none; default: {2: 85%, 4: 80%}"},
+        {.kind = FIELD_END},
 };
 
 static const struct field plan_metric_plain_fields[] = {PLAN_METRIC_ROWS, {.kind = FIELD_END}};
@@ -331,9 +339,9 @@ static int plan_metric_unknown(struct schema *schema, const struct yaml_entry *e
     }
     const char *nearest = string_nearest(entry->key, names, METRIC_COUNT);
     int rc = yaml_file_error(schema->file, entry->key_node, schema->err,
-                             "unknown metric '%.80s'%s%s%s known metrics: %s", entry->key,
-                             nearest ? "; did you mean '" : ";", nearest ? nearest : "",
-                             nearest ? "'?" : "", known.text);
+            "unknown metric '%.80s'%s%s%s known metrics: %s", entry->key,
+            nearest ? "; did you mean '" : ";", nearest ? nearest : "", nearest ? "'?" : "",
+            known.text);
     strbuf_free(&known);
     return rc;
 }
@@ -346,14 +354,14 @@ static int plan_metrics_bind(struct schema *schema, yaml_node_t *node, void *tar
     char buf[80];
     if (node->type != YAML_MAPPING_NODE)
         return yaml_file_error(schema->file, node, schema->err,
-                               "'metrics' must be a map such as {step_time: {margin: 2%%}}, not %s",
-                               yaml_node_words(node, buf, sizeof buf));
+                "'metrics' must be a map such as {step_time: {margin: 2%%}}, not %s",
+                yaml_node_words(node, buf, sizeof buf));
     int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
     if (rc)
         return rc;
     if (count == 0)
         rc = yaml_file_error(schema->file, node, schema->err,
-                             "'metrics' names none; leave it out for the default ones");
+                "'metrics' names none; leave it out for the default ones");
     for (int i = 0; i < METRIC_COUNT; i++)
         gate->metrics[i].present = false;
     gate->metrics_default = false;
@@ -365,7 +373,7 @@ static int plan_metrics_bind(struct schema *schema, yaml_node_t *node, void *tar
         }
         gate->metrics[id].present = true;
         rc = schema_bind(schema, entries[i].value, plan_fields_of_metric(id), entries[i].key,
-                         &gate->metrics[id]);
+                &gate->metrics[id]);
     }
     plan_complete_metrics(gate);
     free(entries);
@@ -379,7 +387,7 @@ static json_t *plan_metrics_to_json(const void *target)
     for (int i = 0; i < METRIC_COUNT; i++)
         if (gate->metrics[i].present)
             json_object_set_new(object, metric_infos[i].name,
-                                schema_to_json(plan_fields_of_metric(i), &gate->metrics[i]));
+                    schema_to_json(plan_fields_of_metric(i), &gate->metrics[i]));
     return object;
 }
 
@@ -396,7 +404,8 @@ static int plan_metrics_from_json(const json_t *json, void *target, struct error
         if (id < 0)
             return error_set(err, -EBADMSG, "unknown metric '%s'; a newer upgate wrote it", name);
         gate->metrics[id].present = true;
-        if (!json_object_get(value, "floors")) // of stores from before there were any: the same verdict again
+        if (!json_object_get(value,
+                    "floors")) // of stores from before there were any: the same verdict again
             gate->metrics[id].floor_count = 0;
         int rc = schema_from_json(value, plan_fields_of_metric(id), &gate->metrics[id], err);
         if (rc)
@@ -406,5 +415,5 @@ static int plan_metrics_from_json(const json_t *json, void *target, struct error
     return 0;
 }
 
-const struct field_custom plan_metrics_custom = {"map of maps", plan_metrics_bind,
-                                                 plan_metrics_to_json, plan_metrics_from_json};
+const struct field_custom plan_metrics_custom = {
+        "map of maps", plan_metrics_bind, plan_metrics_to_json, plan_metrics_from_json};

@@ -28,8 +28,8 @@ static void schema_format(char *buf, size_t size, const struct field *field, dou
         snprintf(buf, size, "%.17g", value);
 }
 
-static int schema_check_range(const struct field *field, double value, const char *text,
-                              struct error *err)
+static int schema_check_range(
+        const struct field *field, double value, const char *text, struct error *err)
 {
     if (field->min == 0 && field->max == 0)
         return 0;
@@ -41,11 +41,11 @@ static int schema_check_range(const struct field *field, double value, const cha
     if (field->kind == FIELD_FRACTION && value > field->max && !strchr(text, '%'))
         snprintf(hint, sizeof hint, "; did you mean '%.20s%%'?", text);
     return error_set(err, -EINVAL, "'%s' is out of range; accepted: %s%s to %s%s", text,
-                     field->above_min ? "above " : "", min, max, hint);
+            field->above_min ? "above " : "", min, max, hint);
 }
 
-static int schema_parse_choice(const struct field *field, const char *text, int *ret,
-                               struct error *err)
+static int schema_parse_choice(
+        const struct field *field, const char *text, int *ret, struct error *err)
 {
     size_t count = 0;
     struct strbuf list = {0};
@@ -58,8 +58,7 @@ static int schema_parse_choice(const struct field *field, const char *text, int 
     if (*ret < 0) {
         const char *nearest = string_nearest(text, field->choices, count);
         rc = error_set(err, -EINVAL, "'%s' is not one of: %s%s%s%s", text, list.text,
-                       nearest ? "; did you mean '" : "", nearest ? nearest : "",
-                       nearest ? "'?" : "");
+                nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
     }
     strbuf_free(&list);
     return rc;
@@ -86,8 +85,8 @@ static int schema_parse_bool(const char *text, bool *target, struct error *err)
     return 0;
 }
 
-static int schema_parse_number(const struct field *field, const char *text, void *target,
-                               struct error *err)
+static int schema_parse_number(
+        const struct field *field, const char *text, void *target, struct error *err)
 {
     double value = 0;
     int rc;
@@ -105,8 +104,8 @@ static int schema_parse_number(const struct field *field, const char *text, void
 }
 
 // The text of a scalar into the field; also for defaults.
-static int schema_parse(const struct field *field, const char *text, void *target,
-                        struct error *err)
+static int schema_parse(
+        const struct field *field, const char *text, void *target, struct error *err)
 {
     int choice = -1, rc;
     int64_t ns = 0;
@@ -164,40 +163,40 @@ static int schema_check_node(struct schema *schema, const yaml_node_t *node, con
 {
     static const char core[] = "tag:yaml.org,2002:";
     if (node->tag && strncmp((const char *)node->tag, core, strlen(core)) != 0)
-        return yaml_file_error(schema->file, node, schema->err, "unknown tag '%.60s'",
-                               (const char *)node->tag);
+        return yaml_file_error(
+                schema->file, node, schema->err, "unknown tag '%.60s'", (const char *)node->tag);
     if (yaml_node_is_null(node))
         return yaml_file_error(schema->file, node, schema->err,
-                               "'%s' has no value; give it one or leave the key out", key);
+                "'%s' has no value; give it one or leave the key out", key);
     if (node->type == YAML_SCALAR_NODE &&
-        strlen((const char *)node->data.scalar.value) != node->data.scalar.length)
+            strlen((const char *)node->data.scalar.value) != node->data.scalar.length)
         return yaml_file_error(schema->file, node, schema->err, "'%s' contains a NUL byte", key);
     return 0;
 }
 
-int schema_expect_list(struct schema *schema, const yaml_node_t *node, const char *what,
-                       const char *example)
+int schema_expect_list(
+        struct schema *schema, const yaml_node_t *node, const char *what, const char *example)
 {
     char buf[80];
     if (node->type != YAML_SEQUENCE_NODE)
         return yaml_file_error(schema->file, node, schema->err,
-                               "'%s' must be a list such as %s, not %s", what, example,
-                               yaml_node_words(node, buf, sizeof buf));
+                "'%s' must be a list such as %s, not %s", what, example,
+                yaml_node_words(node, buf, sizeof buf));
     ptrdiff_t count = node->data.sequence.items.top - node->data.sequence.items.start;
     if (count == 0)
         return yaml_file_error(schema->file, node, schema->err, "'%s' is an empty list", what);
     if (count > YAML_FILE_ENTRIES_MAX)
         return yaml_file_error(schema->file, node, schema->err, "'%s' has more than %d entries",
-                               what, YAML_FILE_ENTRIES_MAX);
+                what, YAML_FILE_ENTRIES_MAX);
     return 0;
 }
 
-static int schema_bind_texts(struct schema *schema, yaml_node_t *node, const char *key,
-                             char ***target)
+static int schema_bind_texts(
+        struct schema *schema, yaml_node_t *node, const char *key, char ***target)
 {
     int rc = 0;
     bool empty = node->type == YAML_SEQUENCE_NODE &&
-                 node->data.sequence.items.top == node->data.sequence.items.start;
+            node->data.sequence.items.top == node->data.sequence.items.start;
     if (empty) // prefix: [] says "none"
         return 0;
     rc = schema_expect_list(schema, node, key, "[\"one\", \"two\"]");
@@ -212,8 +211,8 @@ static int schema_bind_texts(struct schema *schema, yaml_node_t *node, const cha
         rc = schema_check_node(schema, word, key);
         if (!rc && word->type != YAML_SCALAR_NODE)
             rc = yaml_file_error(schema->file, word, schema->err,
-                                 "an entry of '%s' must be text, not %s", key,
-                                 yaml_node_words(word, buf, sizeof buf));
+                    "an entry of '%s' must be text, not %s", key,
+                    yaml_node_words(word, buf, sizeof buf));
         if (!rc)
             texts[count++] = xstrdup((const char *)word->data.scalar.value);
     }
@@ -221,8 +220,8 @@ static int schema_bind_texts(struct schema *schema, yaml_node_t *node, const cha
     return rc;
 }
 
-static int schema_bind_value(struct schema *schema, yaml_node_t *node, const struct field *field,
-                             void *target)
+static int schema_bind_value(
+        struct schema *schema, yaml_node_t *node, const struct field *field, void *target)
 {
     int rc = schema_check_node(schema, node, field->key);
     if (rc)
@@ -236,8 +235,8 @@ static int schema_bind_value(struct schema *schema, yaml_node_t *node, const str
     if (node->type != YAML_SCALAR_NODE) {
         char buf[80];
         return yaml_file_error(schema->file, node, schema->err,
-                               "'%s' must be a single value, not %s", field->key,
-                               yaml_node_words(node, buf, sizeof buf));
+                "'%s' must be a single value, not %s", field->key,
+                yaml_node_words(node, buf, sizeof buf));
     }
     struct error why = {0};
     if (schema_parse(field, (const char *)node->data.scalar.value, target, &why))
@@ -266,7 +265,7 @@ static char *schema_elsewhere(const struct field *fields, const char *key)
 }
 
 static int schema_unknown_key(struct schema *schema, const struct yaml_entry *entry,
-                              const struct field *fields, const char *what)
+        const struct field *fields, const char *what)
 {
     const char *names[SCHEMA_KEYS_MAX];
     size_t count = 0;
@@ -286,8 +285,8 @@ static int schema_unknown_key(struct schema *schema, const struct yaml_entry *en
     else
         strbuf_add(&hint, ".");
     int rc = yaml_file_error(schema->file, entry->key_node, schema->err,
-                             "unknown key '%.80s' of %s%s Known keys here: %s", entry->key, what,
-                             hint.text, known.text);
+            "unknown key '%.80s' of %s%s Known keys here: %s", entry->key, what, hint.text,
+            known.text);
     free(elsewhere);
     strbuf_free(&known);
     strbuf_free(&hint);
@@ -303,7 +302,7 @@ static const struct field *schema_find(const struct field *fields, const char *k
 }
 
 int schema_bind(struct schema *schema, yaml_node_t *node, const struct field *fields,
-                const char *what, void *target)
+        const char *what, void *target)
 {
     struct yaml_entry *entries = NULL;
     size_t count = 0;
@@ -311,8 +310,8 @@ int schema_bind(struct schema *schema, yaml_node_t *node, const struct field *fi
     int rc = schema_check_node(schema, node, what);
     if (!rc && node->type != YAML_MAPPING_NODE)
         rc = yaml_file_error(schema->file, node, schema->err,
-                             "%s must be a map such as {key: value}, not %s", what,
-                             yaml_node_words(node, buf, sizeof buf));
+                "%s must be a map such as {key: value}, not %s", what,
+                yaml_node_words(node, buf, sizeof buf));
     if (!rc)
         rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
     // All names first: a slip in a key explains the key that is then missing.
@@ -324,8 +323,8 @@ int schema_bind(struct schema *schema, yaml_node_t *node, const struct field *fi
         for (size_t i = 0; i < count; i++)
             given |= strcmp(entries[i].key, field->key) == 0;
         if (field->required && !given)
-            rc = yaml_file_error(schema->file, node, schema->err, "%s lacks the key '%s'", what,
-                                 field->key);
+            rc = yaml_file_error(
+                    schema->file, node, schema->err, "%s lacks the key '%s'", what, field->key);
     }
     for (size_t i = 0; i < count && !rc; i++) {
         const struct field *field = schema_find(fields, entries[i].key);

@@ -62,16 +62,16 @@ void schema_set_defaults(const struct field *fields, void *target);
 // Bind `node` to `target`. what names the map in messages ("a workload"). -EINVAL with position,
 // nearest word and known keys. Strings are owned by target; on failure what was bound stays.
 int schema_bind(struct schema *schema, yaml_node_t *node, const struct field *fields,
-                const char *what, void *target);
+        const char *what, void *target);
 // -EINVAL unless `node` is a list of 1 to YAML_FILE_ENTRIES_MAX. what: "workloads".
-int schema_expect_list(struct schema *schema, const yaml_node_t *node, const char *what,
-                       const char *example);
+int schema_expect_list(
+        struct schema *schema, const yaml_node_t *node, const char *what, const char *example);
 
 json_t *schema_to_json(const struct field *fields, const void *source); // new reference
 // Only what schema_to_json wrote; -EBADMSG with the path otherwise. Missing keys keep their
 // default.
-int schema_from_json(const json_t *json, const struct field *fields, void *target,
-                     struct error *err);
+int schema_from_json(
+        const json_t *json, const struct field *fields, void *target, struct error *err);
 
 void schema_free(const struct field *fields, void *target);
 

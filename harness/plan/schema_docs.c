@@ -9,14 +9,14 @@
 static char *schema_type(const struct field *field)
 {
     static const char *const names[] = {[FIELD_TEXT] = "text",
-                                        [FIELD_TEXTS] = "list of text",
-                                        [FIELD_BOOL] = "true, false",
-                                        [FIELD_UINT] = "whole number",
-                                        [FIELD_NUMBER] = "number",
-                                        [FIELD_FRACTION] = "share, `2%`",
-                                        [FIELD_RATE] = "rate, `20/s`",
-                                        [FIELD_DURATION] = "duration, `20ms`",
-                                        [FIELD_MAP] = "map"};
+            [FIELD_TEXTS] = "list of text",
+            [FIELD_BOOL] = "true, false",
+            [FIELD_UINT] = "whole number",
+            [FIELD_NUMBER] = "number",
+            [FIELD_FRACTION] = "share, `2%`",
+            [FIELD_RATE] = "rate, `20/s`",
+            [FIELD_DURATION] = "duration, `20ms`",
+            [FIELD_MAP] = "map"};
     if (field->kind == FIELD_CUSTOM)
         return xstrdup(field->custom->type);
     if (field->kind != FIELD_CHOICE && field->kind != FIELD_SWITCH)
@@ -37,9 +37,9 @@ void schema_print_markdown(const struct field *fields, const char *title, void *
         char *type = schema_type(field);
         fprintf(file, "| `%s` | %s | %s%s%s | %s |\n", field->key, type,
                 field->default_text ? "`" : "",
-                field->default_text ? field->default_text
-                : field->required   ? "required"
-                                    : "",
+                field->default_text       ? field->default_text
+                        : field->required ? "required"
+                                          : "",
                 field->default_text ? "`" : "", field->help);
         free(type);
     }
@@ -48,8 +48,8 @@ void schema_print_markdown(const struct field *fields, const char *title, void *
         if (!field->fields || again)
             continue;
         char *name = field[1].fields == field->fields
-                         ? xasprintf("%s, %s", field->key, field[1].key)
-                         : xstrdup(field->key);
+                ? xasprintf("%s, %s", field->key, field[1].key)
+                : xstrdup(field->key);
         schema_print_markdown(field->fields, name, file);
         free(name);
     }

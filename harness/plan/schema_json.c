@@ -63,7 +63,7 @@ json_t *schema_to_json(const struct field *fields, const void *source)
     json_t *object = json_object();
     for (const struct field *field = fields; field->kind != FIELD_END; field++)
         json_object_set_new(object, schema_json_key(field),
-                            schema_value_to_json(field, (const char *)source + field->offset));
+                schema_value_to_json(field, (const char *)source + field->offset));
     return object;
 }
 
@@ -92,8 +92,8 @@ static int schema_texts_from_json(const json_t *json, char ***target, struct err
     return 0;
 }
 
-static int schema_choice_from_json(const struct field *field, const json_t *json, int *ret,
-                                   struct error *err)
+static int schema_choice_from_json(
+        const struct field *field, const json_t *json, int *ret, struct error *err)
 {
     for (int i = 0; json_is_string(json) && field->choices[i]; i++) {
         if (strcmp(field->choices[i], json_string_value(json)) == 0) {
@@ -104,8 +104,8 @@ static int schema_choice_from_json(const struct field *field, const json_t *json
     return schema_bad(err, "an unknown name");
 }
 
-static int schema_value_from_json(const json_t *json, const struct field *field, void *at,
-                                  struct error *err)
+static int schema_value_from_json(
+        const json_t *json, const struct field *field, void *at, struct error *err)
 {
     int choice = 0, rc;
     switch (field->kind) {
@@ -129,8 +129,8 @@ static int schema_value_from_json(const json_t *json, const struct field *field,
     case FIELD_UINT:
         *(uint64_t *)at = (uint64_t)json_integer_value(json);
         return json_is_integer(json) && json_integer_value(json) >= 0
-                   ? 0
-                   : schema_bad(err, "not a whole number");
+                ? 0
+                : schema_bad(err, "not a whole number");
     case FIELD_DURATION:
         *(int64_t *)at = json_integer_value(json);
         return json_is_integer(json) ? 0 : schema_bad(err, "not a number of nanoseconds");
@@ -144,8 +144,8 @@ static int schema_value_from_json(const json_t *json, const struct field *field,
     }
 }
 
-int schema_from_json(const json_t *json, const struct field *fields, void *target,
-                     struct error *err)
+int schema_from_json(
+        const json_t *json, const struct field *fields, void *target, struct error *err)
 {
     if (!json_is_object(json))
         return schema_bad(err, "not a map");

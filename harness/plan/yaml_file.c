@@ -16,13 +16,13 @@
 enum { YAML_FILE_MERGE_DEPTH_MAX = 8, YAML_FILE_MERGE_STEPS_MAX = 65536 };
 
 static int yaml_file_fail(const struct yaml_file *file, size_t line, size_t column,
-                          struct error *err, const char *text)
+        struct error *err, const char *text)
 {
     return error_set(err, -EINVAL, "%s:%zu:%zu: %s", file->path, line + 1, column + 1, text);
 }
 
 int yaml_file_error(const struct yaml_file *file, const yaml_node_t *node, struct error *err,
-                    const char *fmt, ...)
+        const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -37,8 +37,8 @@ int yaml_file_error(const struct yaml_file *file, const yaml_node_t *node, struc
 }
 
 // libyaml's reader says only at which byte it stumbled.
-static void yaml_file_locate(const struct yaml_file *file, size_t offset, size_t *ret_line,
-                             size_t *ret_column)
+static void yaml_file_locate(
+        const struct yaml_file *file, size_t offset, size_t *ret_line, size_t *ret_column)
 {
     *ret_line = *ret_column = 0;
     for (size_t i = 0; i < offset && file->text[i]; i++) {
@@ -64,8 +64,8 @@ static bool yaml_file_tab_at(const struct yaml_file *file, size_t line, size_t c
     return column <= indent && memchr(at, '\t', indent);
 }
 
-static int yaml_file_parser_error(const struct yaml_file *file, const yaml_parser_t *parser,
-                                  struct error *err)
+static int yaml_file_parser_error(
+        const struct yaml_file *file, const yaml_parser_t *parser, struct error *err)
 {
     const char *problem = parser->problem ? parser->problem : "unreadable";
     size_t line = parser->problem_mark.line, column = parser->problem_mark.column;
@@ -77,7 +77,7 @@ static int yaml_file_parser_error(const struct yaml_file *file, const yaml_parse
         text = xasprintf("not valid YAML: a tab; indent with spaces");
     } else if (parser->context && parser->context_mark.line != line) {
         text = xasprintf("not valid YAML: %s, %s that starts in line %zu", problem, parser->context,
-                         parser->context_mark.line + 1);
+                parser->context_mark.line + 1);
     } else {
         text = xasprintf("not valid YAML: %s", problem);
     }
@@ -115,8 +115,8 @@ static int yaml_file_check_events(const struct yaml_file *file, size_t len, stru
         if (depth > YAML_FILE_DEPTH_MAX)
             rc = yaml_file_fail(file, mark.line, mark.column, err, "nested too deep");
         else if (documents > 1)
-            rc = yaml_file_fail(file, mark.line, mark.column, err,
-                                "a second document; one file is one plan");
+            rc = yaml_file_fail(
+                    file, mark.line, mark.column, err, "a second document; one file is one plan");
     }
     yaml_parser_delete(&parser);
     return rc;
@@ -132,8 +132,8 @@ static int yaml_file_read(struct yaml_file *file, size_t *ret_len, struct error 
     if (*ret_len > YAML_FILE_BYTES_MAX)
         return error_set(err, -EINVAL, "'%s' is larger than 1 MiB; that is no plan", file->path);
     if (memchr(file->text, 0, *ret_len))
-        return error_set(err, -EINVAL, "'%s' is a binary file; a plan is YAML in UTF-8",
-                         file->path);
+        return error_set(
+                err, -EINVAL, "'%s' is a binary file; a plan is YAML in UTF-8", file->path);
     return 0;
 }
 
@@ -218,7 +218,7 @@ static int yaml_collect_merge(struct yaml_collector *to, yaml_node_t *value, int
         return yaml_file_error(to->file, value, to->err, "'<<' takes a map or a list of maps");
     int rc = 0;
     for (yaml_node_item_t *item = value->data.sequence.items.start;
-         item < value->data.sequence.items.top && !rc; item++) {
+            item < value->data.sequence.items.top && !rc; item++) {
         yaml_node_t *one = yaml_file_node(to->file, *item);
         if (one->type != YAML_MAPPING_NODE)
             return yaml_file_error(to->file, one, to->err, "'<<' takes a map or a list of maps");
@@ -227,8 +227,8 @@ static int yaml_collect_merge(struct yaml_collector *to, yaml_node_t *value, int
     return rc;
 }
 
-static int yaml_collect_entry(struct yaml_collector *to, yaml_node_t *key, yaml_node_t *value,
-                              size_t own_begin)
+static int yaml_collect_entry(
+        struct yaml_collector *to, yaml_node_t *key, yaml_node_t *value, size_t own_begin)
 {
     const char *text = (const char *)key->data.scalar.value;
     for (size_t i = 0; i < to->count; i++) {
@@ -237,11 +237,11 @@ static int yaml_collect_entry(struct yaml_collector *to, yaml_node_t *key, yaml_
         if (i < own_begin) // merged, and overridden by the map that merges
             return 0;
         return yaml_file_error(to->file, key, to->err, "duplicate key '%s'; first in line %zu",
-                               text, to->entries[i].key_node->start_mark.line + 1);
+                text, to->entries[i].key_node->start_mark.line + 1);
     }
     if (to->count == YAML_FILE_ENTRIES_MAX)
-        return yaml_file_error(to->file, key, to->err, "more than %d keys in one map",
-                               YAML_FILE_ENTRIES_MAX);
+        return yaml_file_error(
+                to->file, key, to->err, "more than %d keys in one map", YAML_FILE_ENTRIES_MAX);
     vector_push(to->entries, to->count, (struct yaml_entry){text, key, value});
     return 0;
 }
@@ -255,17 +255,17 @@ static int yaml_collect(struct yaml_collector *to, yaml_node_t *map, int merge_d
     // Own entries first, so that they win over merged ones wherever '<<' stands.
     for (int merging = 0; merging <= 1; merging++) {
         for (yaml_node_pair_t *pair = map->data.mapping.pairs.start;
-             pair < map->data.mapping.pairs.top && !rc; pair++) {
+                pair < map->data.mapping.pairs.top && !rc; pair++) {
             yaml_node_t *key = yaml_file_node(to->file, pair->key);
             yaml_node_t *value = yaml_file_node(to->file, pair->value);
             char buf[80];
             to->steps++;
             if (key->type != YAML_SCALAR_NODE || yaml_node_is_null(key) ||
-                strlen((const char *)key->data.scalar.value) != key->data.scalar.length)
+                    strlen((const char *)key->data.scalar.value) != key->data.scalar.length)
                 return yaml_file_error(to->file, key, to->err, "a key must be a word, not %s",
-                                       yaml_node_words(key, buf, sizeof buf));
+                        yaml_node_words(key, buf, sizeof buf));
             bool is_merge = key->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
-                            strcmp((const char *)key->data.scalar.value, "<<") == 0;
+                    strcmp((const char *)key->data.scalar.value, "<<") == 0;
             if (merging && is_merge)
                 rc = yaml_collect_merge(to, value, merge_depth);
             else if (!merging && !is_merge)
@@ -276,7 +276,7 @@ static int yaml_collect(struct yaml_collector *to, yaml_node_t *map, int merge_d
 }
 
 int yaml_file_entries(struct yaml_file *file, yaml_node_t *map, struct yaml_entry **ret_entries,
-                      size_t *ret_count, struct error *err)
+        size_t *ret_count, struct error *err)
 {
     struct yaml_collector collector = {.file = file, .err = err};
     int rc = yaml_collect(&collector, map, 0);
@@ -289,8 +289,8 @@ int yaml_file_entries(struct yaml_file *file, yaml_node_t *map, struct yaml_entr
     return 0;
 }
 
-static yaml_node_t *yaml_file_step(struct yaml_file *file, yaml_node_t *node, const char *word,
-                                   yaml_node_t **ret_key)
+static yaml_node_t *yaml_file_step(
+        struct yaml_file *file, yaml_node_t *node, const char *word, yaml_node_t **ret_key)
 {
     yaml_node_t *found = NULL;
     *ret_key = NULL;

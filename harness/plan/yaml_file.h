@@ -33,7 +33,7 @@ yaml_node_t *yaml_file_node(struct yaml_file *file, int id);
 
 // "PATH:LINE:COLUMN: text"; returns -EINVAL. node NULL: no position.
 int yaml_file_error(const struct yaml_file *file, const yaml_node_t *node, struct error *err,
-                    const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+        const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
 // The entries of a map, merge keys (<<) resolved: own entries first. -EINVAL for keys that are no
 // text or that occur twice. The caller frees the array.
@@ -42,7 +42,7 @@ struct yaml_entry {
     yaml_node_t *key_node, *value;
 };
 int yaml_file_entries(struct yaml_file *file, yaml_node_t *map, struct yaml_entry **ret_entries,
-                      size_t *ret_count, struct error *err);
+        size_t *ret_count, struct error *err);
 
 // The node at "workloads.1.command.0". What does not exist gives the last node on the way there.
 // want_key: of the last step its key, where errors about the name belong.

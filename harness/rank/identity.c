@@ -26,7 +26,8 @@ void identity_clock_read(struct identity_clock *ret)
     }
     struct timex now = {.modes = 0}; // asks only
     int state = adjtimex(&now);
-    bool known = state >= 0 && state != TIME_ERROR && !(now.status & STA_UNSYNC) && now.maxerror >= 0;
+    bool known =
+            state >= 0 && state != TIME_ERROR && !(now.status & STA_UNSYNC) && now.maxerror >= 0;
     ret->error_ns = known ? (int64_t)now.maxerror * 1000 + narrowest : -1;
 }
 
@@ -34,7 +35,8 @@ void identity_run_set(char *ret_run, const char *text)
 {
     snprintf(ret_run, IDENTITY_RUN_MAX, "%s", *text ? text : "run");
     for (char *at = ret_run; *at; at++)
-        if (!isalnum((unsigned char)*at) && *at != '-' && *at != '_' && (*at != '.' || at == ret_run))
+        if (!isalnum((unsigned char)*at) && *at != '-' && *at != '_' &&
+                (*at != '.' || at == ret_run))
             *at = '_';
 }
 
@@ -43,7 +45,8 @@ void identity_find(const char *run, struct identity *ret)
     struct utsname names;
     *ret = (struct identity){0};
     if (!launcher_find_own(&ret->launcher))
-        ret->launcher = (struct launcher_rank){.ranks = 1, .local_rank = -1, .local_ranks = -1, .node = -1};
+        ret->launcher =
+                (struct launcher_rank){.ranks = 1, .local_rank = -1, .local_ranks = -1, .node = -1};
     uname(&names);
     snprintf(ret->host, sizeof ret->host, "%.*s", (int)sizeof ret->host - 1, names.nodename);
     string_make_plain(ret->host, strlen(ret->host));
@@ -51,11 +54,14 @@ void identity_find(const char *run, struct identity *ret)
     snprintf(ret->boot, sizeof ret->boot, "%s", boot ? boot : "");
     free(boot);
     char made[IDENTITY_RUN_MAX];
-    // Without a launcher nobody else belongs to it; with one that names no job, all ranks must come to the same name.
+    // Without a launcher nobody else belongs to it; with one that names no job, all ranks must come
+    // to the same name.
     if (ret->launcher.launcher)
-        snprintf(made, sizeof made, "%s", *ret->launcher.job ? ret->launcher.job : ret->launcher.launcher);
+        snprintf(made, sizeof made, "%s",
+                *ret->launcher.job ? ret->launcher.job : ret->launcher.launcher);
     else
-        snprintf(made, sizeof made, "%s-%d-%lld", ret->host, (int)getpid(), (long long)(clock_wall_ns() / 1000000000));
+        snprintf(made, sizeof made, "%s-%d-%lld", ret->host, (int)getpid(),
+                (long long)(clock_wall_ns() / 1000000000));
     identity_run_set(ret->run, run ? run : made);
     identity_clock_read(&ret->clock);
 }
@@ -68,11 +74,13 @@ static json_t *identity_number(int64_t value) // -1: not known
 json_t *identity_json(const struct identity *identity)
 {
     const struct launcher_rank *launcher = &identity->launcher;
-    return json_pack("{ss si si si so so so ss? ss ss sI so}", "run", identity->run, "restart", (int)launcher->restart, "rank",
-                     (int)launcher->rank, "ranks", (int)launcher->ranks, "local_rank", identity_number(launcher->local_rank), "local_ranks",
-                     identity_number(launcher->local_ranks), "node", identity_number(launcher->node), "launcher", launcher->launcher, "host",
-                     identity->host, "boot", identity->boot, "wall_minus_monotonic_ns",
-                     (json_int_t)identity->clock.wall_minus_monotonic_ns, "clock_error_ns", identity_number(identity->clock.error_ns));
+    return json_pack("{ss si si si so so so ss? ss ss sI so}", "run", identity->run, "restart",
+            (int)launcher->restart, "rank", (int)launcher->rank, "ranks", (int)launcher->ranks,
+            "local_rank", identity_number(launcher->local_rank), "local_ranks",
+            identity_number(launcher->local_ranks), "node", identity_number(launcher->node),
+            "launcher", launcher->launcher, "host", identity->host, "boot", identity->boot,
+            "wall_minus_monotonic_ns", (json_int_t)identity->clock.wall_minus_monotonic_ns,
+            "clock_error_ns", identity_number(identity->clock.error_ns));
 }
 
 static bool identity_get_number(const json_t *json, const char *name, int64_t *ret)
@@ -98,19 +106,29 @@ bool identity_parse(const json_t *json, struct identity *ret)
     char run[IDENTITY_RUN_MAX];
     *ret = (struct identity){0};
     if (!identity_get_number(json, "rank", &rank) || !identity_get_number(json, "ranks", &ranks) ||
-        !identity_get_number(json, "restart", &restart) || !identity_get_number(json, "local_rank", &local_rank) ||
-        !identity_get_number(json, "local_ranks", &local_ranks) || !identity_get_number(json, "node", &node) ||
-        !identity_get_text(json, "run", ret->run, sizeof ret->run) || !identity_get_text(json, "host", ret->host, sizeof ret->host) ||
-        !identity_get_text(json, "boot", ret->boot, sizeof ret->boot) ||
-        !identity_get_number(json, "wall_minus_monotonic_ns", &ret->clock.wall_minus_monotonic_ns) ||
-        !identity_get_number(json, "clock_error_ns", &ret->clock.error_ns))
+            !identity_get_number(json, "restart", &restart) ||
+            !identity_get_number(json, "local_rank", &local_rank) ||
+            !identity_get_number(json, "local_ranks", &local_ranks) ||
+            !identity_get_number(json, "node", &node) ||
+            !identity_get_text(json, "run", ret->run, sizeof ret->run) ||
+            !identity_get_text(json, "host", ret->host, sizeof ret->host) ||
+            !identity_get_text(json, "boot", ret->boot, sizeof ret->boot) ||
+            !identity_get_number(
+                    json, "wall_minus_monotonic_ns", &ret->clock.wall_minus_monotonic_ns) ||
+            !identity_get_number(json, "clock_error_ns", &ret->clock.error_ns))
         return false;
     identity_run_set(run, ret->run);
-    if (rank < 0 || rank >= ranks || ranks > INT32_MAX || restart < 0 || restart > INT32_MAX || local_rank > INT32_MAX ||
-        local_ranks > INT32_MAX || node > INT32_MAX || ret->clock.wall_minus_monotonic_ns < 0 ||
-        ret->clock.wall_minus_monotonic_ns >= (int64_t)1 << 62 || ret->clock.error_ns > (int64_t)1 << 60 || strcmp(run, ret->run) != 0)
+    if (rank < 0 || rank >= ranks || ranks > INT32_MAX || restart < 0 || restart > INT32_MAX ||
+            local_rank > INT32_MAX || local_ranks > INT32_MAX || node > INT32_MAX ||
+            ret->clock.wall_minus_monotonic_ns < 0 ||
+            ret->clock.wall_minus_monotonic_ns >= (int64_t)1 << 62 ||
+            ret->clock.error_ns > (int64_t)1 << 60 || strcmp(run, ret->run) != 0)
         return false;
-    ret->launcher = (struct launcher_rank){.rank = (int32_t)rank, .ranks = (int32_t)ranks, .restart = (int32_t)restart,
-                                           .local_rank = (int32_t)local_rank, .local_ranks = (int32_t)local_ranks, .node = (int32_t)node};
+    ret->launcher = (struct launcher_rank){.rank = (int32_t)rank,
+            .ranks = (int32_t)ranks,
+            .restart = (int32_t)restart,
+            .local_rank = (int32_t)local_rank,
+            .local_ranks = (int32_t)local_ranks,
+            .node = (int32_t)node};
     return true;
 }

@@ -26,20 +26,27 @@ struct reduce_work {
 };
 
 // Without what is in it.
-static void reduce_member(const struct reduced_source *source, uint64_t window_steps, struct reduced *ret)
+static void reduce_member(
+        const struct reduced_source *source, uint64_t window_steps, struct reduced *ret)
 {
-    const struct reduced_node node = {.boot = xstrdup(source->boot), .host = xstrdup(source->host), .error_ns = -1};
-    *ret = (struct reduced){.run = xstrdup(source->run), .restart = source->restart, .ranks = source->ranks, .window_steps = window_steps};
+    const struct reduced_node node = {
+            .boot = xstrdup(source->boot), .host = xstrdup(source->host), .error_ns = -1};
+    *ret = (struct reduced){.run = xstrdup(source->run),
+            .restart = source->restart,
+            .ranks = source->ranks,
+            .window_steps = window_steps};
     vector_push(ret->nodes, ret->node_count, node);
     for (size_t i = 0; i < source->several_count; i++)
-        vector_push(ret->members, ret->member_count, ((struct reduced_rank){.rank = source->several[i]}));
+        vector_push(ret->members, ret->member_count,
+                ((struct reduced_rank){.rank = source->several[i]}));
     if (!source->several)
         vector_push(ret->members, ret->member_count, ((struct reduced_rank){.rank = source->rank}));
 }
 
-// Sums of 1, 2, 4, … shards, as a number counts in binary: where one of as many is there already, both become one of twice as many. So each shard
-// is added few times, and nothing but sums is held. Shards of a node come one after the other: what each knows of a collective is soon one.
-// Takes `one`.
+// Sums of 1, 2, 4, … shards, as a number counts in binary: where one of as many is there already,
+// both become one of twice as many. So each shard is added few times, and nothing but sums is held.
+// Shards of a node come one after the other: what each knows of a collective is soon one. Takes
+// `one`.
 static void reduce_put(struct reduce_work *work, struct reduced *one)
 {
     pthread_mutex_lock(&work->lock);
@@ -86,25 +93,28 @@ static void reduce_shard(void *arg, size_t index)
     struct reduce_work *work = arg;
     struct reduced reduced = {0};
     const struct scan_shard *shard = work->shards->chosen[index];
-    int32_t *several = scan_has_several(shard) ? xcalloc(shard->held_count + 1, sizeof *several) : NULL;
+    int32_t *several =
+            scan_has_several(shard) ? xcalloc(shard->held_count + 1, sizeof *several) : NULL;
     for (size_t i = 0; i < shard->held_count && several; i++)
         several[i] = shard->held[i].rank;
     const struct reduced_source source = {.run = shard->who.run,
-                                          .host = shard->who.host,
-                                          .boot = shard->who.boot,
-                                          .restart = shard->who.launcher.restart,
-                                          .rank = shard->who.launcher.rank,
-                                          .ranks = shard->who.launcher.ranks,
-                                          .several = several,
-                                          .several_count = several ? shard->held_count : 0,
-                                          .pid = shard->pid,
-                                          .wall_minus_monotonic_ns = shard->who.clock.wall_minus_monotonic_ns,
-                                          .clock_error_ns = scan_clock_error_ns(shard),
-                                          .ended = shard->ended};
+            .host = shard->who.host,
+            .boot = shard->who.boot,
+            .restart = shard->who.launcher.restart,
+            .rank = shard->who.launcher.rank,
+            .ranks = shard->who.launcher.ranks,
+            .several = several,
+            .several_count = several ? shard->held_count : 0,
+            .pid = shard->pid,
+            .wall_minus_monotonic_ns = shard->who.clock.wall_minus_monotonic_ns,
+            .clock_error_ns = scan_clock_error_ns(shard),
+            .ended = shard->ended};
     struct error err = {0};
     struct store *store = NULL;
     if (shard->part) { // its rows do not say whose they are, and several is NULL
-        work->why[index] = xasprintf("'%s' has several ranks in one: reduce the shards that it was made of", shard->path);
+        work->why[index] =
+                xasprintf("'%s' has several ranks in one: reduce the shards that it was made of",
+                        shard->path);
         return;
     }
     int rc = work->opts->dry_run ? 0 : scan_open(shard, &store, &err);
@@ -137,10 +147,14 @@ int reduce_add_all(struct reduced *list, size_t count, struct error *err)
     return 0;
 }
 
-int reduce_chosen(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret, struct error *err)
+int reduce_chosen(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret,
+        struct error *err)
 {
     size_t count = shards->chosen_count;
-    struct reduce_work work = {.shards = shards, .opts = opts, .why = xcalloc(count + 1, sizeof *work.why), .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct reduce_work work = {.shards = shards,
+            .opts = opts,
+            .why = xcalloc(count + 1, sizeof *work.why),
+            .lock = PTHREAD_MUTEX_INITIALIZER};
     parallel_each(count, reduce_shard, &work);
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; work.why[i] && k < shards->chosen[i]->held_count; k++)
@@ -164,7 +178,8 @@ int reduce_nobody(const struct merge_result *shards, struct error *err)
     return error_set(err, -EINVAL, "no shard of run '%s' can be reduced: %s", shards->run, why);
 }
 
-int reduce_shards(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret, struct error *err)
+int reduce_shards(struct merge_result *shards, const struct reduce_opts *opts, struct reduced *ret,
+        struct error *err)
 {
     struct reduced sum = {0};
     int rc = reduce_chosen(shards, opts, &sum, err);

@@ -25,20 +25,25 @@ int scan_open(const struct scan_shard *shard, struct store **ret, struct error *
 
 static void scan_read_end_clock(const json_t *rank, struct scan_shard *shard)
 {
-    const json_t *wall = json_object_get(rank, "wall_minus_monotonic_end_ns"), *error = json_object_get(rank, "clock_error_end_ns");
-    shard->end_clock = (struct identity_clock){(int64_t)json_integer_value(wall), json_is_integer(error) ? (int64_t)json_integer_value(error) : -1};
-    if (shard->end_clock.wall_minus_monotonic_ns < 0 || shard->end_clock.wall_minus_monotonic_ns >= (int64_t)1 << 62)
+    const json_t *wall = json_object_get(rank, "wall_minus_monotonic_end_ns"),
+                 *error = json_object_get(rank, "clock_error_end_ns");
+    shard->end_clock = (struct identity_clock){(int64_t)json_integer_value(wall),
+            json_is_integer(error) ? (int64_t)json_integer_value(error) : -1};
+    if (shard->end_clock.wall_minus_monotonic_ns < 0 ||
+            shard->end_clock.wall_minus_monotonic_ns >= (int64_t)1 << 62)
         shard->end_clock.wall_minus_monotonic_ns = 0;
 }
 
 // One of the ranks that a part says it is of.
 static bool scan_read_held(const json_t *one, int32_t ranks, struct scan_rank *ret)
 {
-    const json_t *rank = json_object_get(one, "rank"), *begin = json_object_get(one, "begin_ns"), *end = json_object_get(one, "end_ns");
+    const json_t *rank = json_object_get(one, "rank"), *begin = json_object_get(one, "begin_ns"),
+                 *end = json_object_get(one, "end_ns");
     json_int_t number = json_is_integer(rank) ? json_integer_value(rank) : -1;
     if (number < 0 || number >= ranks || !json_is_integer(begin) || !json_is_integer(end))
         return false;
-    *ret = (struct scan_rank){(int32_t)number, (int64_t)json_integer_value(begin), (int64_t)json_integer_value(end)};
+    *ret = (struct scan_rank){
+            (int32_t)number, (int64_t)json_integer_value(begin), (int64_t)json_integer_value(end)};
     return range_ns(ret->begin_ns) && range_ns(ret->end_ns) && ret->end_ns >= ret->begin_ns;
 }
 
@@ -59,24 +64,32 @@ static bool scan_sort_held(struct scan_shard *shard)
     return true;
 }
 
-// What a merge wrote of its node and its ranks, as an identity. Of several nodes it is none: each has a clock of its own.
+// What a merge wrote of its node and its ranks, as an identity. Of several nodes it is none: each
+// has a clock of its own.
 static int scan_read_part(const json_t *target, struct scan_shard *shard, struct error *err)
 {
-    const json_t *nodes = json_object_get(target, "nodes"), *ranks = json_object_get(target, "merged");
+    const json_t *nodes = json_object_get(target, "nodes"),
+                 *ranks = json_object_get(target, "merged");
     json_t *node = json_array_get(nodes, 0), *one;
     size_t i;
     if (json_array_size(nodes) > 1)
-        return error_set(err, -EINVAL, "'%s' has the ranks of %zu nodes merged already: a part is of one (`upgate merge --part`)", shard->path,
-                         json_array_size(nodes));
-    json_t *who = json_pack("{sO? sO? sO? sO? sn sn sn sO? sO? sO? sO?}", "run", json_object_get(target, "run"), "restart",
-                            json_object_get(target, "restart"), "rank", json_object_get(json_array_get(ranks, 0), "rank"), "ranks",
-                            json_object_get(target, "world"), "local_rank", "local_ranks", "node", "host", json_object_get(node, "host"), "boot",
-                            json_object_get(node, "boot"), "wall_minus_monotonic_ns", json_object_get(node, "wall_minus_monotonic_ns"), "clock_error_ns",
-                            json_object_get(node, "clock_error_ns"));
-    bool holds = identity_parse(who, &shard->who) && json_array_size(ranks) <= (size_t)shard->who.launcher.ranks &&
-                 json_array_size(json_object_get(target, "missing")) <= (size_t)shard->who.launcher.ranks;
+        return error_set(err, -EINVAL,
+                "'%s' has the ranks of %zu nodes merged already: a part is of one (`upgate merge --part`)",
+                shard->path, json_array_size(nodes));
+    json_t *who = json_pack("{sO? sO? sO? sO? sn sn sn sO? sO? sO? sO?}", "run",
+            json_object_get(target, "run"), "restart", json_object_get(target, "restart"), "rank",
+            json_object_get(json_array_get(ranks, 0), "rank"), "ranks",
+            json_object_get(target, "world"), "local_rank", "local_ranks", "node", "host",
+            json_object_get(node, "host"), "boot", json_object_get(node, "boot"),
+            "wall_minus_monotonic_ns", json_object_get(node, "wall_minus_monotonic_ns"),
+            "clock_error_ns", json_object_get(node, "clock_error_ns"));
+    bool holds = identity_parse(who, &shard->who) &&
+            json_array_size(ranks) <= (size_t)shard->who.launcher.ranks &&
+            json_array_size(json_object_get(target, "missing")) <=
+                    (size_t)shard->who.launcher.ranks;
     json_decref(who);
-    json_array_foreach(ranks, i, one) {
+    json_array_foreach(ranks, i, one)
+    {
         struct scan_rank held = {0};
         if (!holds || !scan_read_held(one, shard->who.launcher.ranks, &held)) {
             holds = false;
@@ -86,7 +99,9 @@ static int scan_read_part(const json_t *target, struct scan_shard *shard, struct
     }
     shard->part = true;
     shard->missing = json_incref(json_object_get(target, "missing"));
-    return holds && scan_sort_held(shard) ? 0 : error_set(err, -EINVAL, "'%s' does not say which ranks it is of", shard->path);
+    return holds && scan_sort_held(shard)
+            ? 0
+            : error_set(err, -EINVAL, "'%s' does not say which ranks it is of", shard->path);
 }
 
 struct scan_told { // a process of the shard by its environment
@@ -101,22 +116,27 @@ static int scan_by_told(const void *left, const void *right)
     return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-// Processes of the shard that are ranks of a larger job than the one by which it was recorded: a launcher started them. Not those that inherited
-// what the worker's own environment says, which its identity may know better.
-static struct scan_told *scan_find_told(const json_t *list, const struct scan_shard *shard, size_t *ret_count)
+// Processes of the shard that are ranks of a larger job than the one by which it was recorded: a
+// launcher started them. Not those that inherited what the worker's own environment says, which its
+// identity may know better.
+static struct scan_told *scan_find_told(
+        const json_t *list, const struct scan_shard *shard, size_t *ret_count)
 {
     struct scan_told *told = NULL;
     json_int_t own = 0;
     json_t *one;
     size_t i;
     *ret_count = 0;
+    json_array_foreach(list, i, one) if (json_integer_value(json_object_get(one, "pid")) ==
+            shard->pid) own = json_integer_value(json_object_get(one, "ranks"));
     json_array_foreach(list, i, one)
-        if (json_integer_value(json_object_get(one, "pid")) == shard->pid)
-            own = json_integer_value(json_object_get(one, "ranks"));
-    json_array_foreach(list, i, one) {
-        json_int_t rank = json_integer_value(json_object_get(one, "rank")), ranks = json_integer_value(json_object_get(one, "ranks"));
-        bool inner = json_integer_value(json_object_get(one, "pid")) != shard->pid && ranks > shard->who.launcher.ranks && ranks != own;
-        if (inner && json_is_integer(json_object_get(one, "rank")) && rank >= 0 && rank < ranks && ranks <= INT32_MAX)
+    {
+        json_int_t rank = json_integer_value(json_object_get(one, "rank")),
+                   ranks = json_integer_value(json_object_get(one, "ranks"));
+        bool inner = json_integer_value(json_object_get(one, "pid")) != shard->pid &&
+                ranks > shard->who.launcher.ranks && ranks != own;
+        if (inner && json_is_integer(json_object_get(one, "rank")) && rank >= 0 && rank < ranks &&
+                ranks <= INT32_MAX)
             vector_push(told, *ret_count, (struct scan_told){rank, ranks});
     }
     if (*ret_count)
@@ -140,7 +160,8 @@ static void scan_read_several(const json_t *target, struct scan_shard *shard)
     }
     for (size_t i = best; i < count && told[i].ranks == told[best].ranks; i++)
         if (i == best || told[i].rank != told[i - 1].rank)
-            vector_push(shard->held, shard->held_count, (struct scan_rank){.rank = (int32_t)told[i].rank});
+            vector_push(shard->held, shard->held_count,
+                    (struct scan_rank){.rank = (int32_t)told[i].rank});
     if (count) {
         struct launcher_rank *launcher = &shard->who.launcher;
         shard->outer_rank = launcher->rank;
@@ -157,16 +178,21 @@ static int scan_read_joined(const json_t *target, struct scan_shard *shard, stru
 {
     json_t *one;
     size_t i;
-    json_array_foreach(json_object_get(target, "joined"), i, one) {
-        const json_t *rank = json_object_get(one, "rank"), *pid = json_object_get(one, "pid"), *begin = json_object_get(one, "begin_ns");
-        json_int_t number = json_is_integer(rank) ? json_integer_value(rank) : -1, process = json_integer_value(pid);
+    json_array_foreach(json_object_get(target, "joined"), i, one)
+    {
+        const json_t *rank = json_object_get(one, "rank"), *pid = json_object_get(one, "pid"),
+                     *begin = json_object_get(one, "begin_ns");
+        json_int_t number = json_is_integer(rank) ? json_integer_value(rank) : -1,
+                   process = json_integer_value(pid);
         struct proc_stat stat;
-        if (number < 0 || number >= shard->who.launcher.ranks || process <= 0 || process > INT32_MAX || !json_is_integer(begin) ||
-            !range_ns((int64_t)json_integer_value(begin)))
+        if (number < 0 || number >= shard->who.launcher.ranks || process <= 0 ||
+                process > INT32_MAX || !json_is_integer(begin) ||
+                !range_ns((int64_t)json_integer_value(begin)))
             return error_set(err, -EINVAL, "'%s' does not say which ranks it is of", shard->path);
         shard->joined_lives |= proc_stat_of((pid_t)process, &stat) == 0 && !proc_stat_ended(&stat);
         vector_push(shard->held, shard->held_count,
-                    (struct scan_rank){(int32_t)number, (int64_t)json_integer_value(begin), (int64_t)json_integer_value(begin)});
+                (struct scan_rank){(int32_t)number, (int64_t)json_integer_value(begin),
+                        (int64_t)json_integer_value(begin)});
     }
     return 0;
 }
@@ -174,14 +200,17 @@ static int scan_read_joined(const json_t *target, struct scan_shard *shard, stru
 static int scan_read_identity(struct store *store, struct scan_shard *shard, struct error *err)
 {
     char *text = store_get_text(store, "SELECT target FROM recording ORDER BY id LIMIT 1", "");
-    json_t *target = text ? json_loads(text, 0, NULL) : NULL, *rank = json_object_get(target, "rank");
+    json_t *target = text ? json_loads(text, 0, NULL) : NULL,
+           *rank = json_object_get(target, "rank");
     int rc = store_failed(store, err);
     if (rc == 0 && !text)
-        rc = error_set(err, -EINVAL, "'%s' has no recording: its recorder was ended before it began", shard->path);
+        rc = error_set(err, -EINVAL,
+                "'%s' has no recording: its recorder was ended before it began", shard->path);
     else if (rc == 0 && !rank && json_object_get(target, "merged"))
         rc = scan_read_part(target, shard, err);
     else if (rc == 0 && !rank)
-        rc = error_set(err, -EINVAL, "'%s' is no rank's: it was not made by `upgate rank`", shard->path);
+        rc = error_set(
+                err, -EINVAL, "'%s' is no rank's: it was not made by `upgate rank`", shard->path);
     else if (rc == 0 && !identity_parse(rank, &shard->who))
         rc = error_set(err, -EINVAL, "'%s' does not say which rank it is of", shard->path);
     if (rc == 0 && rank) {
@@ -206,18 +235,23 @@ static bool scan_is_ending(const struct scan_shard *shard)
     bool here = boot && strcmp(boot, shard->who.boot) == 0;
     free(boot);
     if (!here)
-        return llabs(clock_wall_ns() - (shard->end_ns + shard->who.clock.wall_minus_monotonic_ns)) < FRESH_NS;
-    return shard->alive && !shard->joined_lives && (shard->pid <= 0 || shard->pid > INT32_MAX || proc_stat_of((pid_t)shard->pid, &worker) || proc_stat_ended(&worker));
+        return llabs(clock_wall_ns() - (shard->end_ns + shard->who.clock.wall_minus_monotonic_ns)) <
+                FRESH_NS;
+    return shard->alive && !shard->joined_lives &&
+            (shard->pid <= 0 || shard->pid > INT32_MAX ||
+                    proc_stat_of((pid_t)shard->pid, &worker) || proc_stat_ended(&worker));
 }
 
-// Its own rank and those that joined it; -EEXIST: one of them twice. Its name stays that of its own.
+// Its own rank and those that joined it; -EEXIST: one of them twice. Its name stays that of its
+// own.
 static int scan_hold_all(struct scan_shard *shard)
 {
     int32_t own = shard->who.launcher.rank;
     for (size_t i = 0; i < shard->held_count; i++)
         if (shard->held[i].begin_ns < shard->end_ns)
             shard->held[i].end_ns = shard->end_ns;
-    vector_push(shard->held, shard->held_count, (struct scan_rank){own, shard->begin_ns, shard->end_ns});
+    vector_push(shard->held, shard->held_count,
+            (struct scan_rank){own, shard->begin_ns, shard->end_ns});
     bool once = scan_sort_held(shard);
     shard->who.launcher.rank = own;
     return once ? 0 : -EEXIST;
@@ -225,13 +259,12 @@ static int scan_hold_all(struct scan_shard *shard)
 
 static int scan_read_times(struct store *store, struct scan_shard *shard, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT r.begin_ns, r.end_ns, r.threshold_ns, r.sample_hz, u.started_wall_ns, u.writer_pid, u.writer_start, "
-        "CASE WHEN r.end_ns IS NULL THEN (SELECT max(at_ns) FROM counter) END AS counter_ns, "
-        "CASE WHEN r.end_ns IS NULL THEN (SELECT max(in_ns) FROM gap) END AS gap_ns, "
-        "CASE WHEN r.end_ns IS NULL THEN (SELECT max(at_ns) FROM sample) END AS sample_ns FROM recording r, run u ORDER BY r.id LIMIT 1",
-        "");
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT r.begin_ns, r.end_ns, r.threshold_ns, r.sample_hz, u.started_wall_ns, u.writer_pid, u.writer_start, "
+            "CASE WHEN r.end_ns IS NULL THEN (SELECT max(at_ns) FROM counter) END AS counter_ns, "
+            "CASE WHEN r.end_ns IS NULL THEN (SELECT max(in_ns) FROM gap) END AS gap_ns, "
+            "CASE WHEN r.end_ns IS NULL THEN (SELECT max(at_ns) FROM sample) END AS sample_ns FROM recording r, run u ORDER BY r.id LIMIT 1",
+            "");
     if (!stmt)
         return err->code;
     int rc = store_step(store, stmt, err);
@@ -262,9 +295,11 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
     }
     if (!shard->part && !shard->outer_ranks && scan_hold_all(shard))
         return error_set(err, -EINVAL, "'%s' has a rank twice", shard->path);
-    if (!shard->part && shard->end_ns == shard->begin_ns) // of a part: no time in which all of its ranks were recorded
+    // of a part: no time in which all of its ranks were recorded
+    if (!shard->part && shard->end_ns == shard->begin_ns)
         rc = error_set(err, -ENODATA, "'%s' is empty: its recorder %s", shard->path,
-                       shard->ending ? "has stored nothing yet" : "was ended before it had recorded anything");
+                shard->ending ? "has stored nothing yet"
+                              : "was ended before it had recorded anything");
     return rc;
 }
 
@@ -304,9 +339,9 @@ void scan_cpus(struct scan_shard *shard)
     struct store *store = NULL;
     int64_t last = -1;
     if (scan_open(shard, &store, &err) == 0 &&
-        store_get_int(store, &last, &err,
-                      "SELECT max((SELECT coalesce(max(cpu), -1) FROM sample), (SELECT max(coalesce(max(cpu_in), -1), coalesce(max(cpu_out), -1)) FROM gap))",
-                      "") == 0)
+            store_get_int(store, &last, &err,
+                    "SELECT max((SELECT coalesce(max(cpu), -1) FROM sample), (SELECT max(coalesce(max(cpu_in), -1), coalesce(max(cpu_out), -1)) FROM gap))",
+                    "") == 0)
         shard->cpus = last < INT16_MAX ? last + 1 : 0;
     store_close(store);
 }
@@ -335,7 +370,8 @@ static bool scan_name(const char *name, int64_t *ret_restart, int64_t *ret_rank,
     *ret_rank = rank;
     *ret_why = strcmp(ending, ".why") == 0;
     return *ret_why || strcmp(ending, ".db") == 0 || strcmp(ending, ".part.db") == 0 ||
-           (sscanf(ending, ".%9d.db%n", &number, &len) == 1 && len > 0 && !ending[len]); // %n is not reached where the ending differs
+            // %n is not reached where the ending differs
+            (sscanf(ending, ".%9d.db%n", &number, &len) == 1 && len > 0 && !ending[len]);
 }
 
 static char *scan_reason(const char *path)
@@ -350,7 +386,9 @@ static char *scan_reason(const char *path)
     if (*text)
         return text;
     free(text);
-    return xstrdup("it was not recorded, and the reason could not be written: the disk may have been full"); // it had room for the name only
+    // it had room for the name only
+    return xstrdup(
+            "it was not recorded, and the reason could not be written: the disk may have been full");
 }
 
 static int scan_run(const char *dir, const char *run, struct scan *scan, struct error *err)
@@ -360,7 +398,8 @@ static int scan_run(const char *dir, const char *run, struct scan *scan, struct 
     struct stat info;
     int rc = 0;
     if (!folder)
-        return error_set(err, errno == ENOENT || errno == ENOTDIR ? -EINVAL : -errno, "failed to read directory '%s': %s", dir, strerror(errno));
+        return error_set(err, errno == ENOENT || errno == ENOTDIR ? -EINVAL : -errno,
+                "failed to read directory '%s': %s", dir, strerror(errno));
     while (rc == 0 && (entry = readdir(folder))) {
         int64_t restart, rank;
         bool why;
@@ -372,13 +411,19 @@ static int scan_run(const char *dir, const char *run, struct scan *scan, struct 
             continue;
         }
         if (scan->count == SCAN_SHARDS_MAX) { // the others would be missing, as if they had none
-            rc = error_set(err, -E2BIG, "more than %d shards, the last of them in '%s': name the directory of one run, or merge those of each node by "
-                           "themselves (--part), and the parts then", (int)SCAN_SHARDS_MAX, dir);
+            rc = error_set(err, -E2BIG,
+                    "more than %d shards, the last of them in '%s': name the directory of one run, or merge those of each node by "
+                    "themselves (--part), and the parts then",
+                    (int)SCAN_SHARDS_MAX, dir);
             free(path);
             continue;
         }
-        vector_push(scan->shards, scan->count, (struct scan_shard){.path = path, .run = xstrdup(run), .restart = restart, .rank = rank,
-                                                                   .why = why ? scan_reason(path) : NULL});
+        vector_push(scan->shards, scan->count,
+                (struct scan_shard){.path = path,
+                        .run = xstrdup(run),
+                        .restart = restart,
+                        .rank = rank,
+                        .why = why ? scan_reason(path) : NULL});
     }
     closedir(folder);
     return rc;
@@ -403,7 +448,8 @@ void scan_sort(struct scan *scan)
         qsort(scan->shards, scan->count, sizeof *scan->shards, scan_by_name);
 }
 
-int scan_dir(const char *dir, const struct scan_visitor *visitor, struct scan *ret, struct error *err)
+int scan_dir(
+        const char *dir, const struct scan_visitor *visitor, struct scan *ret, struct error *err)
 {
     struct scan scan = {0};
     char *real = realpath(dir, NULL);
@@ -422,7 +468,9 @@ int scan_dir(const char *dir, const struct scan_visitor *visitor, struct scan *r
         closedir(folder);
     free(real);
     if (rc == 0 && !scan.count)
-        rc = error_set(err, -EINVAL, "no shards in '%s': `upgate rank -o %s -- COMMAND…` in front of each worker makes them", dir, dir);
+        rc = error_set(err, -EINVAL,
+                "no shards in '%s': `upgate rank -o %s -- COMMAND…` in front of each worker makes them",
+                dir, dir);
     scan_sort(&scan);
     if (rc == 0 && visitor)
         visitor->begin(visitor->arg);

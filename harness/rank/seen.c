@@ -10,9 +10,10 @@
 #include "harness/rank/choose.h"
 #include "reports/analyse/reduce/reduced.h"
 
-#define SEEN_FILE_BYTES_MAX ((int64_t)1 << 44) // a larger one counts as much: sums of them have room
+#define SEEN_FILE_BYTES_MAX \
+    ((int64_t)1 << 44) // a larger one counts as much: sums of them have room
 
-// --- texts and numbers ----------------------------------------------------------------------------
+// --- texts and numbers ---------------------------------------------------------------------------
 
 // A new reference. Paths may be no UTF-8.
 static json_t *seen_text(const char *text)
@@ -24,7 +25,8 @@ static json_t *seen_text(const char *text)
     return json;
 }
 
-static bool seen_number(const json_t *entry, const char *name, int64_t least, int64_t most, int64_t *ret)
+static bool seen_number(
+        const json_t *entry, const char *name, int64_t least, int64_t most, int64_t *ret)
 {
     const json_t *value = json_object_get(entry, name);
     *ret = (int64_t)json_integer_value(value);
@@ -50,17 +52,19 @@ static int seen_bad(const char *what, struct error *err)
     return error_set(err, -EBADMSG, "what another process sent is damaged: %s", what);
 }
 
-// --- what there is --------------------------------------------------------------------------------
+// --- what there is -------------------------------------------------------------------------------
 
 // The caller frees.
 static char *seen_key(const struct scan_shard *shard)
 {
     const char *slash = strrchr(shard->path, '/'), *name = slash ? slash + 1 : shard->path;
     const struct identity *who = &shard->who;
-    char *key = shard->why ? xasprintf("%s/%s: %s", shard->run, name, shard->why)
-                           : xasprintf("%s/%s: %s %d-%d %s %lld %lld", shard->run, name, who->run, (int)who->launcher.restart,
-                                       (int)(shard->outer_ranks ? shard->outer_rank : who->launcher.rank), who->boot, (long long)shard->pid,
-                                       (long long)shard->started_wall_ns);
+    char *key = shard->why
+            ? xasprintf("%s/%s: %s", shard->run, name, shard->why)
+            : xasprintf("%s/%s: %s %d-%d %s %lld %lld", shard->run, name, who->run,
+                      (int)who->launcher.restart,
+                      (int)(shard->outer_ranks ? shard->outer_rank : who->launcher.rank), who->boot,
+                      (long long)shard->pid, (long long)shard->started_wall_ns);
     string_make_utf8(key, strlen(key));
     return key;
 }
@@ -70,7 +74,8 @@ static json_t *seen_missing_of(const struct scan_shard *shard)
 {
     json_t *list = json_array(), *one;
     size_t i;
-    json_array_foreach(shard->missing, i, one) {
+    json_array_foreach(shard->missing, i, one)
+    {
         json_t *rank = json_object_get(one, "rank"), *why = json_object_get(one, "why");
         if (json_is_integer(rank) && json_is_string(why))
             json_array_append_new(list, json_pack("{sO sO}", "rank", rank, "why", why));
@@ -100,7 +105,9 @@ static json_t *seen_entry(const struct scan_shard *shard, int process)
     json_object_set_new(entry, "missing", seen_missing_of(shard));
     json_object_set_new(entry, "pid", json_integer((json_int_t)shard->pid));
     json_object_set_new(entry, "started_wall_ns", json_integer((json_int_t)shard->started_wall_ns));
-    json_object_set_new(entry, "bytes", json_integer((json_int_t)(shard->bytes < SEEN_FILE_BYTES_MAX ? shard->bytes : SEEN_FILE_BYTES_MAX)));
+    json_object_set_new(entry, "bytes",
+            json_integer((json_int_t)(shard->bytes < SEEN_FILE_BYTES_MAX ? shard->bytes
+                                                                         : SEEN_FILE_BYTES_MAX)));
     json_object_set_new(entry, "alive", json_boolean(shard->alive));
     json_object_set_new(entry, "processes", json_pack("[i]", process));
     return entry;
@@ -111,14 +118,16 @@ static json_int_t seen_bytes_of(const json_t *entry)
     return json_integer_value(json_object_get(entry, "bytes"));
 }
 
-// The entry is taken. One that is there is also seen by others then, one of whom may know that its recorder lives. Of copies of different sizes the
-// largest counts: a smaller one was made while it was recorded, and who reduces it must not depend on who has how much to do.
+// The entry is taken. One that is there is also seen by others then, one of whom may know that its
+// recorder lives. Of copies of different sizes the largest counts: a smaller one was made while it
+// was recorded, and who reduces it must not depend on who has how much to do.
 static void seen_put_entry(struct seen *seen, const char *key, json_t *entry)
 {
     if (!seen->shards)
         seen->shards = json_object();
     json_t *known = json_object_get(seen->shards, key);
-    if (json_is_true(json_object_get(entry, "alive")) || json_is_true(json_object_get(known, "alive"))) {
+    if (json_is_true(json_object_get(entry, "alive")) ||
+            json_is_true(json_object_get(known, "alive"))) {
         json_object_set_new(entry, "alive", json_true());
         json_object_set_new(known, "alive", json_true()); // NULL ok
     }
@@ -155,7 +164,8 @@ static const char *seen_version(const struct seen *seen)
 int seen_encode(const struct seen *seen, struct strbuf *ret, struct error *err)
 {
     json_t *document = json_object();
-    json_object_set_new(document, "shards", seen->shards ? json_incref(seen->shards) : json_object());
+    json_object_set_new(
+            document, "shards", seen->shards ? json_incref(seen->shards) : json_object());
     json_object_set_new(document, "blind", json_integer((json_int_t)seen->blind));
     json_object_set_new(document, "version", json_string(seen_version(seen)));
     if (seen->why)
@@ -165,23 +175,28 @@ int seen_encode(const struct seen *seen, struct strbuf *ret, struct error *err)
 
 int seen_add(struct seen *seen, const void *bytes, size_t size, struct error *err)
 {
-    json_t *document = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL), *shards = json_object_get(document, "shards"), *entry;
-    const char *key, *why = json_string_value(json_object_get(document, "why")), *version = json_string_value(json_object_get(document, "version"));
+    json_t *document = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL),
+           *shards = json_object_get(document, "shards"), *entry;
+    const char *key, *why = json_string_value(json_object_get(document, "why")),
+                     *version = json_string_value(json_object_get(document, "version"));
     int64_t blind = 0;
-    if (version && strcmp(version, seen_version(seen)) != 0) { // what two versions make of shards is not one job's
-        error_set(err, -EINVAL, "this is %s, and another process is %.80s: start one version on all nodes", seen_version(seen), version);
+    // what two versions make of shards is not one job's
+    if (version && strcmp(version, seen_version(seen)) != 0) {
+        error_set(err, -EINVAL,
+                "this is %s, and another process is %.80s: start one version on all nodes",
+                seen_version(seen), version);
         json_decref(document);
         return -EINVAL;
     }
-    bool good = version && json_is_object(shards) && seen_number(document, "blind", 0, INT32_MAX, &blind);
-    json_object_foreach(shards, key, entry)
-        good &= json_array_size(json_object_get(entry, "processes")) > 0;
+    bool good = version && json_is_object(shards) &&
+            seen_number(document, "blind", 0, INT32_MAX, &blind);
+    json_object_foreach(shards, key, entry) good &=
+            json_array_size(json_object_get(entry, "processes")) > 0;
     if (!good) {
         json_decref(document);
         return seen_bad("it is no list of shards", err);
     }
-    json_object_foreach(shards, key, entry)
-        seen_put_entry(seen, key, json_incref(entry));
+    json_object_foreach(shards, key, entry) seen_put_entry(seen, key, json_incref(entry));
     seen->blind += blind;
     if (why && !seen->why)
         seen->why = xstrdup(why);
@@ -196,29 +211,35 @@ void seen_free(struct seen *seen)
     *seen = (struct seen){0};
 }
 
-// --- as a scan ------------------------------------------------------------------------------------
+// --- as a scan -----------------------------------------------------------------------------------
 
 static bool seen_read_held(const json_t *entry, struct scan_shard *ret)
 {
     const json_t *list = json_object_get(entry, "held"), *one;
     size_t i;
     bool own = false;
-    json_array_foreach(list, i, one) {
+    json_array_foreach(list, i, one)
+    {
         json_int_t rank = json_is_integer(one) ? json_integer_value(one) : -1;
         own |= rank == ret->who.launcher.rank;
         if (rank < 0 || rank >= ret->who.launcher.ranks || (i && rank <= ret->held[i - 1].rank))
             return false;
         vector_push(ret->held, ret->held_count, (struct scan_rank){.rank = (int32_t)rank});
     }
-    bool shared = json_is_true(json_object_get(entry, "shared")); // with those that joined its recorder, which may come before it
-    return own && (shared || (ret->held[0].rank == ret->who.launcher.rank && (ret->part || ret->outer_ranks || ret->held_count == 1)));
+    // with those that joined its recorder, which may come before it
+    bool shared = json_is_true(json_object_get(entry, "shared"));
+    return own &&
+            (shared ||
+                    (ret->held[0].rank == ret->who.launcher.rank &&
+                            (ret->part || ret->outer_ranks || ret->held_count == 1)));
 }
 
 // What is in ret is scan_free's, in any case.
 static bool seen_read(const json_t *entry, struct scan_shard *ret)
 {
     enum { NUMBER_MAX = 999999999 }; // of a name, as scan_dir reads them
-    const char *path = json_string_value(json_object_get(entry, "path")), *folder = json_string_value(json_object_get(entry, "folder"));
+    const char *path = json_string_value(json_object_get(entry, "path")),
+               *folder = json_string_value(json_object_get(entry, "folder"));
     const char *why = json_string_value(json_object_get(entry, "why"));
     json_t *missing = json_object_get(entry, "missing");
     ret->path = xstrdup(path ? path : "");
@@ -228,16 +249,20 @@ static bool seen_read(const json_t *entry, struct scan_shard *ret)
     ret->part = json_is_true(json_object_get(entry, "part"));
     ret->alive = json_is_true(json_object_get(entry, "alive"));
     int64_t outer_rank, outer_ranks;
-    if (!seen_number(entry, "outer_rank", 0, INT32_MAX, &outer_rank) || !seen_number(entry, "outer_ranks", 0, INT32_MAX, &outer_ranks))
+    if (!seen_number(entry, "outer_rank", 0, INT32_MAX, &outer_rank) ||
+            !seen_number(entry, "outer_ranks", 0, INT32_MAX, &outer_ranks))
         return false;
     ret->outer_rank = (int32_t)outer_rank;
     ret->outer_ranks = (int32_t)outer_ranks;
-    if (!path || !folder || !seen_number(entry, "restart", 0, NUMBER_MAX, &ret->restart) || !seen_number(entry, "rank", 0, NUMBER_MAX, &ret->rank) ||
-        !seen_number(entry, "pid", INT64_MIN, INT64_MAX, &ret->pid) ||
-        !seen_number(entry, "started_wall_ns", INT64_MIN, INT64_MAX, &ret->started_wall_ns) ||
-        !seen_number(entry, "bytes", 0, SEEN_FILE_BYTES_MAX, &ret->bytes))
+    if (!path || !folder || !seen_number(entry, "restart", 0, NUMBER_MAX, &ret->restart) ||
+            !seen_number(entry, "rank", 0, NUMBER_MAX, &ret->rank) ||
+            !seen_number(entry, "pid", INT64_MIN, INT64_MAX, &ret->pid) ||
+            !seen_number(entry, "started_wall_ns", INT64_MIN, INT64_MAX, &ret->started_wall_ns) ||
+            !seen_number(entry, "bytes", 0, SEEN_FILE_BYTES_MAX, &ret->bytes))
         return false;
-    return why || (identity_parse(json_object_get(entry, "who"), &ret->who) && seen_read_held(entry, ret));
+    return why ||
+            (identity_parse(json_object_get(entry, "who"), &ret->who) &&
+                    seen_read_held(entry, ret));
 }
 
 int seen_scan(const struct seen *seen, struct scan *ret, struct error *err)
@@ -246,7 +271,8 @@ int seen_scan(const struct seen *seen, struct scan *ret, struct error *err)
     const char *key;
     json_t *entry;
     bool good = true;
-    json_object_foreach(seen->shards, key, entry) {
+    json_object_foreach(seen->shards, key, entry)
+    {
         struct scan_shard shard = {0};
         good &= seen_read(entry, &shard);
         vector_push(scan.shards, scan.count, shard);
@@ -260,7 +286,7 @@ int seen_scan(const struct seen *seen, struct scan *ret, struct error *err)
     return 0;
 }
 
-// --- who reduces what -----------------------------------------------------------------------------
+// --- who reduces what ----------------------------------------------------------------------------
 
 // -1: nobody that there is sees it.
 static int seen_owner(const json_t *list, int processes, const uint64_t *loads)
@@ -268,7 +294,8 @@ static int seen_owner(const json_t *list, int processes, const uint64_t *loads)
     const json_t *one;
     size_t i;
     int owner = -1;
-    json_array_foreach(list, i, one) {
+    json_array_foreach(list, i, one)
+    {
         json_int_t process = json_is_integer(one) ? json_integer_value(one) : -1;
         if (process >= 0 && process < processes && (owner < 0 || loads[process] < loads[owner]))
             owner = (int)process;
@@ -276,8 +303,8 @@ static int seen_owner(const json_t *list, int processes, const uint64_t *loads)
     return owner;
 }
 
-int seen_share(const struct seen *seen, const struct merge_result *shards, int processes, uint64_t window_steps, struct strbuf *ret,
-               struct error *err)
+int seen_share(const struct seen *seen, const struct merge_result *shards, int processes,
+        uint64_t window_steps, struct strbuf *ret, struct error *err)
 {
     uint64_t *loads = xcalloc((size_t)processes, sizeof *loads);
     json_t *owners = json_object();
@@ -285,7 +312,8 @@ int seen_share(const struct seen *seen, const struct merge_result *shards, int p
     for (size_t i = 0; i < shards->chosen_count; i++) {
         const struct scan_shard *shard = shards->chosen[i];
         char *key = seen_key(shard);
-        int owner = seen_owner(json_object_get(json_object_get(seen->shards, key), "processes"), processes, loads);
+        int owner = seen_owner(
+                json_object_get(json_object_get(seen->shards, key), "processes"), processes, loads);
         good &= owner >= 0 && json_object_set_new(owners, key, json_integer(owner)) == 0;
         if (owner >= 0)
             loads[owner] += (uint64_t)shard->bytes + 1;
@@ -296,7 +324,9 @@ int seen_share(const struct seen *seen, const struct merge_result *shards, int p
         json_decref(owners);
         return seen_bad("nobody sees one of the shards in it", err);
     }
-    return seen_dump(json_pack("{si sI so}", "ranks", (int)shards->ranks, "window_steps", (json_int_t)window_steps, "owners", owners), ret, err);
+    return seen_dump(json_pack("{si sI so}", "ranks", (int)shards->ranks, "window_steps",
+                             (json_int_t)window_steps, "owners", owners),
+            ret, err);
 }
 
 static bool seen_is_of(const json_t *owner, int process)
@@ -321,18 +351,20 @@ static bool seen_take_owned(json_t *owners, int process, int64_t ranks, struct m
         if (taken)
             vector_push(mine->chosen, mine->chosen_count, shard);
     }
-    json_object_foreach(owners, key_left, owner)
-        if (seen_is_of(owner, process))
-            return false;
+    json_object_foreach(owners, key_left, owner) if (seen_is_of(owner, process)) return false;
     return true;
 }
 
-int seen_take_share(const void *bytes, size_t size, int process, struct merge_result *mine, uint64_t *ret_window_steps, struct error *err)
+int seen_take_share(const void *bytes, size_t size, int process, struct merge_result *mine,
+        uint64_t *ret_window_steps, struct error *err)
 {
-    json_t *document = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL), *owners = json_object_get(document, "owners");
+    json_t *document = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL),
+           *owners = json_object_get(document, "owners");
     int64_t ranks = 0, window = 0;
-    bool good = json_is_object(owners) && seen_number(document, "ranks", 1, REDUCED_RANKS_MAX, &ranks) &&
-                seen_number(document, "window_steps", 1, INT64_MAX, &window) && seen_take_owned(owners, process, ranks, mine);
+    bool good = json_is_object(owners) &&
+            seen_number(document, "ranks", 1, REDUCED_RANKS_MAX, &ranks) &&
+            seen_number(document, "window_steps", 1, INT64_MAX, &window) &&
+            seen_take_owned(owners, process, ranks, mine);
     json_decref(document);
     if (!good)
         return seen_bad("it is no share of the shards here", err);
@@ -343,13 +375,15 @@ int seen_take_share(const void *bytes, size_t size, int process, struct merge_re
     return 0;
 }
 
-// --- who is missing -------------------------------------------------------------------------------
+// --- who is missing ------------------------------------------------------------------------------
 
 int seen_missing_encode(const struct merge_result *shards, struct strbuf *ret, struct error *err)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < shards->missing_count; i++)
-        json_array_append_new(list, json_pack("{si so}", "rank", (int)shards->missing[i].rank, "why", seen_text(shards->missing[i].why)));
+        json_array_append_new(list,
+                json_pack("{si so}", "rank", (int)shards->missing[i].rank, "why",
+                        seen_text(shards->missing[i].why)));
     return seen_dump(list, ret, err);
 }
 
@@ -358,7 +392,8 @@ int seen_missing_add(struct merge_result *shards, const void *bytes, size_t size
     json_t *list = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, NULL), *one;
     size_t i;
     bool good = json_is_array(list);
-    json_array_foreach(list, i, one) {
+    json_array_foreach(list, i, one)
+    {
         const char *why = json_string_value(json_object_get(one, "why"));
         int64_t rank;
         if (seen_number(one, "rank", 0, (int64_t)shards->ranks - 1, &rank) && why)

@@ -89,7 +89,8 @@ static int share_ask(int fd, int32_t rank, void *answer, size_t size, int64_t en
     struct pollfd ready = {.fd = fd, .events = POLLIN};
     int64_t left_ns;
     int count = 0;
-    while ((left_ns = end_ns - clock_monotonic_ns()) > 0 && (count = poll(&ready, 1, (int)(left_ns / 1000000) + 1)) < 0 && errno == EINTR)
+    while ((left_ns = end_ns - clock_monotonic_ns()) > 0 &&
+            (count = poll(&ready, 1, (int)(left_ns / 1000000) + 1)) < 0 && errno == EINTR)
         ;
     if (count <= 0)
         return -ETIMEDOUT;
@@ -109,9 +110,12 @@ int share_join(const char *name, int32_t rank, void *answer, size_t size, int64_
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    const struct timeval wait = {left_us / 1000000, left_us % 1000000}; // where more wait already than can
+    // where more wait already than can
+    const struct timeval wait = {left_us / 1000000, left_us % 1000000};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
-    int rc = connect(fd, (struct sockaddr *)&address, address_size) < 0 ? -errno : share_ask(fd, rank, answer, size, end_ns);
+    int rc = connect(fd, (struct sockaddr *)&address, address_size) < 0
+            ? -errno
+            : share_ask(fd, rank, answer, size, end_ns);
     close(fd);
     return rc == -EAGAIN ? -ETIMEDOUT : rc;
 }
@@ -125,8 +129,10 @@ int share_accept(int listener, int64_t end_ns, struct share_guest *ret)
         if (ret->fd < 0)
             return 0;
         struct pollfd word = {.fd = ret->fd, .events = POLLIN | POLLRDHUP};
-        if (share_peer(ret->fd, &ret->pid) == 0 && ret->pid > 0 && poll(&word, 1, SHARE_WORD_MS) == 1 && !(word.revents & (POLLHUP | POLLRDHUP)) &&
-            recv(ret->fd, &ret->rank, sizeof ret->rank, MSG_DONTWAIT) == (ssize_t)sizeof ret->rank)
+        if (share_peer(ret->fd, &ret->pid) == 0 && ret->pid > 0 &&
+                poll(&word, 1, SHARE_WORD_MS) == 1 && !(word.revents & (POLLHUP | POLLRDHUP)) &&
+                recv(ret->fd, &ret->rank, sizeof ret->rank, MSG_DONTWAIT) ==
+                        (ssize_t)sizeof ret->rank)
             return 1;
         close(ret->fd);
     }

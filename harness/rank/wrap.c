@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker and its recorder. The recorder is forked twice, so that the worker has no child it does not know of: a program that waits
-// for any child, or counts SIGCHLD, sees none of us.
+// A worker and its recorder. The recorder is forked twice, so that the worker has no child it does
+// not know of: a program that waits for any child, or counts SIGCHLD, sees none of us.
 #include "harness/rank/wrap.h"
 
 #include <errno.h>
@@ -31,12 +31,14 @@
 #include "tracer/store/store.h"
 
 enum {
-    WRAP_ATTACH_MS = 20000, // attaching takes 0.3 s, of eight ranks on two busy CPUs 5 s; a directory that hangs holds nobody up for longer
+    WRAP_ATTACH_MS = 20000, // attaching takes 0.3 s, of eight ranks on two busy CPUs 5 s; a
+                            // directory that hangs holds nobody up for longer
     WRAP_JOIN_MS = 10000,   // of these: whom another rank's recorder does not answer starts its own
     WRAP_JOIN_TRIES = 3,
     WRAP_JOINS_NS = 50000000, // of a round: rings fill meanwhile
     WRAP_STEP_SLOTS = 1024,
-    WRAP_RANK_PROCESSES = 2,   // of each rank of the job that are named: more than one node of it may be this machine
+    WRAP_RANK_PROCESSES = 2, // of each rank of the job that are named: more than one node of it may
+                             // be this machine
     WRAP_FD = 3,
     WRAP_NAMES_MAX = 100, // shards of one rank and restart in one directory
 };
@@ -54,28 +56,31 @@ struct wrap_guest {
 
 struct wrap {
     const struct wrap_opts *opts;
-    int fd;           // by which the recorder tells the worker, and the worker hears it
-    int log_fd;       // the recorder's stderr: its own would keep the launcher waiting for the end of the worker's
+    int fd;     // by which the recorder tells the worker, and the worker hears it
+    int log_fd; // the recorder's stderr: its own would keep the launcher waiting for the end of the
+                // worker's
     bool told;
-    char *path;       // of the shard
+    char *path; // of the shard
     char *rank_json;
-    int listener;     // where other ranks of the node join; -1: nobody does
-    char *alone;      // why not, where it was asked for
+    int listener;                // where other ranks of the node join; -1: nobody does
+    char *alone;                 // why not, where it was asked for
     struct wrap_message message; // what they are told
     struct wrap_guest *guests;   // who have not confirmed it yet
     size_t guest_count;
-    int64_t end_ns;   // until when the worker waits
+    int64_t end_ns; // until when the worker waits
 };
 
-// --- the shard and what stands in its place -------------------------------------------------------
+// --- the shard and what stands in its place ------------------------------------------------------
 
 char *wrap_path(const struct wrap_opts *opts)
 {
     const struct launcher_rank *rank = &opts->identity.launcher;
-    return xasprintf("%s/%s/%d-%d.db", opts->dir, opts->identity.run, (int)rank->restart, (int)rank->rank);
+    return xasprintf(
+            "%s/%s/%d-%d.db", opts->dir, opts->identity.run, (int)rank->restart, (int)rank->rank);
 }
 
-// An empty file of that name, which nobody else has: of two runs of one name neither loses its shard, and a merge tells of both.
+// An empty file of that name, which nobody else has: of two runs of one name neither loses its
+// shard, and a merge tells of both.
 static int wrap_reserve(struct wrap *wrap, struct error *err)
 {
     wrap->path = wrap_path(wrap->opts);
@@ -87,8 +92,10 @@ static int wrap_reserve(struct wrap *wrap, struct error *err)
             return 0;
         }
         if (errno != EEXIST || number > WRAP_NAMES_MAX)
-            return error_set(err, -errno, "failed to make shard '%s': %s", wrap->path, strerror(errno));
-        char *first = wrap_path(wrap->opts), *next = xasprintf("%.*s.%d.db", (int)strlen(first) - 3, first, number);
+            return error_set(
+                    err, -errno, "failed to make shard '%s': %s", wrap->path, strerror(errno));
+        char *first = wrap_path(wrap->opts),
+             *next = xasprintf("%.*s.%d.db", (int)strlen(first) - 3, first, number);
         free(first);
         free(wrap->path);
         wrap->path = next;
@@ -112,7 +119,7 @@ static void wrap_leave_reason(const struct wrap *wrap, const char *reason)
     free(path);
 }
 
-// --- the recorder ---------------------------------------------------------------------------------
+// --- the recorder --------------------------------------------------------------------------------
 
 static void wrap_tell(struct wrap *wrap, const struct wrap_message *message)
 {
@@ -128,8 +135,10 @@ static void wrap_tell(struct wrap *wrap, const struct wrap_message *message)
 
 static void wrap_on_release(void *context, const struct recording_release *with)
 {
-    struct wrap_message message = {.recorded = true, .finds_steps = with->finds_steps, .injects = with->injects,
-                                   .has_steps = with->steps_path != NULL};
+    struct wrap_message message = {.recorded = true,
+            .finds_steps = with->finds_steps,
+            .injects = with->injects,
+            .has_steps = with->steps_path != NULL};
     snprintf(message.text, sizeof message.text, "%s", with->steps_path ? with->steps_path : "");
     ((struct wrap *)context)->message = message;
     wrap_tell(context, &message);
@@ -164,9 +173,11 @@ static void wrap_on_round(void *context, struct recorder *recorder, bool last)
         struct wrap_message message = wrap->message;
         struct error err = {0};
         const struct launcher_rank *own = &wrap->opts->identity.launcher;
-        int rc = guest.rank < 0 || guest.rank >= own->ranks || guest.rank == own->rank // of a shard that has a rank twice nothing counts
-                     ? error_set(&err, -EEXIST, "rank %d has a recorder already, or is none of the job", (int)guest.rank)
-                     : recorder_join(recorder, guest.pid, guest.rank, &err);
+        // of a shard that has a rank twice nothing counts
+        int rc = guest.rank < 0 || guest.rank >= own->ranks || guest.rank == own->rank
+                ? error_set(&err, -EEXIST, "rank %d has a recorder already, or is none of the job",
+                          (int)guest.rank)
+                : recorder_join(recorder, guest.pid, guest.rank, &err);
         if (rc) {
             message = (struct wrap_message){.recorded = false};
             snprintf(message.text, sizeof message.text, "%s", err.text);
@@ -181,7 +192,8 @@ static void wrap_on_round(void *context, struct recorder *recorder, bool last)
     free(wrap->guests);
 }
 
-// Forked on a CPU from which the scheduler moves nobody away (isolcpus), it would stay there beside the rank that is bound to it.
+// Forked on a CPU from which the scheduler moves nobody away (isolcpus), it would stay there beside
+// the rank that is bound to it.
 static void wrap_leave_cpus(void)
 {
     cpu_set_t all, others;
@@ -192,8 +204,8 @@ static void wrap_leave_cpus(void)
         sched_setaffinity(0, sizeof all, &all);
 }
 
-// All that is the launcher's or the worker's is left behind: its session, signals, descriptors, the CPUs it is bound to. Where memory
-// runs out in its cgroup the recorder goes first.
+// All that is the launcher's or the worker's is left behind: its session, signals, descriptors, the
+// CPUs it is bound to. Where memory runs out in its cgroup the recorder goes first.
 static void wrap_detach(struct wrap *wrap)
 {
     setsid();
@@ -231,8 +243,8 @@ static int wrap_write_clock(const struct wrap *wrap, struct error *err)
         return rc;
     const int64_t error_ns = clock.error_ns;
     rc = store_exec(store, err,
-                    "UPDATE recording SET target = json_set(target, '$.rank.wall_minus_monotonic_end_ns', ?, '$.rank.clock_error_end_ns', ?)",
-                    "iI", clock.wall_minus_monotonic_ns, error_ns < 0 ? NULL : &error_ns);
+            "UPDATE recording SET target = json_set(target, '$.rank.wall_minus_monotonic_end_ns', ?, '$.rank.clock_error_end_ns', ?)",
+            "iI", clock.wall_minus_monotonic_ns, error_ns < 0 ? NULL : &error_ns);
     store_close(store);
     return rc;
 }
@@ -274,7 +286,7 @@ static void wrap_record(struct wrap *wrap, pid_t worker)
     _exit(rc ? 1 : 0);
 }
 
-// --- the worker -----------------------------------------------------------------------------------
+// --- the worker ----------------------------------------------------------------------------------
 
 static int wrap_fork(struct wrap *wrap, struct error *err)
 {
@@ -320,7 +332,8 @@ static bool wrap_await(struct wrap *wrap, struct wrap_message *ret, struct error
     int64_t left_ns;
     struct pollfd ready = {.fd = wrap->fd, .events = POLLIN};
     int count = 0;
-    while ((left_ns = wrap->end_ns - clock_monotonic_ns()) > 0 && (count = poll(&ready, 1, (int)(left_ns / 1000000) + 1)) < 0 && errno == EINTR)
+    while ((left_ns = wrap->end_ns - clock_monotonic_ns()) > 0 &&
+            (count = poll(&ready, 1, (int)(left_ns / 1000000) + 1)) < 0 && errno == EINTR)
         ;
     ssize_t got = count > 0 ? read(wrap->fd, ret, sizeof *ret) : -1;
     if (got == (ssize_t)sizeof *ret)
@@ -328,8 +341,9 @@ static bool wrap_await(struct wrap *wrap, struct wrap_message *ret, struct error
     if (count > 0)
         error_set(err, -EIO, "the recorder ended before it was ready");
     else
-        error_set(err, -ETIMEDOUT, "the recorder is not ready after %d s: the directory may hang; it goes on by itself, and the shard lacks the start",
-                  WRAP_ATTACH_MS / 1000);
+        error_set(err, -ETIMEDOUT,
+                "the recorder is not ready after %d s: the directory may hang; it goes on by itself, and the shard lacks the start",
+                WRAP_ATTACH_MS / 1000);
     return false;
 }
 
@@ -338,23 +352,29 @@ static char *wrap_key(const struct wrap_opts *opts, const char **ret_why)
 {
     const struct recording_opts *recording = &opts->recording;
     if (opts->pid || recording->no_children || recording->symbol) {
-        *ret_why = opts->pid ? "it ran already" : recording->symbol ? "calls of a native function are seen in one process" : "without its children";
+        *ret_why = opts->pid        ? "it ran already"
+                : recording->symbol ? "calls of a native function are seen in one process"
+                                    : "without its children";
         return NULL;
     }
     char *cwd = *opts->dir == '/' ? xstrdup("") : getcwd(NULL, 0);
     if (!cwd)
         *ret_why = "the current directory has no name";
-    char *key = cwd ? xasprintf("%s/%s\n%s\n%d %d %lld %u %u %lld %d %d %d\n%s\n%s", cwd, opts->dir, opts->identity.run,
-                                (int)opts->identity.launcher.restart, (int)opts->identity.launcher.ranks, (long long)recording->threshold_ns,
-                                recording->sample_hz, recording->gpu_kinds, (long long)recording->max_bytes, recording->no_python,
-                                recording->no_steps, recording->finds_steps, recording->step ? recording->step : "",
-                                recording->injected ? recording->injected : "")
-                    : NULL;
+    char *key = cwd
+            ? xasprintf("%s/%s\n%s\n%d %d %lld %u %u %lld %d %d %d\n%s\n%s", cwd, opts->dir,
+                      opts->identity.run, (int)opts->identity.launcher.restart,
+                      (int)opts->identity.launcher.ranks, (long long)recording->threshold_ns,
+                      recording->sample_hz, recording->gpu_kinds, (long long)recording->max_bytes,
+                      recording->no_python, recording->no_steps, recording->finds_steps,
+                      recording->step ? recording->step : "",
+                      recording->injected ? recording->injected : "")
+            : NULL;
     free(cwd);
     return key;
 }
 
-// True: another rank of this node has a recorder, which records this one, too. False: it is this one that starts it, or it has its own.
+// True: another rank of this node has a recorder, which records this one, too. False: it is this
+// one that starts it, or it has its own.
 static bool wrap_meet(struct wrap *wrap, struct wrap_message *ret)
 {
     const struct wrap_opts *opts = wrap->opts;
@@ -382,9 +402,10 @@ static bool wrap_meet(struct wrap *wrap, struct wrap_message *ret)
         if (join == 0)
             rc = error_set(&err, -EIO, "the node's recorder refused it: %s", ret->text);
         else if ((join != -ECONNREFUSED && join != -ECONNRESET) || tries == WRAP_JOIN_TRIES)
-            rc = error_set(&err, join, "the node's recorder %s", join == -EPERM       ? "is another user's"
-                                                                 : join == -ETIMEDOUT ? "does not answer"
-                                                                                      : "ended, over and over");
+            rc = error_set(&err, join, "the node's recorder %s",
+                    join == -EPERM               ? "is another user's"
+                            : join == -ETIMEDOUT ? "does not answer"
+                                                 : "ended, over and over");
     }
     *ret = (struct wrap_message){0};
     wrap->alone = xstrdup(err.text);
@@ -421,13 +442,16 @@ int wrap_run(const struct wrap_opts *opts, struct error *err)
     bool told = joined || (rc == 0 && wrap_await(&wrap, &message, &why));
     wrap_pass_log(&wrap); // both ends here close with exec
     if (opts->pid)
-        return told && message.recorded ? 0 : error_set(err, rc ? rc : -EIO, "rank %d of %d is not recorded: %s", (int)opts->identity.launcher.rank,
-                                                        (int)opts->identity.launcher.ranks, told ? message.text : why.text);
+        return told && message.recorded
+                ? 0
+                : error_set(err, rc ? rc : -EIO, "rank %d of %d is not recorded: %s",
+                          (int)opts->identity.launcher.rank, (int)opts->identity.launcher.ranks,
+                          told ? message.text : why.text);
     if (told && message.recorded)
         wrap_set_environment(opts, &message);
     else
-        log_warn("rank %d of %d runs without being recorded: %s", (int)opts->identity.launcher.rank, (int)opts->identity.launcher.ranks,
-                 told ? message.text : why.text);
+        log_warn("rank %d of %d runs without being recorded: %s", (int)opts->identity.launcher.rank,
+                (int)opts->identity.launcher.ranks, told ? message.text : why.text);
     char *const *argv = opts->recording.command;
     execvp(argv[0], argv);
     return error_set(err, -errno, "failed to start '%s': %s", argv[0], strerror(errno));

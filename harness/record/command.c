@@ -15,9 +15,11 @@
 
 enum { COMMAND_EXIT_UNSTARTED = 127 };
 
-// In the child. Signals that the recorder handles are the program's own business again: they are as the recorder found them.
-static void command_child(char *const *argv, const char *steps_path, const struct command_find *find,
-                          const struct inject *inject, uint32_t kinds, int release_fd, int failure_fd)
+// In the child. Signals that the recorder handles are the program's own business again: they are as
+// the recorder found them.
+static void command_child(char *const *argv, const char *steps_path,
+        const struct command_find *find, const struct inject *inject, uint32_t kinds,
+        int release_fd, int failure_fd)
 {
     char byte;
     ssize_t got;
@@ -43,7 +45,7 @@ static void command_child(char *const *argv, const char *steps_path, const struc
 }
 
 int command_start(char *const *argv, const char *steps_path, const struct command_find *find,
-                  const struct inject *inject, uint32_t kinds, struct command *ret_command, struct error *err)
+        const struct inject *inject, uint32_t kinds, struct command *ret_command, struct error *err)
 {
     int release[2] = {-1, -1}, failure[2] = {-1, -1};
     pid_t pid = -1;
@@ -53,7 +55,8 @@ int command_start(char *const *argv, const char *steps_path, const struct comman
         close(release[1]);
         command_child(argv, steps_path, find, inject, kinds, release[0], failure[1]);
     }
-    int rc = pid < 0 ? error_set(err, -errno, "failed to start '%s': %s", argv[0], strerror(errno)) : 0;
+    int rc = pid < 0 ? error_set(err, -errno, "failed to start '%s': %s", argv[0], strerror(errno))
+                     : 0;
     if (release[0] >= 0)
         close(release[0]);
     if (failure[1] >= 0)
@@ -63,7 +66,8 @@ int command_start(char *const *argv, const char *steps_path, const struct comman
     if (rc && failure[0] >= 0)
         close(failure[0]);
     if (rc == 0)
-        *ret_command = (struct command){.pid = pid, .release_fd = release[1], .failure_fd = failure[0]};
+        *ret_command =
+                (struct command){.pid = pid, .release_fd = release[1], .failure_fd = failure[0]};
     return rc;
 }
 
@@ -85,7 +89,8 @@ int command_release(struct command *command, const char *name, struct error *err
 
 bool command_ended(struct command *command)
 {
-    if (command->pid > 0 && !command->ended && waitpid(command->pid, &command->status, WNOHANG) == command->pid)
+    if (command->pid > 0 && !command->ended &&
+            waitpid(command->pid, &command->status, WNOHANG) == command->pid)
         command->ended = true;
     return command->ended;
 }

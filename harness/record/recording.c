@@ -37,8 +37,9 @@ enum {
     RECORDING_PROGRESS_NS = 500000000,
     RECORDING_NICE = -10,
     RECORDING_SLOTS = 64, // processes of a started program that may make step calls
-    // Of each of them: 1 MiB of records, read ten times a second or more often, and room for texts; nobody here reads tensors. A program's own
-    // libraries want /dev/shm, too, and a container's has 64 MiB.
+    // Of each of them: 1 MiB of records, read ten times a second or more often, and room for texts;
+    // nobody here reads tensors. A program's own libraries want /dev/shm, too, and a container's
+    // has 64 MiB.
     RECORDING_RECORDS = 16384,
     RECORDING_BYTES = 256 << 10,
     RECORDING_LARGE_BYTES = 128 << 10,
@@ -52,12 +53,12 @@ struct recording {
     struct command command;
     struct reader *steps; // NULL: none
     char *steps_path;
-    uint64_t steps_dropped; // before us, in a file of steps that was taken over
+    uint64_t steps_dropped;     // before us, in a file of steps that was taken over
     struct native_calls *calls; // NULL: steps are not calls of a native function
-    struct inject inject; // library NULL: there is none
-    struct inject marks;  // by which steps are marked in the command; library NULL: they are not
-    char *found, *unfit;  // what these are, and why a process has given up
-    bool injects;         // the command gets it
+    struct inject inject;       // library NULL: there is none
+    struct inject marks; // by which steps are marked in the command; library NULL: they are not
+    char *found, *unfit; // what these are, and why a process has given up
+    bool injects;        // the command gets it
     bool progress;
     int64_t begin_ns, progress_ns;
     struct recording_result *result;
@@ -78,7 +79,7 @@ static void recording_catch_signals(const struct recording_opts *opts)
         signals_catch_end(recording_on_signal);
 }
 
-// --- the run's row --------------------------------------------------------------------------------
+// --- the run's row -------------------------------------------------------------------------------
 
 static int recording_store_run(struct recording *recording, struct error *err)
 {
@@ -86,11 +87,12 @@ static int recording_store_run(struct recording *recording, struct error *err)
     json_t *host = host_describe("");
     char *host_text = json_dumps(host, JSON_COMPACT), *key = host_key(host);
     int rc = store_exec(recording->store, err,
-                        "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, plan, "
-                        "command_line, host, host_key, writer_pid, writer_start) "
-                        "VALUES (1, ?, 'record', 'running', ?, ?, 0, '{}', ?, ?, ?, ?, ?)",
-                        "ssisssii", uuid ? uuid : "", UPGATE_VERSION, clock_wall_ns(), recording->opts->command_line,
-                        host_text ? host_text : "{}", key, (int64_t)getpid(), process_start_ticks(getpid()));
+            "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, plan, "
+            "command_line, host, host_key, writer_pid, writer_start) "
+            "VALUES (1, ?, 'record', 'running', ?, ?, 0, '{}', ?, ?, ?, ?, ?)",
+            "ssisssii", uuid ? uuid : "", UPGATE_VERSION, clock_wall_ns(),
+            recording->opts->command_line, host_text ? host_text : "{}", key, (int64_t)getpid(),
+            process_start_ticks(getpid()));
     json_decref(host);
     free(host_text);
     free(key);
@@ -101,8 +103,8 @@ static int recording_store_run(struct recording *recording, struct error *err)
 static int recording_store_end(struct recording *recording, const char *state, struct error *err)
 {
     return store_exec(recording->store, err,
-                      "UPDATE run SET state = ?, ended_wall_ns = ?, writer_pid = NULL, writer_start = NULL", "si",
-                      state, clock_wall_ns());
+            "UPDATE run SET state = ?, ended_wall_ns = ?, writer_pid = NULL, writer_start = NULL",
+            "si", state, clock_wall_ns());
 }
 
 static int recording_check_path(const char *path, struct error *err)
@@ -122,11 +124,12 @@ static int recording_open_store(struct recording *recording, struct error *err)
     return rc ? rc : recording_store_run(recording, err);
 }
 
-// --- steps of a started program -------------------------------------------------------------------
+// --- steps of a started program ------------------------------------------------------------------
 
 static char *recording_steps_name(void)
 {
-    return xasprintf("/dev/shm/upgate-%d-%lld-record", getpid(), (long long)process_start_ticks(getpid()));
+    return xasprintf(
+            "/dev/shm/upgate-%d-%lld-record", getpid(), (long long)process_start_ticks(getpid()));
 }
 
 char *recording_steps_reserve(int *ret_fd)
@@ -151,18 +154,23 @@ static uint64_t recording_dropped_steps(const struct recording *recording)
     return dropped;
 }
 
-// A program that makes no step calls costs nothing; one that cannot have the file is recorded all the same.
+// A program that makes no step calls costs nothing; one that cannot have the file is recorded all
+// the same.
 static void recording_open_steps(struct recording *recording)
 {
-    struct reader_opts opts = {.slot_count = recording->opts->step_slots ? recording->opts->step_slots : RECORDING_SLOTS,
-                               .ring_records = RECORDING_RECORDS,
-                               .ring_bytes = RECORDING_BYTES,
-                               .keep = recording->opts->steps_path != NULL,
-                               .open = true};
-    recording->steps_path = opts.keep ? xstrdup(recording->opts->steps_path) : recording_steps_name();
+    struct reader_opts opts = {.slot_count = recording->opts->step_slots
+                    ? recording->opts->step_slots
+                    : RECORDING_SLOTS,
+            .ring_records = RECORDING_RECORDS,
+            .ring_bytes = RECORDING_BYTES,
+            .keep = recording->opts->steps_path != NULL,
+            .open = true};
+    recording->steps_path =
+            opts.keep ? xstrdup(recording->opts->steps_path) : recording_steps_name();
     if (reader_create(&recording->steps, recording->steps_path, &opts, NULL)) {
         if (opts.keep && !recording->opts->command)
-            log_warn("the file of steps '%s' is damaged: no more steps are recorded", recording->steps_path);
+            log_warn("the file of steps '%s' is damaged: no more steps are recorded",
+                    recording->steps_path);
         free(recording->steps_path);
         recording->steps_path = NULL;
     }
@@ -185,8 +193,10 @@ static int recording_see_calls(struct recording *recording, struct error *err)
         return 0;
     if (!recording->steps)
         return error_set(err, -ENOSPC, "no file for steps can be made in /dev/shm");
-    struct native_calls_opts calls = {
-        .symbol = opts->symbol, .steps = recording->steps, .running = !opts->command, .no_children = opts->no_children};
+    struct native_calls_opts calls = {.symbol = opts->symbol,
+            .steps = recording->steps,
+            .running = !opts->command,
+            .no_children = opts->no_children};
     calls.pids = recording_pids(recording, &calls.pid_count);
     return native_calls_start(&calls, &recording->calls, err);
 }
@@ -198,8 +208,9 @@ static void recording_on_text(void *context, uint32_t slot, const struct reader_
     const char *text = bytes->payload;
     bool unfit = strcmp(bytes->name, "steps_from") == 0;
     (void)slot;
-    if (bytes->kind != UG_BYTES_TEXT || bytes->payload_bytes > RECORDING_TEXT_MAX || (!unfit && strcmp(bytes->name, "steps_found") != 0) ||
-        (unfit && (!bytes->payload_bytes || *text != '!')))
+    if (bytes->kind != UG_BYTES_TEXT || bytes->payload_bytes > RECORDING_TEXT_MAX ||
+            (!unfit && strcmp(bytes->name, "steps_found") != 0) ||
+            (unfit && (!bytes->payload_bytes || *text != '!')))
         return;
     char **to = unfit ? &recording->unfit : &recording->found;
     free(*to);
@@ -218,14 +229,17 @@ static int recording_find_marks(struct recording *recording, struct error *err)
     const char *step = recording->opts->injected;
     const char *rival = step ? inject_steps_rival(step, recording_get, NULL) : NULL;
     if (rival)
-        return error_set(err, -EINVAL, "'%s' cannot be seen: %s is set to '%s', another tool's; unset it", step, rival, getenv(rival));
+        return error_set(err, -EINVAL,
+                "'%s' cannot be seen: %s is set to '%s', another tool's; unset it", step, rival,
+                getenv(rival));
     return step ? inject_find(&recording->marks, err) : 0;
 }
 
 // What was found is said and stored, or why nothing was.
 static int recording_say_calls(struct recording *recording, struct error *err)
 {
-    const char *why = NULL, *found = recording->calls ? native_calls_found(recording->calls, &why) : NULL;
+    const char *why = NULL,
+               *found = recording->calls ? native_calls_found(recording->calls, &why) : NULL;
     const char *step = recording->calls ? recording->opts->symbol : recording->opts->injected;
     uint32_t ranks = recording->steps ? reader_slot_count(recording->steps) : 0;
     char *unseen = NULL;
@@ -233,13 +247,20 @@ static int recording_say_calls(struct recording *recording, struct error *err)
         return 0;
     if (!recording->calls) {
         found = recording->found;
-        unseen = !found && !recording->unfit && recording->steps ? unseen_why(recording->steps, step) : NULL;
-        why = recording->unfit ? recording->unfit : unseen ? unseen : found ? NULL : "their file was cut short";
+        unseen = !found && !recording->unfit && recording->steps
+                ? unseen_why(recording->steps, step)
+                : NULL;
+        why = recording->unfit ? recording->unfit
+                : unseen       ? unseen
+                : found        ? NULL
+                               : "their file was cut short";
     }
     unsigned long long steps = recording->result->steps;
-    char *text = why && steps ? xasprintf("steps by '%s' were given up after %llu: %s", step, steps, why)
-                 : why        ? xasprintf("no steps by '%s': %s", step, why)
-                              : xasprintf("steps: %s, %llu in %u process%s", found, steps, ranks, ranks == 1 ? "" : "es");
+    char *text = why && steps
+            ? xasprintf("steps by '%s' were given up after %llu: %s", step, steps, why)
+            : why ? xasprintf("no steps by '%s': %s", step, why)
+                  : xasprintf("steps: %s, %llu in %u process%s", found, steps, ranks,
+                            ranks == 1 ? "" : "es");
     if (why)
         log_warn("%s", text);
     else
@@ -254,13 +275,16 @@ static void recording_on_step(void *context, uint32_t slot, const struct ug_step
 {
     struct recording *recording = context;
     struct reader_slot info;
-    if (record->kind != UG_RECORD_STEP || record->end_ns < record->begin_ns || record->end_ns >= (uint64_t)RANGE_NS_END)
+    if (record->kind != UG_RECORD_STEP || record->end_ns < record->begin_ns ||
+            record->end_ns >= (uint64_t)RANGE_NS_END)
         return;
-    if (recording->opts->steps_path && !recording->opts->command && record->begin_ns < (uint64_t)recording->begin_ns)
+    if (recording->opts->steps_path && !recording->opts->command &&
+            record->begin_ns < (uint64_t)recording->begin_ns)
         return; // of the time before us
-    int64_t rank = reader_slot(recording->steps, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
+    int64_t rank =
+            reader_slot(recording->steps, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
     recorder_step(recording->recorder, rank, record->step, (int64_t)record->begin_ns,
-                  (int64_t)(record->end_ns - record->begin_ns));
+            (int64_t)(record->end_ns - record->begin_ns));
     recording->result->steps++;
 }
 
@@ -273,22 +297,27 @@ static void recording_drain_steps(struct recording *recording)
         return;
     }
     for (uint32_t slot = 0; slot < slots; slot++)
-        reader_drain(recording->steps, slot, recording_on_step, recording->opts->injected ? recording_on_text : NULL, recording, NULL);
+        reader_drain(recording->steps, slot, recording_on_step,
+                recording->opts->injected ? recording_on_text : NULL, recording, NULL);
 }
 
-// Processes that made step calls which are not here, whoever named the steps: with what else is missing, which a merge hands on.
+// Processes that made step calls which are not here, whoever named the steps: with what else is
+// missing, which a merge hands on.
 static int recording_tell_refused(struct recording *recording, struct error *err)
 {
     uint32_t refused = recording->steps ? reader_refused_count(recording->steps) : 0;
     if (!refused)
         return 0;
     uint32_t kept = reader_slot_count(recording->steps);
-    char *text = xasprintf("steps: %u process%s found no room beside %u other%s, or marked steps by two copies of the protocol: such steps are not here",
-                           refused, refused == 1 ? "" : "es", kept, kept == 1 ? "" : "s");
-    int rc = store_ledger(recording->store, NULL, "steps", "processes", (int64_t)kept + refused, kept, refused, 1, NULL, err);
+    char *text = xasprintf(
+            "steps: %u process%s found no room beside %u other%s, or marked steps by two copies of the protocol: such steps are not here",
+            refused, refused == 1 ? "" : "es", kept, kept == 1 ? "" : "s");
+    int rc = store_ledger(recording->store, NULL, "steps", "processes", (int64_t)kept + refused,
+            kept, refused, 1, NULL, err);
     if (rc == 0)
-        rc = store_exec(recording->store, err, "UPDATE recording SET missing = json_insert(missing, '$[#]', ?) WHERE id = ?", "si", text,
-                        recording->result->recording_id);
+        rc = store_exec(recording->store, err,
+                "UPDATE recording SET missing = json_insert(missing, '$[#]', ?) WHERE id = ?", "si",
+                text, recording->result->recording_id);
     free(text);
     return rc;
 }
@@ -296,17 +325,20 @@ static int recording_tell_refused(struct recording *recording, struct error *err
 static int recording_count_dropped_steps(struct recording *recording, struct error *err)
 {
     uint64_t dropped = recording_dropped_steps(recording);
-    recording->result->steps_dropped = dropped > recording->steps_dropped ? dropped - recording->steps_dropped : 0;
+    recording->result->steps_dropped =
+            dropped > recording->steps_dropped ? dropped - recording->steps_dropped : 0;
     if (!recording->result->steps && !recording->result->steps_dropped)
         return 0;
     return store_ledger(recording->store, NULL, "steps", "records",
-                        (int64_t)(recording->result->steps + recording->result->steps_dropped),
-                        (int64_t)recording->result->steps, (int64_t)recording->result->steps_dropped, 0, NULL, err);
+            (int64_t)(recording->result->steps + recording->result->steps_dropped),
+            (int64_t)recording->result->steps, (int64_t)recording->result->steps_dropped, 0, NULL,
+            err);
 }
 
-// --- the GPU side ---------------------------------------------------------------------------------
+// --- the GPU side --------------------------------------------------------------------------------
 
-// The library for a command, unless the user has a profiler of his own. Without it the host side is recorded all the same.
+// The library for a command, unless the user has a profiler of his own. Without it the host side is
+// recorded all the same.
 static void recording_find_library(struct recording *recording)
 {
     const struct recording_opts *opts = recording->opts;
@@ -323,23 +355,25 @@ static void recording_find_library(struct recording *recording)
         return;
     recording->injects = !inject_is_foreign(cuda);
     if (!recording->injects)
-        log_warn("continuing without the GPU side: %s is set to '%s', another profiler's; unset it to record with upgate",
-                 INJECT_CUDA_VARIABLE, cuda);
+        log_warn(
+                "continuing without the GPU side: %s is set to '%s', another profiler's; unset it to record with upgate",
+                INJECT_CUDA_VARIABLE, cuda);
     else if (inject_is_foreign(nccl))
-        log_warn("continuing without NCCL operations: %s is set to '%s'", INJECT_NCCL_VARIABLE, nccl);
+        log_warn("continuing without NCCL operations: %s is set to '%s'", INJECT_NCCL_VARIABLE,
+                nccl);
 }
 
 static void recording_read_gpu(struct recording *recording)
 {
     json_t *list = json_array(), *process;
     struct store *store = recording->store;
-    sqlite3_stmt *stmt = store_query(
-        store, NULL,
-        "SELECT json_object('pid', p.tgid, 'state', g.state, 'kinds', g.kinds, 'reason', g.reason, 'cupti_version', g.cupti_version, "
-        "'cupti_path', g.cupti_path, 'driver_version', g.driver_version, 'nccl_version', g.nccl_version, "
-        "'clock_samples', g.clock_samples, 'clock_residual_ns', g.clock_residual_ns, 'clock_residual_max_ns', "
-        "g.clock_residual_max_ns) FROM gpu_process g JOIN process p ON p.id = g.process_id WHERE p.recording_id = ? "
-        "ORDER BY g.process_id", "i", recording->result->recording_id);
+    sqlite3_stmt *stmt = store_query(store, NULL,
+            "SELECT json_object('pid', p.tgid, 'state', g.state, 'kinds', g.kinds, 'reason', g.reason, 'cupti_version', g.cupti_version, "
+            "'cupti_path', g.cupti_path, 'driver_version', g.driver_version, 'nccl_version', g.nccl_version, "
+            "'clock_samples', g.clock_samples, 'clock_residual_ns', g.clock_residual_ns, 'clock_residual_max_ns', "
+            "g.clock_residual_max_ns) FROM gpu_process g JOIN process p ON p.id = g.process_id WHERE p.recording_id = ? "
+            "ORDER BY g.process_id",
+            "i", recording->result->recording_id);
     while (stmt && store_step(store, stmt, NULL) == 1) {
         process = json_loads((const char *)sqlite3_column_text(stmt, 0), 0, NULL);
         if (process)
@@ -348,7 +382,7 @@ static void recording_read_gpu(struct recording *recording)
     recording->result->gpu = list;
 }
 
-// --- start ----------------------------------------------------------------------------------------
+// --- start ---------------------------------------------------------------------------------------
 
 static int recording_attach(struct recording *recording, struct error *err)
 {
@@ -361,19 +395,19 @@ static int recording_attach(struct recording *recording, struct error *err)
     char *command = opts->command ? json_dumps(words, JSON_COMPACT) : NULL;
     json_decref(words);
     struct recorder_opts recorder = {.cgroup = opts->cgroup,
-                                     .threshold_ns = opts->threshold_ns,
-                                     .sample_hz = opts->sample_hz,
-                                     .no_python = opts->no_python,
-                                     .no_children = opts->no_children,
-                                     .processes_max = opts->processes_max,
-                                     .gpu_kinds = opts->gpu_kinds,
-                                     .gpu_library = recording->inject.library,
-                                     .host_optional = recording->injects && (opts->gpu_named || inject_has_gpu()),
-                                     .max_bytes = opts->max_bytes,
-                                     .live = opts->live,
-                                     .scratch = opts->scratch,
-                                     .command = command,
-                                     .rank = opts->rank};
+            .threshold_ns = opts->threshold_ns,
+            .sample_hz = opts->sample_hz,
+            .no_python = opts->no_python,
+            .no_children = opts->no_children,
+            .processes_max = opts->processes_max,
+            .gpu_kinds = opts->gpu_kinds,
+            .gpu_library = recording->inject.library,
+            .host_optional = recording->injects && (opts->gpu_named || inject_has_gpu()),
+            .max_bytes = opts->max_bytes,
+            .live = opts->live,
+            .scratch = opts->scratch,
+            .command = command,
+            .rank = opts->rank};
     recorder.pids = recording_pids(recording, &recorder.pid_count);
     int rc = recorder_start(recording->store, &recorder, &recording->recorder, err);
     free(command);
@@ -385,8 +419,9 @@ static int recording_attach(struct recording *recording, struct error *err)
     return rc;
 }
 
-// The command is another process by now, and keeps what it was started with. So does the thread that sees calls: a breakpoint
-// takes CAP_SYS_ADMIN (perf_uprobe_event_init), and places where a function returns to are learnt to the end.
+// The command is another process by now, and keeps what it was started with. So does the thread
+// that sees calls: a breakpoint takes CAP_SYS_ADMIN (perf_uprobe_event_init), and places where a
+// function returns to are learnt to the end.
 static void recording_drop_privileges(void)
 {
     struct error err = {0};
@@ -397,8 +432,9 @@ static void recording_drop_privileges(void)
 static int recording_start(struct recording *recording, struct error *err)
 {
     const struct recording_opts *opts = recording->opts;
-    // Large tables by themselves: they grow without a copy, and what was freed is gone. By itself glibc takes what is as large as
-    // what was freed before, up to 32 MB, from a heap that does not shrink: 7 MB more of 46.
+    // Large tables by themselves: they grow without a copy, and what was freed is gone. By itself
+    // glibc takes what is as large as what was freed before, up to 32 MB, from a heap that does not
+    // shrink: 7 MB more of 46.
     mallopt(M_MMAP_THRESHOLD, RECORDING_LARGE_BYTES);
     mallopt(M_TRIM_THRESHOLD, RECORDING_LARGE_BYTES);
     int rc = recording_open_store(recording, err);
@@ -408,30 +444,36 @@ static int recording_start(struct recording *recording, struct error *err)
         rc = recording_find_marks(recording, err);
     if (rc == 0 && !opts->no_steps && (opts->command || opts->symbol || opts->steps_path))
         recording_open_steps(recording);
-    const char *steps_path = opts->symbol ? NULL : recording->steps_path; // whose steps are named has no others
+    // whose steps are named has no others
+    const char *steps_path = opts->symbol ? NULL : recording->steps_path;
     if (rc == 0 && opts->injected && !steps_path)
         rc = error_set(err, -ENOSPC, "no file for steps can be made in /dev/shm");
     bool finds = opts->command && opts->finds_steps && steps_path && !opts->injected;
     char *python_dir = rc == 0 && finds ? python_steps_dir() : NULL;
     if (rc == 0 && opts->command && !opts->worker) {
-        struct command_find find = {python_dir, opts->injected ? opts->injected : opts->step, opts->injected ? &recording->marks : NULL};
+        struct command_find find = {python_dir, opts->injected ? opts->injected : opts->step,
+                opts->injected ? &recording->marks : NULL};
         rc = command_start(opts->command, steps_path, python_dir || opts->injected ? &find : NULL,
-                           recording->injects ? &recording->inject : NULL,
-                           opts->gpu_kinds, &recording->command, err);
+                recording->injects ? &recording->inject : NULL, opts->gpu_kinds,
+                &recording->command, err);
     }
-    // On a busy machine looks at sleeping threads must not come late, nor rings overflow. The command has been
-    // forked before and keeps its own priority. Where it is not allowed, things are as they are.
+    // On a busy machine looks at sleeping threads must not come late, nor rings overflow. The
+    // command has been forked before and keeps its own priority. Where it is not allowed, things
+    // are as they are.
     setpriority(PRIO_PROCESS, 0, RECORDING_NICE);
     if (rc == 0)
         rc = recording_attach(recording, err);
     if (rc == 0)
         rc = recording_see_calls(recording, err);
-    if (rc == 0 && opts->command && recording_signal) // who wanted to end it does not want the command to begin
-        rc = error_set(err, -ECANCELED, "ended by a signal before '%s' was started", opts->command[0]);
+    // who wanted to end it does not want the command to begin
+    if (rc == 0 && opts->command && recording_signal)
+        rc = error_set(
+                err, -ECANCELED, "ended by a signal before '%s' was started", opts->command[0]);
     if (rc == 0)
         recording_drop_privileges();
     if (rc == 0 && opts->worker)
-        opts->release(opts->context, &(struct recording_release){steps_path, python_dir != NULL, recording->injects});
+        opts->release(opts->context,
+                &(struct recording_release){steps_path, python_dir != NULL, recording->injects});
     else if (rc == 0 && opts->command)
         rc = command_release(&recording->command, opts->command[0], err);
     free(python_dir);
@@ -439,7 +481,7 @@ static int recording_start(struct recording *recording, struct error *err)
     return rc;
 }
 
-// --- rounds ---------------------------------------------------------------------------------------
+// --- rounds --------------------------------------------------------------------------------------
 
 static void recording_show(struct recording *recording, int64_t now_ns)
 {
@@ -448,12 +490,14 @@ static void recording_show(struct recording *recording, int64_t now_ns)
         return;
     recording->progress_ns = now_ns + RECORDING_PROGRESS_NS;
     recorder_totals(recording->recorder, &totals);
-    char *gpu = totals.gpu.processes ? xasprintf("%llu kernels, ", (unsigned long long)totals.gpu.kernels) : xstrdup("");
-    char *line = xasprintf("recording %lld s: %s%llu gaps of %u thread%s, %llu samples, %llu lost; Ctrl-C ends it",
-                           (long long)((now_ns - recording->begin_ns) / 1000000000), gpu,
-                           (unsigned long long)totals.gaps, totals.threads, totals.threads == 1 ? "" : "s",
-                           (unsigned long long)totals.samples,
-                           (unsigned long long)totals.dropped);
+    char *gpu = totals.gpu.processes
+            ? xasprintf("%llu kernels, ", (unsigned long long)totals.gpu.kernels)
+            : xstrdup("");
+    char *line = xasprintf(
+            "recording %lld s: %s%llu gaps of %u thread%s, %llu samples, %llu lost; Ctrl-C ends it",
+            (long long)((now_ns - recording->begin_ns) / 1000000000), gpu,
+            (unsigned long long)totals.gaps, totals.threads, totals.threads == 1 ? "" : "s",
+            (unsigned long long)totals.samples, (unsigned long long)totals.dropped);
     char *fit = screen_fit(line, screen_fd_width(STDERR_FILENO, 80) - 1, screen_locale_utf8());
     fprintf(stderr, "\r\033[K%s", fit);
     fflush(stderr);
@@ -482,7 +526,8 @@ static int recording_loop(struct recording *recording, struct error *err)
         if (recording_signal || now_ns >= end_ns || !alive || rc)
             break;
         int64_t wait_ms = (end_ns - now_ns) / 1000000 + 1;
-        rc = recorder_poll(recording->recorder, wait_ms < round_ms ? (int)wait_ms : round_ms, &alive, err);
+        rc = recorder_poll(
+                recording->recorder, wait_ms < round_ms ? (int)wait_ms : round_ms, &alive, err);
         recording_drain_steps(recording);
         if (opts->on_round && alive && rc == 0)
             opts->on_round(opts->context, recording->recorder, false);
@@ -492,7 +537,9 @@ static int recording_loop(struct recording *recording, struct error *err)
     if (opts->on_round)
         opts->on_round(opts->context, recording->recorder, true);
     result->signal = recording_signal;
-    result->ending = recording_signal ? RECORDING_SIGNAL : alive ? RECORDING_TIME : RECORDING_TARGET;
+    result->ending = recording_signal ? RECORDING_SIGNAL
+            : alive                   ? RECORDING_TIME
+                                      : RECORDING_TARGET;
     result->length_ns = clock_monotonic_ns() - recording->begin_ns;
     return rc;
 }
@@ -501,7 +548,7 @@ static char *recording_missing(struct recording *recording)
 {
     struct strbuf out = {0};
     char *text = store_get_text(recording->store, "SELECT missing FROM recording WHERE id = ?", "i",
-                                recording->result->recording_id);
+            recording->result->recording_id);
     json_t *list = text ? json_loads(text, 0, NULL) : NULL, *sentence;
     size_t i;
     json_array_foreach(list, i, sentence) strbuf_add(&out, "%s\n", json_string_value(sentence));
@@ -526,15 +573,17 @@ static int recording_finish(struct recording *recording, int rc, struct error *e
     end_rc = end_rc ? end_rc : steps_rc;
     recorder_totals(recording->recorder, &result->totals);
     // On a full disk too: these few bytes may find room.
-    int state_rc = recording_store_end(recording, rc || end_rc ? "interrupted" : "done", end_rc ? NULL : &end);
+    int state_rc = recording_store_end(
+            recording, rc || end_rc ? "interrupted" : "done", end_rc ? NULL : &end);
     end_rc = end_rc ? end_rc : state_rc;
     result->missing = recording_missing(recording);
     recording_read_gpu(recording);
     int read_rc = store_failed(recording->store, end_rc ? NULL : &end);
     end_rc = end_rc ? end_rc : read_rc;
     if (rc == 0 && end_rc == 0 && !result->totals.host && !result->totals.gpu.processes)
-        end_rc = error_set(&end, -EPERM, "nothing was recorded: no permission for the host side, and no process with CUDA "
-                                         "was prepared");
+        end_rc = error_set(&end, -EPERM,
+                "nothing was recorded: no permission for the host side, and no process with CUDA "
+                "was prepared");
     if (rc == 0 && end_rc)
         rc = error_set(err, end_rc, "%s", end.text);
     if (recording->opts->command)
@@ -549,9 +598,11 @@ int recording_check(const struct recording_opts *opts, struct error *err)
     return rc ? rc : recorder_check_pids(opts->pids, opts->pid_count, err);
 }
 
-int recording_run(const struct recording_opts *opts, struct recording_result *ret_result, struct error *err)
+int recording_run(
+        const struct recording_opts *opts, struct recording_result *ret_result, struct error *err)
 {
-    struct recording recording = {.opts = opts, .result = ret_result, .command = {.release_fd = -1, .failure_fd = -1}};
+    struct recording recording = {
+            .opts = opts, .result = ret_result, .command = {.release_fd = -1, .failure_fd = -1}};
     *ret_result = (struct recording_result){0};
     recording.progress = opts->progress && isatty(STDERR_FILENO);
     recording_catch_signals(opts);

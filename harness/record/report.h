@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `upgate record` prints: what it recorded, what is missing and how to get it, and the environment that prepares a
-// service for a recording of its GPU side.
+// What `upgate record` prints: what it recorded, what is missing and how to get it, and the
+// environment that prepares a service for a recording of its GPU side.
 #ifndef UPGATE_HARNESS_RECORD_REPORT_H
 #define UPGATE_HARNESS_RECORD_REPORT_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what a user names to the directory of a cgroup. Every hierarchy is asked, the unified one first: containers
-// may live in either.
+// From what a user names to the directory of a cgroup. Every hierarchy is asked, the unified one
+// first: containers may live in either.
 #include "harness/record/target.h"
 
 #include <dirent.h>
@@ -35,10 +35,10 @@ static size_t target_mounts(char *mounts[TARGET_MOUNTS_MAX])
     char *text = string_read_file("/proc/self/mounts", 1 << 20, NULL);
     for (int unified = 1; unified >= 0; unified--) {
         for (char *line = text; line && *line && count < TARGET_MOUNTS_MAX;
-             line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+                line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
             char where[512], kind[64];
             if (sscanf(line, "%*s %511s %63s", where, kind) == 2 &&
-                strcmp(kind, unified ? "cgroup2" : "cgroup") == 0)
+                    strcmp(kind, unified ? "cgroup2" : "cgroup") == 0)
                 mounts[count++] = xstrdup(where);
         }
     }
@@ -68,7 +68,7 @@ static int target_cgroup(const char *name, char **ret_directory, struct error *e
     }
     if (!found)
         return error_set(err, -EINVAL, "no cgroup '%s'%s", name,
-                         count ? " below any cgroup mount" : ": no cgroup hierarchy is mounted");
+                count ? " below any cgroup mount" : ": no cgroup hierarchy is mounted");
     *ret_directory = found;
     return 0;
 }
@@ -80,7 +80,8 @@ static void target_search(struct target_search *search, const char *directory, i
     while (dir && (entry = readdir(dir))) {
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
             continue;
-        if (strstr(entry->d_name, "conmon")) // CRI-O and Podman: the container's monitor has its id in its name, too
+        if (strstr(entry->d_name, "conmon")) // CRI-O and Podman: the container's monitor has its id
+                                             // in its name, too
             continue;
         char *path = xasprintf("%s/%s", directory, entry->d_name);
         if (!strstr(entry->d_name, search->id)) {
@@ -101,8 +102,8 @@ static int target_container(const char *id, char **ret_directory, struct error *
 {
     struct target_search search = {.id = id};
     if (strlen(id) < TARGET_ID_MIN || strchr(id, '/'))
-        return error_set(err, -EINVAL, "'%s' is no container id: give at least %d characters of it", id,
-                         TARGET_ID_MIN);
+        return error_set(err, -EINVAL, "'%s' is no container id: give at least %d characters of it",
+                id, TARGET_ID_MIN);
     char *mounts[TARGET_MOUNTS_MAX];
     size_t count = target_mounts(mounts);
     for (size_t i = 0; i < count; i++) {
@@ -115,7 +116,8 @@ static int target_container(const char *id, char **ret_directory, struct error *
         return error_set(err, -EINVAL, "'%s' fits several containers: give more of the id", id);
     }
     if (!search.found)
-        return error_set(err, -EINVAL, "no cgroup belongs to a container '%s'; is it running on this host?", id);
+        return error_set(err, -EINVAL,
+                "no cgroup belongs to a container '%s'; is it running on this host?", id);
     *ret_directory = search.found;
     return 0;
 }
@@ -137,10 +139,13 @@ static int target_pids(const char *text, struct target *target, struct error *er
     return rc;
 }
 
-int target_find(const char *pids, const char *cgroup, const char *container, struct target *ret, struct error *err)
+int target_find(const char *pids, const char *cgroup, const char *container, struct target *ret,
+        struct error *err)
 {
     *ret = (struct target){0};
-    int rc = pids ? target_pids(pids, ret, err) : cgroup ? target_cgroup(cgroup, &ret->cgroup, err) : 0;
+    int rc = pids    ? target_pids(pids, ret, err)
+            : cgroup ? target_cgroup(cgroup, &ret->cgroup, err)
+                     : 0;
     if (rc == 0 && container)
         rc = target_container(container, &ret->cgroup, err);
     if (rc)

@@ -9,17 +9,19 @@
 #include "harness/run/session_internal.h"
 
 static void calibrate_tell(const struct session *session, const struct session_workload *workload,
-                           const struct gate_control *control)
+        const struct gate_control *control)
 {
     if (session->need.phase == control->need.phase || strcmp(control->need.phase, "control") != 0)
         return;
-    log_info("workload '%s': a control, %lld pairs of side '%s' against itself, held %.3g %% longer "
-             "once", workload->plan->name, (long long)control->need.pairs_wanted,
-             session->plan->sides[0].name, 100 * control->share);
+    log_info(
+            "workload '%s': a control, %lld pairs of side '%s' against itself, held %.3g %% longer "
+            "once",
+            workload->plan->name, (long long)control->need.pairs_wanted,
+            session->plan->sides[0].name, 100 * control->share);
 }
 
-int calibrate_workload(struct session *session, struct session_workload *workload,
-                       struct error *err)
+int calibrate_workload(
+        struct session *session, struct session_workload *workload, struct error *err)
 {
     struct gate_control control;
     int rc = 0;

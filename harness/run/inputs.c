@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directory and files of a plan's commands, for --resume: libraries and programs stand in the fingerprint of a side, a script that an
-// interpreter reads does not. Reads files; writes nothing.
+// Directory and files of a plan's commands, for --resume: libraries and programs stand in the
+// fingerprint of a side, a script that an interpreter reads does not. Reads files; writes nothing.
 #include "harness/run/inputs.h"
 
 #include <inttypes.h>
@@ -17,7 +17,8 @@ enum { INPUTS_FILE_BYTES = 16 << 20, INPUTS_SHOWN = 3 };
 
 static bool inputs_is_script(const char *path, const char *text)
 {
-    static const char *const endings[] = {".py", ".sh", ".bash", ".pl", ".rb", ".js", ".lua", ".jl", ".R", ".yaml", ".yml", ".toml", ".ini", ".cfg"};
+    static const char *const endings[] = {".py", ".sh", ".bash", ".pl", ".rb", ".js", ".lua", ".jl",
+            ".R", ".yaml", ".yml", ".toml", ".ini", ".cfg"};
     const char *name = strrchr(path, '/'), *ending = strrchr(name ? name : path, '.');
     for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++)
         if (strcmp(ending, endings[i]) == 0)
@@ -43,7 +44,8 @@ static void inputs_add_file(json_t *files, const char *path)
     free(text);
 }
 
-// Where a path in a container lies on this machine; NULL: in the image, which has an id, or in no mount. The caller frees.
+// Where a path in a container lies on this machine; NULL: in the image, which has an id, or in no
+// mount. The caller frees.
 static char *inputs_mounted(const struct plan_side *side, const char *path)
 {
     char *found = NULL;
@@ -55,7 +57,8 @@ static char *inputs_mounted(const struct plan_side *side, const char *path)
         size_t target_len = named ? strcspn(named, ":") : real ? strlen(real) : 0;
         while (target_len > 1 && target[target_len - 1] == '/')
             target_len--;
-        bool below = real && strncmp(path, target, target_len) == 0 && (!path[target_len] || path[target_len] == '/' || target_len == 1);
+        bool below = real && strncmp(path, target, target_len) == 0 &&
+                (!path[target_len] || path[target_len] == '/' || target_len == 1);
         if (below && target_len > longest) {
             const char *rest = path + target_len + (path[target_len] == '/');
             free(found);
@@ -68,13 +71,18 @@ static char *inputs_mounted(const struct plan_side *side, const char *path)
     return found;
 }
 
-// A relative path is one of the side's workdir, which is one of ours; of an image, ours where it is mounted.
-static void inputs_add_words(json_t *files, const struct plan_side *side, const char *dir, char **words)
+// A relative path is one of the side's workdir, which is one of ours; of an image, ours where it is
+// mounted.
+static void inputs_add_words(
+        json_t *files, const struct plan_side *side, const char *dir, char **words)
 {
     for (; words && *words; words++) {
-        const char *option = **words == '-' ? strchr(*words, '=') : NULL, *word = option ? option + 1 : *words;
-        char *there = side->workdir && word[0] != '/' ? xasprintf("%s/%s", side->workdir, word) : xstrdup(word);
-        char *path = side->image && there[0] != '/' ? xasprintf("%s/%s", dir, there) : plan_side_directory(side, there);
+        const char *option = **words == '-' ? strchr(*words, '=') : NULL,
+                   *word = option ? option + 1 : *words;
+        char *there = side->workdir && word[0] != '/' ? xasprintf("%s/%s", side->workdir, word)
+                                                      : xstrdup(word);
+        char *path = side->image && there[0] != '/' ? xasprintf("%s/%s", dir, there)
+                                                    : plan_side_directory(side, there);
         char *file = side->image ? inputs_mounted(side, path) : xstrdup(path);
         if (file)
             inputs_add_file(files, file);
@@ -109,7 +117,9 @@ json_t *inputs_describe(const struct plan *plan)
         inputs_add_words(files, side, dir, side->prefix);
         for (int k = 0; k < plan->workload_count; k++) {
             inputs_add_words(files, side, dir, plan->workloads[k].command);
-            matters = matters || (!side->image && plan->workloads[k].command && !(side->workdir && side->workdir[0] == '/'));
+            matters = matters ||
+                    (!side->image && plan->workloads[k].command &&
+                            !(side->workdir && side->workdir[0] == '/'));
         }
     }
     if (matters && dir[0])
@@ -120,7 +130,8 @@ json_t *inputs_describe(const struct plan *plan)
 
 bool inputs_drop_changed(json_t *before, const json_t *now)
 {
-    json_t *files = json_object_get(before, "files"), *others = json_object_get(now, "files"), *value;
+    json_t *files = json_object_get(before, "files"), *others = json_object_get(now, "files"),
+           *value;
     const char *path;
     void *next;
     bool dropped = false;
@@ -136,7 +147,8 @@ bool inputs_drop_changed(json_t *before, const json_t *now)
 
 char *inputs_changes(const json_t *before, const json_t *now)
 {
-    const char *was = json_string_value(json_object_get(before, "directory")), *is = json_string_value(json_object_get(now, "directory"));
+    const char *was = json_string_value(json_object_get(before, "directory")),
+               *is = json_string_value(json_object_get(now, "directory"));
     if (was && is && strcmp(was, is) != 0)
         return xasprintf("it was started in the directory '%s', and this is '%s'", was, is);
     struct strbuf text = {0};
@@ -148,7 +160,8 @@ char *inputs_changes(const json_t *before, const json_t *now)
         const json_t *other = json_object_get(json_object_get(now, "files"), path);
         if (json_equal(value, other) || count++ >= INPUTS_SHOWN)
             continue;
-        strbuf_add(&text, "%s'%s' %s", text.len ? "; " : "", path, other ? "was changed" : "is not there any more");
+        strbuf_add(&text, "%s'%s' %s", text.len ? "; " : "", path,
+                other ? "was changed" : "is not there any more");
     }
     if (count > INPUTS_SHOWN)
         strbuf_add(&text, "; and %d more", count - INPUTS_SHOWN);

@@ -31,7 +31,8 @@
 #include "harness/run/launch_image.h"
 
 enum {
-    // Between two looks at the tree's memory, which take some 100 us: half of the launch's age, for the
+    // Between two looks at the tree's memory, which take some 100 us: half of the launch's age, for
+    // the
     // kernel keeps each process's peak, and only a process that ends between two looks is missed.
     LAUNCH_SAMPLE_NS_MIN = 100000000,
     LAUNCH_SAMPLE_NS_MAX = 1000000000,
@@ -47,8 +48,8 @@ enum {
 
 const char *launch_state_name(enum launch_state state)
 {
-    static const char *const names[] = {"running", "ok",          "crashed", "timeout",
-                                        "oom",     "not_started", "stopped"};
+    static const char *const names[] = {
+            "running", "ok", "crashed", "timeout", "oom", "not_started", "stopped"};
     return names[state];
 }
 
@@ -57,7 +58,8 @@ static bool launch_exists(const char *path)
     return access(path, R_OK) == 0;
 }
 
-// The path without "..": it is the same in a container, which may not have what is left again. Takes it.
+// The path without "..": it is the same in a container, which may not have what is left again.
+// Takes it.
 static char *launch_real(char *path)
 {
     char *real = path ? realpath(path, NULL) : NULL;
@@ -71,10 +73,12 @@ int launch_env_find(struct launch_env *env, struct error *err)
 {
     env->python_dir = launch_real(python_steps_dir());
     env->models_dir = launch_real(directory_of_part("reference_models"));
-    return env->models_dir ? 0 : error_set(err, -errno, "failed to find the own program: %s", strerror(errno));
+    return env->models_dir
+            ? 0
+            : error_set(err, -errno, "failed to find the own program: %s", strerror(errno));
 }
 
-// --- the command line -----------------------------------------------------------------------------
+// --- the command line ----------------------------------------------------------------------------
 
 struct launch_words {
     char **argv;
@@ -103,7 +107,9 @@ static char *launch_number(double value)
 
 static bool launch_port_is_free(int port)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_ANY)};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+            .sin_port = htons((uint16_t)port),
+            .sin_addr.s_addr = htonl(INADDR_ANY)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool is_free = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
     if (fd >= 0)
@@ -111,7 +117,8 @@ static bool launch_port_is_free(int port)
     return is_free;
 }
 
-// Below those that the kernel gives to connections (from 32768 on), one of which may have it before the program has.
+// Below those that the kernel gives to connections (from 32768 on), one of which may have it before
+// the program has.
 int launch_free_port(void)
 {
     uint16_t drawn = 0;
@@ -125,7 +132,8 @@ int launch_free_port(void)
 }
 
 // The value of a placeholder, or NULL when there is none of that name.
-static char *launch_placeholder(const struct launch_spec *spec, int port, const char *name, size_t len)
+static char *launch_placeholder(
+        const struct launch_spec *spec, int port, const char *name, size_t len)
 {
     const struct plan_workload *workload = spec->workload;
     if (len == 6 && !strncmp(name, "python", len))
@@ -161,7 +169,8 @@ static char *launch_expand(const struct launch_spec *spec, int port, const char 
         // "${rank}" is the shell's, not ours.
         bool ours = *word == '{' && (out.len == 0 || out.text[out.len - 1] != '$');
         const char *end = ours ? strchr(word, '}') : NULL;
-        char *value = end ? launch_placeholder(spec, port, word + 1, (size_t)(end - word - 1)) : NULL;
+        char *value =
+                end ? launch_placeholder(spec, port, word + 1, (size_t)(end - word - 1)) : NULL;
         if (value) {
             strbuf_add(&out, "%s", value);
             free(value);
@@ -174,7 +183,7 @@ static char *launch_expand(const struct launch_spec *spec, int port, const char 
 }
 
 static int launch_model_words(const struct launch_env *env, const struct launch_spec *spec,
-                              struct launch_words *words, struct error *err)
+        struct launch_words *words, struct error *err)
 {
     const struct plan_side *side = spec->side;
     const struct plan_workload *workload = spec->workload;
@@ -188,8 +197,8 @@ static int launch_model_words(const struct launch_env *env, const struct launch_
     else
         program = xasprintf("%s/native/%s", env->models_dir, workload->model);
     if (!(side->image && side->models) && !launch_exists(program)) {
-        int rc = error_set(err, -ENOENT, "side '%s' has no workload '%s': '%s' is missing", side->name,
-                           workload->model, program);
+        int rc = error_set(err, -ENOENT, "side '%s' has no workload '%s': '%s' is missing",
+                side->name, workload->model, program);
         free(program);
         return rc;
     }
@@ -227,19 +236,21 @@ static int launch_model_words(const struct launch_env *env, const struct launch_
 }
 
 int launch_argv(const struct launch_env *env, const struct launch_spec *spec, char ***ret_argv,
-                struct error *err)
+        struct error *err)
 {
     struct launch_words words = {.argv = xcalloc(LAUNCH_ARGS_MAX + 1, sizeof(char *))};
     int rc = 0;
     launch_words_of(&words, spec->side->prefix);
     if (spec->workload->model)
         rc = launch_model_words(env, spec, &words, err);
-    int port = spec->nodes ? spec->nodes->ports[spec->side_idx] : spec->workload->command ? launch_free_port() : 0;
+    int port = spec->nodes            ? spec->nodes->ports[spec->side_idx]
+            : spec->workload->command ? launch_free_port()
+                                      : 0;
     for (char **word = spec->workload->command; word && *word; word++)
         launch_word(&words, launch_expand(spec, port, *word));
     if (rc == 0 && words.count == LAUNCH_ARGS_MAX)
         rc = error_set(err, -EINVAL, "the command of workload '%s' has more than %d words",
-                       spec->workload->name, LAUNCH_ARGS_MAX - 1);
+                spec->workload->name, LAUNCH_ARGS_MAX - 1);
     if (rc) {
         launch_argv_free(words.argv);
         return rc;
@@ -255,15 +266,18 @@ void launch_argv_free(char **argv)
     free(argv);
 }
 
-// --- the environment ------------------------------------------------------------------------------
+// --- the environment -----------------------------------------------------------------------------
 
-const struct inject *launch_steps_inject(const struct launch_env *env, const struct launch_spec *spec)
+const struct inject *launch_steps_inject(
+        const struct launch_env *env, const struct launch_spec *spec)
 {
-    return spec->finds_steps && env->inject.library && plan_step_is_injected(spec->workload->step) ? &env->inject : NULL;
+    return spec->finds_steps && env->inject.library && plan_step_is_injected(spec->workload->step)
+            ? &env->inject
+            : NULL;
 }
 
-// What the launcher of the nodes said to upgate, as it is for the job that a side is: two are alive at a time. A launcher in
-// the command says it anew to its ranks.
+// What the launcher of the nodes said to upgate, as it is for the job that a side is: two are alive
+// at a time. A launcher in the command says it anew to its ranks.
 static void launch_set_nodes(const struct launch_spec *spec)
 {
     const struct launch_nodes *nodes = spec->nodes;
@@ -284,14 +298,16 @@ static void launch_set_nodes(const struct launch_spec *spec)
     setenv("LOCAL_WORLD_SIZE", "1", 1);
 }
 
-void launch_set_environment(const struct launch_env *env, const struct launch_spec *spec, const struct launch *launch)
+void launch_set_environment(
+        const struct launch_env *env, const struct launch_spec *spec, const struct launch *launch)
 {
     const struct plan_side *side = spec->side;
     if (spec->nodes)
         launch_set_nodes(spec);
     plan_side_set_environment(side);
     const struct inject *inject = launch_steps_inject(env, spec);
-    bool is_named = inject || (spec->finds_steps && plan_step_is_symbol(spec->workload->step)); // and seen from elsewhere
+    // and seen from elsewhere
+    bool is_named = inject || (spec->finds_steps && plan_step_is_symbol(spec->workload->step));
     if (spec->finds_steps && !is_named)
         python_steps_set(env->python_dir, spec->workload->step);
     else
@@ -299,16 +315,18 @@ void launch_set_environment(const struct launch_env *env, const struct launch_sp
     // The sides would otherwise share and race for one byte-code cache of the models; and a first
     // launch that compiles is not the same work as a second one that does not.
     setenv("PYTHONDONTWRITEBYTECODE", "1", 0);
-    if (spec->workload->steps_from == PLAN_STEPS_FROM_OFF || is_named) // who names its steps wants no others
+    // who names its steps wants no others
+    if (spec->workload->steps_from == PLAN_STEPS_FROM_OFF || is_named)
         unsetenv(environment_name(ENVIRONMENT_STEPS));
     else
         setenv(environment_name(ENVIRONMENT_STEPS), launch->steps_path, 1);
     if (spec->inject && launch_image_loads(env, spec, spec->inject->library))
         inject_set(spec->inject, spec->inject_kinds);
-    inject_set_steps(inject && launch_image_loads(env, spec, inject->library) ? inject : NULL, spec->workload->step, launch->steps_path);
+    inject_set_steps(inject && launch_image_loads(env, spec, inject->library) ? inject : NULL,
+            spec->workload->step, launch->steps_path);
 }
 
-// --- start ----------------------------------------------------------------------------------------
+// --- start ---------------------------------------------------------------------------------------
 
 // execvp() without its habit of handing a file that is no program of this machine to /bin/sh: an
 // interpreter of another architecture must not be read as a shell script. Returns errno.
@@ -332,9 +350,9 @@ static int launch_exec(char **argv)
     return failure;
 }
 
-// A model of ours says how many CPUs it keeps busy (a rank and thread each one): it gets as many and no
-// more, since which of several CPUs a side lands on would be one more thing to draw. The last ones:
-// interrupts mostly go to the first. A plan that names CPUs gets those.
+// A model of ours says how many CPUs it keeps busy (a rank and thread each one): it gets as many
+// and no more, since which of several CPUs a side lands on would be one more thing to draw. The
+// last ones: interrupts mostly go to the first. A plan that names CPUs gets those.
 cpu_set_t launch_cpus(const struct launch_env *env, const struct plan_workload *workload)
 {
     uint64_t wanted = workload->ranks * (workload->threads ? workload->threads : 1);
@@ -391,7 +409,8 @@ static void launch_child(void *arg)
     for (int sig = 1; sig < NSIG; sig++)
         signal(sig, SIG_DFL);
     descriptors_restore();
-    struct rusage usage; // last: every page of a library that is touched later comes to it, with 15 of its neighbours
+    struct rusage usage; // last: every page of a library that is touched later comes to it, with 15
+                         // of its neighbours
     getrusage(RUSAGE_SELF, &usage);
     failure[1] = (int)usage.ru_maxrss;
     if (write(fd, failure, sizeof failure) != sizeof failure)
@@ -404,34 +423,35 @@ out:
 }
 
 static int launch_start_error(const int failure[2], const struct launch_spec *spec, char **argv,
-                              const struct launch *launch, struct error *err)
+        const struct launch *launch, struct error *err)
 {
     const char *cause = strerror(failure[1]);
     switch (failure[0]) {
     case 1:
         return error_set(err, -failure[1], "failed to put a launch into '%s': %s",
-                         tree_cgroup(launch->tree), cause);
+                tree_cgroup(launch->tree), cause);
     case 2:
         return error_set(err, -failure[1], "failed to start side '%s': workdir '%s': %s",
-                         spec->side->name, spec->side->workdir, cause);
+                spec->side->name, spec->side->workdir, cause);
     default:
         return error_set(err, failure[1] == EINVAL ? -ENOEXEC : -failure[1],
-                         "failed to start side '%s': '%s': %s; check the plan's paths",
-                         spec->side->name, argv[0], cause);
+                "failed to start side '%s': '%s': %s; check the plan's paths", spec->side->name,
+                argv[0], cause);
     }
 }
 
 // Calls of a native function are its steps: seen from before its exec.
-static int launch_see_calls(const struct launch_spec *spec, struct launch *launch, struct error *err)
+static int launch_see_calls(
+        const struct launch_spec *spec, struct launch *launch, struct error *err)
 {
     if (!spec->finds_steps || !plan_step_is_symbol(spec->workload->step))
         return 0;
     struct native_calls_opts opts = {.symbol = spec->workload->step,
-                                     .steps = launch->reader,
-                                     .pids = &launch->pid,
-                                     .pid_count = 1,
-                                     .holds = true,
-                                     .control_ppm = spec->control_ppm};
+            .steps = launch->reader,
+            .pids = &launch->pid,
+            .pid_count = 1,
+            .holds = true,
+            .control_ppm = spec->control_ppm};
     return native_calls_start(&opts, &launch->calls, err);
 }
 
@@ -446,15 +466,15 @@ static void launch_let_go(const struct launch_spec *spec, struct launch *launch,
     (void)sent; // it is gone: the read that follows says so
 }
 
-int launch_fork(struct launch_env *env, const struct launch_spec *spec, struct launch *launch, char **argv,
-                struct error *err)
+int launch_fork(struct launch_env *env, const struct launch_spec *spec, struct launch *launch,
+        char **argv, struct error *err)
 {
     int fds[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
         return error_set(err, -errno, "failed to start a launch: %s", strerror(errno));
     struct launch_start start = {env, spec, launch, argv, fds[1]};
     int rc = keeper_start(launch_child, &start, tree_cgroup(launch->tree), launch->hold != NULL,
-                          &launch->keeper, &launch->pid, err);
+            &launch->keeper, &launch->pid, err);
     close(fds[1]);
     if (rc) {
         close(fds[0]);
@@ -483,8 +503,9 @@ int launch_fork(struct launch_env *env, const struct launch_spec *spec, struct l
     if (failure[0])
         return launch_start_error(failure, spec, argv, launch, err);
     if (no_pid_fd)
-        return error_set(err, -no_pid_fd, "failed to follow a launch: pidfd_open: %s; Linux 5.3 is needed",
-                         strerror(no_pid_fd));
+        return error_set(err, -no_pid_fd,
+                "failed to follow a launch: pidfd_open: %s; Linux 5.3 is needed",
+                strerror(no_pid_fd));
     return 0;
 }
 
@@ -496,21 +517,23 @@ static int launch_open_output(void)
 }
 
 int launch_start(struct launch_env *env, const struct launch_spec *spec, struct launch **ret_launch,
-                 struct error *err)
+        struct error *err)
 {
     struct launch *launch = xcalloc(1, sizeof *launch);
-    launch->pid_fd = launch->engine_fd = launch->output_fd = launch->exit_code = launch->exit_signal = -1;
-    launch->cpu_ns = launch->peak_memory_bytes = launch->unstopped_cpu_ns = launch->held_from_ns = -1;
+    launch->pid_fd = launch->engine_fd = launch->output_fd = launch->exit_code =
+            launch->exit_signal = -1;
+    launch->cpu_ns = launch->peak_memory_bytes = launch->unstopped_cpu_ns = launch->held_from_ns =
+            -1;
     launch->held_only = spec->held_only;
     char name[64], **argv = NULL;
     snprintf(name, sizeof name, "launch-%llu", (unsigned long long)env->count++);
-    launch->steps_path = xasprintf("/dev/shm/upgate-%d-%lld-%s", getpid(),
-                                   (long long)process_start_ticks(getpid()), name);
+    launch->steps_path = xasprintf(
+            "/dev/shm/upgate-%d-%lld-%s", getpid(), (long long)process_start_ticks(getpid()), name);
     uint64_t slots = spec->workload->ranks * 2;
     struct reader_opts opts = {.slot_count = (uint32_t)(slots < LAUNCH_SLOTS_MIN ? LAUNCH_SLOTS_MIN
-                                                        : slots > UG_STEP_SLOTS_MAX ? UG_STEP_SLOTS_MAX
-                                                                                    : slots),
-                               .control_ppm = spec->control_ppm};
+                                               : slots > UG_STEP_SLOTS_MAX       ? UG_STEP_SLOTS_MAX
+                                                                                 : slots),
+            .control_ppm = spec->control_ppm};
     cpu_set_t cpus = launch_cpus(env, spec->workload);
     host_join_cpus(&cpus);
     launch->oom_kills_before = spec->oom_kills;
@@ -525,7 +548,7 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
     launch->machine = machine_new(&cpus);
     if (rc == 0 && (launch->output_fd = launch_open_output()) < 0)
         rc = error_set(err, -errno, "failed to make a file for the output of a launch: %s",
-                       strerror(errno));
+                strerror(errno));
     if (rc == 0)
         rc = spec->side->image ? launch_image_fork(env, spec, launch, argv, err)
                                : launch_fork(env, spec, launch, argv, err);
@@ -538,7 +561,7 @@ int launch_start(struct launch_env *env, const struct launch_spec *spec, struct 
     return 0;
 }
 
-// --- looks at it now and then ---------------------------------------------------------------------
+// --- looks at it now and then --------------------------------------------------------------------
 
 // Only the end of what it prints is kept: a chatty workload must not fill the disk.
 static void launch_trim_output(struct launch *launch)
@@ -550,7 +573,7 @@ static void launch_trim_output(struct launch *launch)
     if (until - launch->output_trimmed_bytes < LAUNCH_OUTPUT_TRIM_BYTES)
         return;
     if (fallocate(launch->output_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  launch->output_trimmed_bytes, until - launch->output_trimmed_bytes) == 0)
+                launch->output_trimmed_bytes, until - launch->output_trimmed_bytes) == 0)
         launch->output_trimmed_bytes = until;
 }
 
@@ -562,12 +585,13 @@ static void launch_sample(struct launch *launch, int64_t now_ns)
     launch->sample_count++;
     launch_trim_output(launch);
     int64_t wait_ns = (now_ns - launch->started_ns) / 2;
-    launch->next_sample_ns = now_ns + (wait_ns < LAUNCH_SAMPLE_NS_MIN   ? LAUNCH_SAMPLE_NS_MIN
-                                       : wait_ns > LAUNCH_SAMPLE_NS_MAX ? LAUNCH_SAMPLE_NS_MAX
-                                                                        : wait_ns);
+    launch->next_sample_ns = now_ns +
+            (wait_ns < LAUNCH_SAMPLE_NS_MIN                  ? LAUNCH_SAMPLE_NS_MIN
+                            : wait_ns > LAUNCH_SAMPLE_NS_MAX ? LAUNCH_SAMPLE_NS_MAX
+                                                             : wait_ns);
 }
 
-// --- its turns ------------------------------------------------------------------------------------
+// --- its turns -----------------------------------------------------------------------------------
 
 void launch_resume(struct launch *launch)
 {
@@ -575,7 +599,8 @@ void launch_resume(struct launch *launch)
         return;
     if (launch->unstopped_cpu_ns >= 0) {
         int64_t steal_ns = host_steal_ns() - launch->unstopped_steal_ns;
-        launch->overlap_ns += (tree_cpu_ns(launch->tree) - launch->unstopped_cpu_ns) * launch->look_weight;
+        launch->overlap_ns +=
+                (tree_cpu_ns(launch->tree) - launch->unstopped_cpu_ns) * launch->look_weight;
         launch->overlap_steal_ns += (steal_ns > 0 ? steal_ns : 0) * launch->look_weight;
     }
     launch->unstopped_cpu_ns = -1;
@@ -620,21 +645,22 @@ void launch_suspend(struct launch *launch, int64_t patience_ns)
 int64_t launch_active_ns(const struct launch *launch)
 {
     return launch->active_ns +
-           (launch->active_since_ns ? clock_monotonic_ns() - launch->active_since_ns : 0);
+            (launch->active_since_ns ? clock_monotonic_ns() - launch->active_since_ns : 0);
 }
 
-// --- its end --------------------------------------------------------------------------------------
+// --- its end -------------------------------------------------------------------------------------
 
-// By how much the kernel's count of resident memory may be off. Since Linux 6.2 it is three counters, each kept by CPU and handed on in batches
-// of 32 pages, or two for each CPU where that is more (percpu_counter_batch).
+// By how much the kernel's count of resident memory may be off. Since Linux 6.2 it is three
+// counters, each kept by CPU and handed on in batches of 32 pages, or two for each CPU where that
+// is more (percpu_counter_batch).
 static int64_t launch_resident_error_bytes(void)
 {
     int64_t cpus = sysconf(_SC_NPROCESSORS_ONLN), batch = 2 * cpus > 32 ? 2 * cpus : 32;
     return 3 * batch * cpus * sysconf(_SC_PAGESIZE);
 }
 
-// At the end the exit status has the exact peak of the root, unless that is what it had before exec;
-// looks at the tree have all processes, and miss what comes between two of them.
+// At the end the exit status has the exact peak of the root, unless that is what it had before
+// exec; looks at the tree have all processes, and miss what comes between two of them.
 static int64_t launch_peak_bytes(const struct launch *launch, int64_t root_bytes)
 {
     int64_t seen = tree_peak_memory_bytes(launch->tree);
@@ -661,7 +687,7 @@ static void launch_reap(struct launch *launch, int patience_ms)
         launch->active_ns += launch->ended_ns - launch->active_since_ns;
     launch->active_since_ns = 0;
     int64_t own = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000LL +
-                  (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000LL;
+            (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000LL;
     int64_t all = tree_cpu_ns(launch->tree); // the group keeps it for those that have ended
     launch->cpu_ns = all > 0 ? all : own;
     launch->peak_memory_bytes = launch_peak_bytes(launch, usage.ru_maxrss * 1024LL);
@@ -669,7 +695,7 @@ static void launch_reap(struct launch *launch, int patience_ms)
         launch->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
         launch->exit_signal = WIFSIGNALED(status) ? WTERMSIG(status) : -1;
         bool oom = launch->exit_code && launch->oom_kills_before >= 0 &&
-                   host_oom_kills() > launch->oom_kills_before;
+                host_oom_kills() > launch->oom_kills_before;
         launch->state = launch->exit_code == 0 ? LAUNCH_OK : oom ? LAUNCH_OOM : LAUNCH_CRASHED;
     }
     native_calls_stop(launch->calls); // its last steps are in the file then

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readings of the scheduler around the turns of a side. Reads /proc/PID/task/TID/schedstat of the threads that make the
-// steps, and how long any task ran on the side's CPUs. A turn takes two readings, of 0.6 us a thread and 0.7 us for the
-// CPUs (Linux 6.18); the files stay open, for opening one costs more than reading it.
+// Readings of the scheduler around the turns of a side. Reads /proc/PID/task/TID/schedstat of the
+// threads that make the steps, and how long any task ran on the side's CPUs. A turn takes two
+// readings, of 0.6 us a thread and 0.7 us for the CPUs (Linux 6.18); the files stay open, for
+// opening one costs more than reading it.
 //
-// What is excused is a lower bound. A thread that is ready and has no CPU waits behind somebody who runs there: a
-// sibling of its own tree, for no longer than all of those ran, or somebody else, for no longer than all of those ran.
-// So a candidate whose helper threads push its step thread off the CPU gets nothing for it.
+// What is excused is a lower bound. A thread that is ready and has no CPU waits behind somebody who
+// runs there: a sibling of its own tree, for no longer than all of those ran, or somebody else, for
+// no longer than all of those ran. So a candidate whose helper threads push its step thread off the
+// CPU gets nothing for it.
 #include "harness/run/machine.h"
 
 #include <fcntl.h>
@@ -21,10 +23,11 @@
 enum {
     MACHINE_RANKS_MAX = 64, // of one launch; of more nothing is told
     MACHINE_TEXT_BYTES = 65536,
-    // /proc/schedstat has a line for every domain of every CPU: where a reading of it takes longer, turns
-    // would cost more than it tells. 2 CPUs: some 10 us.
+    // /proc/schedstat has a line for every domain of every CPU: where a reading of it takes longer,
+    // turns would cost more than it tells. 2 CPUs: some 10 us.
     MACHINE_READ_NS_MAX = 20000,
-    // A frozen thread that is thawed is switched in once. More: it was preempted, or slept and woke up.
+    // A frozen thread that is thawed is switched in once. More: it was preempted, or slept and woke
+    // up.
     MACHINE_RUNS_UNDISTURBED = 1
 };
 
@@ -78,7 +81,7 @@ int64_t machine_parse_schedstat(const char *text, const cpu_set_t *cpus)
         int cpu;
         long long run_ns; // the seventh of the numbers
         if (sscanf(line, "cpu%d %*u %*u %*u %*u %*u %*u %lld", &cpu, &run_ns) != 2 || cpu < 0 ||
-            cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, cpus))
+                cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, cpus))
             continue;
         sum += run_ns;
         found++;
@@ -86,8 +89,8 @@ int64_t machine_parse_schedstat(const char *text, const cpu_set_t *cpus)
     return found == CPU_COUNT(cpus) && found ? sum : -1;
 }
 
-// The files of a container's own cpuacct group look the same and count its own tasks only: release_agent exists in
-// the root of a hierarchy alone.
+// The files of a container's own cpuacct group look the same and count its own tasks only:
+// release_agent exists in the root of a hierarchy alone.
 static int machine_open_cpuacct(void)
 {
     FILE *mounts = setmntent("/proc/self/mounts", "r");
@@ -156,7 +159,8 @@ void machine_free(struct machine *machine)
     free(machine);
 }
 
-static struct machine_rank machine_read_rank(struct machine *machine, uint32_t idx, const struct reader_slot *slot)
+static struct machine_rank machine_read_rank(
+        struct machine *machine, uint32_t idx, const struct reader_slot *slot)
 {
     if (!slot->hold_tid)
         return (struct machine_rank){0};
@@ -169,7 +173,9 @@ static struct machine_rank machine_read_rank(struct machine *machine, uint32_t i
         machine->files[idx].tid = slot->hold_tid;
     }
     char text[96], *at = text; // "CPU time, wait, runs"
-    ssize_t got = machine->files[idx].fd < 0 ? -1 : pread(machine->files[idx].fd, text, sizeof text - 1, 0);
+    ssize_t got = machine->files[idx].fd < 0
+            ? -1
+            : pread(machine->files[idx].fd, text, sizeof text - 1, 0);
     if (got <= 0)
         return (struct machine_rank){0}; // it has ended, or this kernel does not tell
     text[got] = 0;
@@ -178,8 +184,8 @@ static struct machine_rank machine_read_rank(struct machine *machine, uint32_t i
 }
 
 // Everything at one moment. ret_arrived_ns (NULL ok): when each rank arrived.
-static struct machine_reading machine_read(struct machine *machine, const struct reader *reader, int64_t cpu_ns,
-                                           int64_t *ret_arrived_ns)
+static struct machine_reading machine_read(struct machine *machine, const struct reader *reader,
+        int64_t cpu_ns, int64_t *ret_arrived_ns)
 {
     struct machine_reading reading = {.cpu_ns = cpu_ns, .busy_ns = -1};
     uint32_t count = reader_slot_count(reader);
@@ -191,12 +197,14 @@ static struct machine_reading machine_read(struct machine *machine, const struct
             ret_arrived_ns[i] = (int64_t)slot.hold_begin_ns;
     }
     if (machine->busy_fd >= 0)
-        reading.busy_ns = machine->busy_parse(machine_read_file(machine, machine->busy_fd), &machine->cpus);
+        reading.busy_ns =
+                machine->busy_parse(machine_read_file(machine, machine->busy_fd), &machine->cpus);
     return reading;
 }
 
 // The turn between `before` and `after`; `now` tells what had not come to rest at its end.
-static struct machine_turn machine_complete(const struct machine *machine, const struct machine_reading *now)
+static struct machine_turn machine_complete(
+        const struct machine *machine, const struct machine_reading *now)
 {
     const struct machine_reading *before = &machine->before, *after = &machine->after;
     struct machine_turn turn = {machine->resumed_ns, before->ranks_count, -1, 0, -1, -1, -1};
@@ -205,12 +213,15 @@ static struct machine_turn machine_complete(const struct machine *machine, const
         turn.cpu_ns = now->cpu_ns - before->cpu_ns;
     if (before->busy_ns >= 0 && after->busy_ns >= 0 && turn.cpu_ns >= 0) {
         int64_t foreign = after->busy_ns - before->busy_ns - turn.cpu_ns;
-        turn.foreign_ns = foreign > 0 ? foreign : 0; // what the side did after its arrival is in cpu_ns alone
+        // what the side did after its arrival is in cpu_ns alone
+        turn.foreign_ns = foreign > 0 ? foreign : 0;
     }
     for (uint32_t i = 0; i < before->ranks_count; i++) {
-        const struct machine_rank *a = &before->ranks[i], *b = &after->ranks[i], *c = &now->ranks[i];
-        if (!a->tid || b->tid != a->tid || c->tid != a->tid || after->ranks_count != before->ranks_count ||
-            now->ranks_count != before->ranks_count) {
+        const struct machine_rank *a = &before->ranks[i], *b = &after->ranks[i],
+                                  *c = &now->ranks[i];
+        if (!a->tid || b->tid != a->tid || c->tid != a->tid ||
+                after->ranks_count != before->ranks_count ||
+                now->ranks_count != before->ranks_count) {
             turn.wait_ns = turn.rest_ns = turn.step_cpu_ns = -1;
             return turn;
         }
@@ -231,7 +242,7 @@ static struct machine_turn machine_complete(const struct machine *machine, const
 }
 
 bool machine_begin(struct machine *machine, const struct reader *reader, int64_t cpu_ns,
-                   struct machine_turn *ret_turn)
+        struct machine_turn *ret_turn)
 {
     struct machine_reading now = machine_read(machine, reader, cpu_ns, NULL);
     bool had = machine->has_before && machine->has_after;
@@ -256,7 +267,7 @@ static int64_t machine_min(int64_t a, int64_t b)
 }
 
 void machine_judge(const struct machine_turn *turn, int64_t begin_ns, int64_t active_ns,
-                   struct machine_share *ret_share)
+        struct machine_share *ret_share)
 {
     *ret_share = (struct machine_share){-1, -1, -1};
     if (turn->wait_ns < 0)
@@ -264,13 +275,15 @@ void machine_judge(const struct machine_turn *turn, int64_t begin_ns, int64_t ac
     // Between the thaw and the first step it waits for us: that is no part of the block.
     int64_t early = begin_ns > turn->resumed_ns ? begin_ns - turn->resumed_ns : 0;
     int64_t wait = turn->wait_ns > early ? turn->wait_ns - early : 0;
-    // It may lose its CPU between the moment it stamps as its arrival and the arrival itself, too: a thread does not
-    // wait while it runs.
-    int64_t room = turn->ranks == 1 && turn->step_cpu_ns > 0 ? active_ns - turn->step_cpu_ns : active_ns;
+    // It may lose its CPU between the moment it stamps as its arrival and the arrival itself, too:
+    // a thread does not wait while it runs.
+    int64_t room =
+            turn->ranks == 1 && turn->step_cpu_ns > 0 ? active_ns - turn->step_cpu_ns : active_ns;
     ret_share->wait_ns = machine_min(wait, room > 0 ? room : 0);
     ret_share->steal_ns = machine_min(turn->rest_ns > 0 ? turn->rest_ns : 0, active_ns);
-    // Nothing is known of its helpers; or ranks wait for each other: what a block of theirs lost lies between the
-    // longest wait and the sum of all, and with the longest taken out the spread of pairs was larger, not smaller.
+    // Nothing is known of its helpers; or ranks wait for each other: what a block of theirs lost
+    // lies between the longest wait and the sum of all, and with the longest taken out the spread
+    // of pairs was larger, not smaller.
     if (turn->cpu_ns < 0 || turn->step_cpu_ns < 0 || turn->ranks > 1)
         return;
     int64_t helpers = turn->cpu_ns > turn->step_cpu_ns ? turn->cpu_ns - turn->step_cpu_ns : 0;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pair of launches and its turns.
 //
-// interleave steps: both are started, each stops at its first step; then they take turns of a block of
-// steps, the waiting one held at its step border and frozen. The first couple of blocks is one step
-// each (the cold step), the second two (to learn how long a step is), from then on as many steps as
-// make a block. interleave slices: both run, frozen in turn. launches: one after the other.
+// interleave steps: both are started, each stops at its first step; then they take turns of a block
+// of steps, the waiting one held at its step border and frozen. The first couple of blocks is one
+// step each (the cold step), the second two (to learn how long a step is), from then on as many
+// steps as make a block. interleave slices: both run, frozen in turn. launches: one after the
+// other.
 #include "harness/run/pair.h"
 
 #include <errno.h>
@@ -22,18 +23,24 @@
 #include "harness/run/pair_internal.h"
 
 enum {
-    // Every rank stands at its gate: what still moves are helper threads, and they stop as soon as they
-    // are scheduled. A freeze takes 2 us on an idle machine, less than it takes to let the other side go
-    // on; where it takes longer, what they can do to the other side is less than waiting costs, and measured.
+    // Every rank stands at its gate: what still moves are helper threads, and they stop as soon as
+    // they
+    // are scheduled. A freeze takes 2 us on an idle machine, less than it takes to let the other
+    // side go
+    // on; where it takes longer, what they can do to the other side is less than waiting costs, and
+    // measured.
     PAIR_HELD_PATIENCE_NS = -1,
-    PAIR_SKIP_BYTES = 4096, // of the output in which the reason is looked for
+    PAIR_SKIP_BYTES = 4096,              // of the output in which the reason is looked for
     PAIR_SLICE_PATIENCE_NS = 1000000000, // the work itself must stop before the other side begins
-    PAIR_LOOK_NS = 100000000,      // between two looks at a side that does not arrive
-    PAIR_LOOK_COUPLES = 16,        // after these, whether the held side has stopped is looked at in
-    PAIR_LOOK_SHARE = 4,           // one turn of so many: a look and what follows are a quarter of a turn's cost
+    PAIR_LOOK_NS = 100000000,            // between two looks at a side that does not arrive
+    PAIR_LOOK_COUPLES = 16, // after these, whether the held side has stopped is looked at in
+    PAIR_LOOK_SHARE =
+            4, // one turn of so many: a look and what follows are a quarter of a turn's cost
     PAIR_SLICES_TO_FINGERPRINT = 8, // of 20 ms: interpreters have loaded their libraries by then
-    PAIR_DRAIN_STEPS = 8192,       // an eighth of the ring: drain before steps and their phases can fill it
-    PAIR_RANKS_NS = 5000000000     // for the other ranks to come to their first step, once one stands there
+    PAIR_DRAIN_STEPS =
+            8192, // an eighth of the ring: drain before steps and their phases can fill it
+    PAIR_RANKS_NS =
+            5000000000 // for the other ranks to come to their first step, once one stands there
 };
 
 struct pair_run {
@@ -67,8 +74,8 @@ static const char *pair_side_name(const struct pair_run *run, int side)
     return run->spec->plan->sides[side].name;
 }
 
-// What a workload says that cannot be run here: "skipped: REASON" as the start of its last such line, and the status for
-// it. NULL: no such word, or it made steps.
+// What a workload says that cannot be run here: "skipped: REASON" as the start of its last such
+// line, and the status for it. NULL: no such word, or it made steps.
 static char *pair_skip_reason(const struct launch *launch)
 {
     if (launch->exit_code != UG_SKIPPED_STATUS || reader_slot_count(launch->reader))
@@ -98,15 +105,19 @@ static void pair_fail_launch(struct pair_run *run, int side)
         return;
     }
     uint32_t slots = reader_slot_count(launch->reader);
-    char *how = launch->state == LAUNCH_TIMEOUT && slots && slots < run->spec->workload->ranks
-                    ? xasprintf("reached the timeout: %u of its %llu ranks made step calls", slots,
-                                (unsigned long long)run->spec->workload->ranks)
-                : launch->state == LAUNCH_TIMEOUT ? xstrdup("reached the timeout")
-                : launch->state == LAUNCH_OOM    ? xstrdup("was killed for want of memory")
-                : launch->exit_signal > 0        ? xasprintf("was ended by signal %d (%s)",
-                                                             launch->exit_signal,
-                                                             strsignal(launch->exit_signal))
-                                                 : xasprintf("exited with %d", launch->exit_code);
+    char *how = NULL;
+    if (launch->state == LAUNCH_TIMEOUT && slots && slots < run->spec->workload->ranks)
+        how = xasprintf("reached the timeout: %u of its %llu ranks made step calls", slots,
+                (unsigned long long)run->spec->workload->ranks);
+    else if (launch->state == LAUNCH_TIMEOUT)
+        how = xstrdup("reached the timeout");
+    else if (launch->state == LAUNCH_OOM)
+        how = xstrdup("was killed for want of memory");
+    else if (launch->exit_signal > 0)
+        how = xasprintf(
+                "was ended by signal %d (%s)", launch->exit_signal, strsignal(launch->exit_signal));
+    else
+        how = xasprintf("exited with %d", launch->exit_code);
     const struct launch *other = run->pair->launches[!side];
     if (other && other->pid > 0 && !run->pair->lost)
         run->pair->failed_beside = true;
@@ -138,11 +149,14 @@ static bool pair_patience(struct pair_run *run, int side)
     const struct samples *samples = &run->pair->samples[side];
     if (samples->step_count + samples->loss_count > SAMPLES_STEPS_MAX) {
         launch_kill(launch, LAUNCH_STOPPED);
-        pair_fail(run->pair, xasprintf("side '%s' made more than %d steps in one launch; make fewer, or "
-                                       "mark larger ones", pair_side_name(run, side), SAMPLES_STEPS_MAX));
+        pair_fail(run->pair,
+                xasprintf("side '%s' made more than %d steps in one launch; make fewer, or "
+                          "mark larger ones",
+                        pair_side_name(run, side), SAMPLES_STEPS_MAX));
         return false;
     }
-    // Breakpoints of the other side may stand in its file still: what is no use need not run to its end.
+    // Breakpoints of the other side may stand in its file still: what is no use need not run to its
+    // end.
     if (native_calls_left(launch->calls) && launch->pid > 0) {
         launch_kill(launch, LAUNCH_STOPPED);
         pair_drain(run, side);
@@ -158,8 +172,8 @@ static bool pair_patience(struct pair_run *run, int side)
     return true;
 }
 
-// Ranks that found no room for their records will never be held: no finding about the side, no reason to
-// wait for the timeout.
+// Ranks that found no room for their records will never be held: no finding about the side, no
+// reason to wait for the timeout.
 static bool pair_no_room(struct pair_run *run, int side, uint32_t slots)
 {
     struct launch *launch = run->pair->launches[side];
@@ -167,8 +181,9 @@ static bool pair_no_room(struct pair_run *run, int side, uint32_t slots)
         return false;
     run->no_room = true;
     launch_kill(launch, LAUNCH_STOPPED);
-    pair_fail(run->pair, xasprintf("no room in /dev/shm for the step records of side '%s'",
-                             pair_side_name(run, side)));
+    pair_fail(run->pair,
+            xasprintf("no room in /dev/shm for the step records of side '%s'",
+                    pair_side_name(run, side)));
     return true;
 }
 
@@ -181,8 +196,9 @@ static bool pair_wait_held(struct pair_run *run, int side, uint32_t slots)
         if (rc == 0)
             return true;
         if (rc == -ESRCH) {
-            // Every rank has ended. Its launcher may live a little longer, or start another program, which must find an open gate: it would
-            // be held where the first one stopped, and nobody waits for it there.
+            // Every rank has ended. Its launcher may live a little longer, or start another
+            // program, which must find an open gate: it would be held where the first one stopped,
+            // and nobody waits for it there.
             reader_open_gate(launch->reader);
             while (!launch_wait(launch, clock_monotonic_ns() + PAIR_LOOK_NS)) {
                 if (!pair_patience(run, side))
@@ -191,15 +207,17 @@ static bool pair_wait_held(struct pair_run *run, int side, uint32_t slots)
             }
             return false;
         }
-        if (pair_no_room(run, side, slots) || pair_check_even(run->spec, run->pair, side) || launch_ended(launch) || !pair_patience(run, side))
+        if (pair_no_room(run, side, slots) || pair_check_even(run->spec, run->pair, side) ||
+                launch_ended(launch) || !pair_patience(run, side))
             return false;
         if (rc != -EINTR)
             pair_drain(run, side); // a workload whose gate stays open must not fill its ring
     }
 }
 
-// The positive control of a side that is not held longer by its step calls: it stands still for a share
-// of what it has been active since it had `active_ns` behind it, and that counts as active. Left frozen.
+// The positive control of a side that is not held longer by its step calls: it stands still for a
+// share of what it has been active since it had `active_ns` behind it, and that counts as active.
+// Left frozen.
 static void pair_control(struct pair_run *run, int side, int64_t active_ns)
 {
     struct launch *launch = run->pair->launches[side];
@@ -243,16 +261,17 @@ static bool pair_memory_allows(struct pair_run *run, int side)
     if (!other->sample_count) // else looked at when it was stopped, a moment ago
         tree_sample_memory(other->tree);
     int64_t peak = tree_peak_memory_bytes(other->tree), free_bytes = host_memory_available_bytes();
-    int64_t allowed = limits_memory_free_bytes("/proc/self", "/proc/self/mountinfo"); // a container has less than its host
+    // a container has less than its host
+    int64_t allowed = limits_memory_free_bytes("/proc/self", "/proc/self/mountinfo");
     free_bytes = allowed < free_bytes ? allowed : free_bytes;
     if (peak < 0 || free_bytes < 0 || free_bytes > peak + peak / 2)
         return true;
     char need[32], have[32];
     run->pair->failed_beside = true;
-    pair_fail(run->pair, xasprintf("not enough memory for both sides at once: side '%s' took %s, %s are free",
-                             pair_side_name(run, !side),
-                             unit_format_bytes(need, sizeof need, (double)peak),
-                             unit_format_bytes(have, sizeof have, (double)free_bytes)));
+    pair_fail(run->pair,
+            xasprintf("not enough memory for both sides at once: side '%s' took %s, %s are free",
+                    pair_side_name(run, !side), unit_format_bytes(need, sizeof need, (double)peak),
+                    unit_format_bytes(have, sizeof have, (double)free_bytes)));
     return false;
 }
 
@@ -262,24 +281,22 @@ static int pair_start(struct pair_run *run, int side, struct error *err)
     if (!pair_memory_allows(run, side))
         return 0;
     struct launch_spec launch_spec = {.side = &spec->plan->sides[side],
-                                      .workload = spec->workload,
-                                      .steps = spec->steps,
-                                      .seed = spec->seed,
-                                      .rate_per_s = spec->rate_per_s,
-                                      .dtype = spec->dtype,
-                                      .on_start = spec->on_start,
-                                      .finds_steps = spec->finds_steps,
-                                      .nodes = spec->nodes,
-                                      .held_only = spec->nodes && spec->interleave == PLAN_INTERLEAVE_STEPS,
-                                      .inject = spec->inject,
-                                      .inject_kinds = spec->inject_kinds,
-                                      .arg = spec->arg,
-                                      .stop = spec->stop,
-                                      .side_idx = side,
-                                      .image_idx = spec->equal ? 0 : side,
-                                      .control_ppm = side == 1 && !spec->control_frozen
-                                                         ? spec->control_ppm
-                                                         : 0};
+            .workload = spec->workload,
+            .steps = spec->steps,
+            .seed = spec->seed,
+            .rate_per_s = spec->rate_per_s,
+            .dtype = spec->dtype,
+            .on_start = spec->on_start,
+            .finds_steps = spec->finds_steps,
+            .nodes = spec->nodes,
+            .held_only = spec->nodes && spec->interleave == PLAN_INTERLEAVE_STEPS,
+            .inject = spec->inject,
+            .inject_kinds = spec->inject_kinds,
+            .arg = spec->arg,
+            .stop = spec->stop,
+            .side_idx = side,
+            .image_idx = spec->equal ? 0 : side,
+            .control_ppm = side == 1 && !spec->control_frozen ? spec->control_ppm : 0};
     // Sides that are alive together have one window, and neither is foreign to the other in it.
     if (!run->before.at_ns || spec->interleave == PLAN_INTERLEAVE_LAUNCHES)
         host_read(&run->before);
@@ -312,7 +329,8 @@ static void pair_finish_launch(struct pair_run *run, int side)
         pair->has_steps = true;
 }
 
-// By how much side b was held longer: of ranks, which wait for each other, the one that waited most.
+// By how much side b was held longer: of ranks, which wait for each other, the one that waited
+// most.
 static void pair_describe_control(const struct pair_run *run, json_t *covariates)
 {
     const struct launch *launch = run->pair->launches[1];
@@ -339,15 +357,18 @@ static void pair_describe(struct pair_run *run, int side, const struct host_read
     if (own >= 0 && others > 0 && run->spec->interleave != PLAN_INTERLEAVE_LAUNCHES)
         own += others;
     pair->covariates[side] = host_covariates(&run->before, after, own);
-    json_object_set_new(pair->covariates[side], "freezer",
-                        json_string(tree_means_name(run->env->means)));
+    json_object_set_new(
+            pair->covariates[side], "freezer", json_string(tree_means_name(run->env->means)));
     json_object_set_new(pair->covariates[side], "freeze_count", json_integer(launch->freeze_count));
     json_object_set_new(pair->covariates[side], "freeze_ns", json_integer(launch->freeze_ns));
-    json_object_set_new(pair->covariates[side], "machine_read_ns", json_integer(launch->machine_read_ns));
+    json_object_set_new(
+            pair->covariates[side], "machine_read_ns", json_integer(launch->machine_read_ns));
     json_object_set_new(pair->covariates[side], "overlap_ns", json_integer(launch->overlap_ns));
-    json_object_set_new(pair->covariates[side], "overlap_steal_ns", json_integer(launch->overlap_steal_ns));
+    json_object_set_new(
+            pair->covariates[side], "overlap_steal_ns", json_integer(launch->overlap_steal_ns));
     if (launch->held_only)
-        json_object_set_new(pair->covariates[side], "held_cpu_ns", json_integer(launch->held_cpu_ns));
+        json_object_set_new(
+                pair->covariates[side], "held_cpu_ns", json_integer(launch->held_cpu_ns));
     if (side == 1 && run->spec->control_ppm)
         pair_describe_control(run, pair->covariates[side]);
 }
@@ -369,15 +390,16 @@ static void pair_finish(struct pair_run *run)
             pair_describe(run, side, &after);
 }
 
-// --- turns of steps -------------------------------------------------------------------------------
+// --- turns of steps ------------------------------------------------------------------------------
 
 // When it arrived at the gate, by its own word, which must lie within its turn.
 static int64_t pair_arrival_ns(const struct launch *launch, const struct reader_slot *slot)
 {
     int64_t now = clock_monotonic_ns();
-    return slot->hold_begin_ns >= (uint64_t)launch->started_ns && slot->hold_begin_ns <= (uint64_t)now
-               ? (int64_t)slot->hold_begin_ns
-               : now;
+    return slot->hold_begin_ns >= (uint64_t)launch->started_ns &&
+                    slot->hold_begin_ns <= (uint64_t)now
+            ? (int64_t)slot->hold_begin_ns
+            : now;
 }
 
 // Held after the first step: it has answered what was asked for before it said that it is held. The
@@ -389,44 +411,51 @@ static void pair_reports(struct pair_run *run, int side)
     if (reader_slot(launch->reader, 0, &slot) || !launch->active_since_ns)
         return;
     pair_drain(run, side);
-    // The pid is what the side says: of another namespace, or of somebody whose environment is none of our business.
+    // The pid is what the side says: of another namespace, or of somebody whose environment is none
+    // of our business.
     if (tree_holds(launch->tree, (pid_t)slot.pid))
         run->spec->on_held(run->spec->arg, side, (pid_t)slot.pid);
     launch->active_since_ns += clock_monotonic_ns() - pair_arrival_ns(launch, &slot);
 }
 
-// Which turns are looked at: spread, so that what a side does in every fourth block is not always met.
+// Which turns are looked at: spread, so that what a side does in every fourth block is not always
+// met.
 static bool pair_looks_at(int64_t couple)
 {
     return ((uint32_t)couple * 2654435761u >> 16) % PAIR_LOOK_SHARE == 0;
 }
 
-// Readings of a side that is about to be thawed, or is left standing at the end: they complete its block before.
+// Readings of a side that is about to be thawed, or is left standing at the end: they complete its
+// block before.
 static void pair_read_machine(struct pair_run *run, int side)
 {
     struct launch *launch = run->pair->launches[side];
     struct machine_turn turn;
     size_t before = run->pair->block_count + (size_t)side;
     int64_t now = clock_monotonic_ns();
-    if (machine_begin(launch->machine, launch->reader, tree_cpu_ns(launch->tree), &turn) && before >= 2)
+    if (machine_begin(launch->machine, launch->reader, tree_cpu_ns(launch->tree), &turn) &&
+            before >= 2)
         run->pair->blocks[before - 2].turn = turn;
     launch->machine_read_ns += clock_monotonic_ns() - now;
 }
 
-// What a recorded launch holds in memory. Only while it stands still: the kernel holds its mmap lock meanwhile. What cannot be
-// read leaves the reading before.
+// What a recorded launch holds in memory. Only while it stands still: the kernel holds its mmap
+// lock meanwhile. What cannot be read leaves the reading before.
 static void pair_read_resident(struct pair_run *run, int side)
 {
     struct resident resident;
-    if (!run->spec->on_start || tree_resident(run->pair->launches[side]->tree, &resident) || !resident.count)
+    if (!run->spec->on_start || tree_resident(run->pair->launches[side]->tree, &resident) ||
+            !resident.count)
         return;
     resident_clear(&run->pair->resident[side]);
     run->pair->resident[side] = resident;
-    tree_sample_memory(run->pair->launches[side]->tree); // what is held now is no more than the peak, however seldom it was looked at
+    // what is held now is no more than the peak, however seldom it was looked at
+    tree_sample_memory(run->pair->launches[side]->tree);
     run->resident_peak_bytes[side] = tree_peak_memory_bytes(run->pair->launches[side]->tree);
 }
 
-// Has it held more since it was read last, by 2 %? Less than the 5 % of a peak from which a difference is told.
+// Has it held more since it was read last, by 2 %? Less than the 5 % of a peak from which a
+// difference is told.
 static bool pair_holds_more(const struct pair_run *run, int side)
 {
     struct tree *tree = run->pair->launches[side]->tree;
@@ -437,8 +466,8 @@ static bool pair_holds_more(const struct pair_run *run, int side)
     return tree_peak_memory_bytes(tree) > read_bytes + read_bytes / 50;
 }
 
-// One block of one side. *ret_block gets what can be said before the records are drained: the moment
-// of the last rank's arrival stands in active_ns. False = the launch has ended.
+// One block of one side. *ret_block gets what can be said before the records are drained: the
+// moment of the last rank's arrival stands in active_ns. False = the launch has ended.
 static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pair_block *ret_block)
 {
     struct launch *launch = run->pair->launches[side];
@@ -475,18 +504,19 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
     if (run->undrained[side] > PAIR_DRAIN_STEPS || reader_is_filling(launch->reader))
         pair_drain(run, side);
     *ret_block = (struct pair_block){.couple = run->couple,
-                                     .side = side,
-                                     .first_step = first,
-                                     .steps = (int64_t)steps,
-                                     .active_ns = arrival,
-                                     .turn = MACHINE_NOT_TOLD};
+            .side = side,
+            .first_step = first,
+            .steps = (int64_t)steps,
+            .active_ns = arrival,
+            .turn = MACHINE_NOT_TOLD};
     return true;
 }
 
 // How many steps the launches will make. Where nobody knows: as long as both go on.
 static uint64_t pair_steps_asked(const struct pair_run *run)
 {
-    return run->spec->steps_open && run->pair->samples[0].rule_count ? SAMPLES_STEPS_MAX : run->spec->steps;
+    return run->spec->steps_open && run->pair->samples[0].rule_count ? SAMPLES_STEPS_MAX
+                                                                     : run->spec->steps;
 }
 
 static uint64_t pair_steps_left(const struct pair_run *run, int side)
@@ -527,7 +557,8 @@ static void pair_turns(struct pair_run *run)
         for (int i = 0; i < 2 && going; i++) {
             int side = i ? !first : first;
             // Where nobody knows the end: after couple 1, 2, 4, 8, …
-            bool last = left <= 2 * steps || (left > run->spec->steps && !(run->couple & (run->couple - 1)));
+            bool last = left <= 2 * steps ||
+                    (left > run->spec->steps && !(run->couple & (run->couple - 1)));
             if (last)
                 reader_request(pair->launches[side]->reader, READER_ALL, UG_REQUEST_GPU_MEMORY);
             going = pair_turn(run, side, steps, &blocks[side]);
@@ -547,19 +578,22 @@ static void pair_turns(struct pair_run *run)
     run->nodes.turning = false;
     for (int side = 0; side < 2 && going && pair->state == PAIR_VALID; side++) {
         if (!run->spec->nodes)
-            tree_freeze(pair->launches[side]->tree, PAIR_SLICE_PATIENCE_NS); // it was told to; now it must have
+            // it was told to; now it must have
+            tree_freeze(pair->launches[side]->tree, PAIR_SLICE_PATIENCE_NS);
         pair_read_machine(run, side);
         pair_read_resident(run, side);
     }
 }
 
-// A command that does not say how many ranks it starts: its processes do. Some of a job may have no steps.
+// A command that does not say how many ranks it starts: its processes do. Some of a job may have no
+// steps.
 static void pair_wait_ranks(struct pair_run *run, int side)
 {
     struct launch *launch = run->pair->launches[side];
     int64_t deadline_ns = clock_monotonic_ns() + PAIR_RANKS_NS;
     while (clock_monotonic_ns() < deadline_ns && !launch_ended(launch)) {
-        int rc = reader_wait_held(launch->reader, pair_told_ranks(launch), clock_monotonic_ns() + PAIR_LOOK_NS);
+        int rc = reader_wait_held(
+                launch->reader, pair_told_ranks(launch), clock_monotonic_ns() + PAIR_LOOK_NS);
         if (rc == 0 || rc == -ESRCH || !pair_patience(run, side))
             return;
     }
@@ -572,10 +606,12 @@ static void pair_arrive(struct pair_run *run, int side)
     if (pair_wait_held(run, side, (uint32_t)run->spec->workload->ranks)) {
         if (run->spec->finds_steps)
             pair_wait_ranks(run, side);
-        pair->arrival_ns = launch_active_ns(pair->launches[side]) > pair->arrival_ns ? launch_active_ns(pair->launches[side])
-                                                                                      : pair->arrival_ns;
+        pair->arrival_ns = launch_active_ns(pair->launches[side]) > pair->arrival_ns
+                ? launch_active_ns(pair->launches[side])
+                : pair->arrival_ns;
         launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
-    } else if (pair->state == PAIR_STOPPED || pair->missed_steps || pair->rules_differ || pair_no_room(run, side, 1)) {
+    } else if (pair->state == PAIR_STOPPED || pair->missed_steps || pair->rules_differ ||
+            pair_no_room(run, side, 1)) {
         return;
     } else if (pair->launches[side]->state != LAUNCH_OK) {
         pair_fail_launch(run, side);
@@ -587,7 +623,9 @@ static void pair_arrive(struct pair_run *run, int side)
 static int pair_run_steps(struct pair_run *run, struct error *err)
 {
     struct pair *pair = run->pair;
-    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED && !pair->missed_steps && !pair->rules_differ && !run->no_room; i++) {
+    for (int i = 0; i < 2 && pair->state != PAIR_STOPPED && !pair->missed_steps &&
+            !pair->rules_differ && !run->no_room;
+            i++) {
         int side = i ? !run->spec->first_side : run->spec->first_side;
         int rc = pair_start(run, side, err);
         if (rc || !pair->launches[side])
@@ -602,7 +640,8 @@ static int pair_run_steps(struct pair_run *run, struct error *err)
         pair_turns(run);
     // On several nodes the others are told at once: their ranks wait for those that are gone.
     for (int side = 0; side < 2 && run->spec->nodes && pair->state != PAIR_STOPPED; side++)
-        if (pair->launches[side] && launch_ended(pair->launches[side]) && pair->launches[side]->state != LAUNCH_OK)
+        if (pair->launches[side] && launch_ended(pair->launches[side]) &&
+                pair->launches[side]->state != LAUNCH_OK)
             pair_fail_launch(run, side);
     // Also of a pair that has failed: whether the other side works decides what the failure means.
     for (int i = 0; i < 2 && pair->state != PAIR_STOPPED && !pair->rules_differ; i++) {
@@ -616,22 +655,23 @@ static int pair_run_steps(struct pair_run *run, struct error *err)
     return 0;
 }
 
-// --- turns of slices ------------------------------------------------------------------------------
+// --- turns of slices -----------------------------------------------------------------------------
 
 // Of a recorded launch: when it had its turn. What was seen of it outside of that is our doing.
-static void pair_note_turn(struct pair_run *run, int side, bool ran_first, int64_t begin_ns, int64_t end_ns)
+static void pair_note_turn(
+        struct pair_run *run, int side, bool ran_first, int64_t begin_ns, int64_t end_ns)
 {
     if (run->spec->on_start)
         vector_push(run->pair->blocks, run->pair->block_count,
-                    (struct pair_block){.couple = run->couple / 2,
-                                        .side = side,
-                                        .ran_first = ran_first,
-                                        .first_step = -1,
-                                        .steps = -1,
-                                        .begin_ns = begin_ns,
-                                        .active_ns = end_ns - begin_ns,
-                                        .turn = MACHINE_NOT_TOLD,
-                                        .share = {-1, -1, -1}});
+                (struct pair_block){.couple = run->couple / 2,
+                        .side = side,
+                        .ran_first = ran_first,
+                        .first_step = -1,
+                        .steps = -1,
+                        .begin_ns = begin_ns,
+                        .active_ns = end_ns - begin_ns,
+                        .turn = MACHINE_NOT_TOLD,
+                        .share = {-1, -1, -1}});
 }
 
 // One slice of a side that is alive. Alone, there is nobody to take turns with.
@@ -671,7 +711,8 @@ static int pair_run_slices(struct pair_run *run, struct error *err)
         reader_open_gate(pair->launches[side]->reader);
         launch_suspend(pair->launches[side], PAIR_SLICE_PATIENCE_NS);
     }
-    while (pair->state != PAIR_STOPPED && (pair->launches[0]->pid > 0 || pair->launches[1]->pid > 0)) {
+    while (pair->state != PAIR_STOPPED &&
+            (pair->launches[0]->pid > 0 || pair->launches[1]->pid > 0)) {
         if (pair->launches[turn]->pid > 0)
             pair_slice(run, turn);
         // Couples in random order, as in turns of steps: after both had a slice, the coin decides.
@@ -681,7 +722,7 @@ static int pair_run_slices(struct pair_run *run, struct error *err)
     return 0;
 }
 
-// --- one after the other --------------------------------------------------------------------------
+// --- one after the other -------------------------------------------------------------------------
 
 static int pair_run_launches(struct pair_run *run, struct error *err)
 {
@@ -716,7 +757,7 @@ static int pair_run_launches(struct pair_run *run, struct error *err)
 }
 
 int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair **ret_pair,
-             struct error *err)
+        struct error *err)
 {
     struct pair *pair = xcalloc(1, sizeof *pair);
     struct pair_run run = {.env = env, .spec = spec, .pair = pair, .coin = spec->coin_seed};
@@ -725,13 +766,13 @@ int pair_run(struct launch_env *env, const struct pair_spec *spec, struct pair *
     pair->started_ns = clock_monotonic_ns();
     for (int side = 0; side < 2; side++)
         pair->samples[side].traced = spec->on_start != NULL;
-    int rc = spec->interleave == PLAN_INTERLEAVE_STEPS    ? pair_run_steps(&run, err)
-             : spec->interleave == PLAN_INTERLEAVE_SLICES ? pair_run_slices(&run, err)
-                                                          : pair_run_launches(&run, err);
+    int rc = spec->interleave == PLAN_INTERLEAVE_STEPS   ? pair_run_steps(&run, err)
+            : spec->interleave == PLAN_INTERLEAVE_SLICES ? pair_run_slices(&run, err)
+                                                         : pair_run_launches(&run, err);
     pair_finish(&run);
     if (rc == 0 && run.no_room)
-        rc = error_set(err, -ENOSPC, "%s; make it larger (docker: --shm-size), or end what fills it",
-                       pair->reason);
+        rc = error_set(err, -ENOSPC,
+                "%s; make it larger (docker: --shm-size), or end what fills it", pair->reason);
     if (rc == 0 && pair->state != PAIR_STOPPED)
         pair_check(spec, pair);
     if (pair->block_count && spec->interleave == PLAN_INTERLEAVE_STEPS) {

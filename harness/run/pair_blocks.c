@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of a pair: how many steps make one, and what they took once the pair is over. Runs nothing.
+// Blocks of a pair: how many steps make one, and what they took once the pair is over. Runs
+// nothing.
 #include "harness/run/pair_internal.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ enum {
     PAIR_REQUEST_TURNS_MIN = 8         // but a burst must meet both sides of a short launch as well
 };
 
-// --- how many steps -------------------------------------------------------------------------------
+// --- how many steps ------------------------------------------------------------------------------
 
 uint64_t pair_block_steps(const struct pair_spec *spec, struct pair *pair, int64_t couple)
 {
@@ -23,8 +24,9 @@ uint64_t pair_block_steps(const struct pair_spec *spec, struct pair *pair, int64
     if (pair->block_steps)
         return pair->block_steps;
     if (spec->workload->mode == PLAN_MODE_INFER && spec->rate_per_s > 0)
-        return pair->block_steps = (uint64_t)fmax(1, fmin(spec->rate_per_s * PAIR_REQUEST_TURN_NS / 1e9,
-                                                          (double)spec->steps / PAIR_REQUEST_TURNS_MIN));
+        return pair->block_steps = (uint64_t)fmax(1,
+                       fmin(spec->rate_per_s * PAIR_REQUEST_TURN_NS / 1e9,
+                               (double)spec->steps / PAIR_REQUEST_TURNS_MIN));
     return couple == 1 ? 2 : 0;
 }
 
@@ -51,12 +53,15 @@ static double pair_usual_step_ns(const struct samples *samples)
 
 void pair_learn_block(const struct pair_spec *spec, struct pair *pair)
 {
-    double step_ns = fmax(pair_usual_step_ns(&pair->samples[0]), pair_usual_step_ns(&pair->samples[1]));
+    double step_ns =
+            fmax(pair_usual_step_ns(&pair->samples[0]), pair_usual_step_ns(&pair->samples[1]));
     double steps = round((double)spec->plan->schedule.block_ns / fmax(step_ns, 1));
-    pair->block_steps = steps < 1 ? 1 : steps > PAIR_BLOCK_STEPS_MAX ? PAIR_BLOCK_STEPS_MAX : (uint64_t)steps;
+    pair->block_steps = steps < 1          ? 1
+            : steps > PAIR_BLOCK_STEPS_MAX ? PAIR_BLOCK_STEPS_MAX
+                                           : (uint64_t)steps;
 }
 
-// --- what they took -------------------------------------------------------------------------------
+// --- what they took ------------------------------------------------------------------------------
 
 struct pair_begin { // of the first step of a block, on the earliest rank; 0 = its record was lost
     int64_t step, ns;
@@ -72,25 +77,29 @@ static struct pair_begin *pair_find_begins(const struct pair *pair, int side)
     for (size_t i = 0; i < pair->samples[side].step_count; i++) {
         const struct samples_step *step = &pair->samples[side].steps[i];
         size_t at = search_first(k, count, begins[k].step >= (int64_t)step->idx);
-        if (at < count && begins[at].step == (int64_t)step->idx && (!begins[at].ns || step->begin_ns < begins[at].ns))
+        if (at < count && begins[at].step == (int64_t)step->idx &&
+                (!begins[at].ns || step->begin_ns < begins[at].ns))
             begins[at].ns = step->begin_ns;
     }
     return begins;
 }
 
-// The first step of a block has to wait until the other nodes have handed over, too: it is taken out of its block and of what
-// was recorded. Not the first of the launch, which is a metric of its own.
+// The first step of a block has to wait until the other nodes have handed over, too: it is taken
+// out of its block and of what was recorded. Not the first of the launch, which is a metric of its
+// own.
 static size_t pair_skip_borders_of(struct pair *pair, int side)
 {
     struct samples *samples = &pair->samples[side];
     size_t count = pair->block_count / 2, kept = 0;
     int64_t behind = -1; // the step at which the rest of the launch began
     for (size_t i = 0; i < count; i++)
-        behind = pair->blocks[2 * i + (size_t)side].first_step + pair->blocks[2 * i + (size_t)side].steps;
+        behind = pair->blocks[2 * i + (size_t)side].first_step +
+                pair->blocks[2 * i + (size_t)side].steps;
     for (size_t i = 0; i < samples->step_count; i++) {
         int64_t idx = samples->steps[i].idx;
         size_t at = search_first(k, count, pair->blocks[2 * k + (size_t)side].first_step >= idx);
-        bool border = idx == behind || (at < count && pair->blocks[2 * at + (size_t)side].first_step == idx);
+        bool border = idx == behind ||
+                (at < count && pair->blocks[2 * at + (size_t)side].first_step == idx);
         if (!border || idx == 0)
             samples->steps[kept++] = samples->steps[i];
     }
@@ -103,7 +112,8 @@ void pair_skip_borders(struct pair *pair)
         pair->samples[side].step_count = pair_skip_borders_of(pair, side);
     for (size_t i = 0; i < pair->block_count; i++) {
         struct pair_block *block = &pair->blocks[i];
-        block->turn.ranks++; // those of other nodes: what one of several ranks lost is not what the block lost
+        block->turn.ranks++; // those of other nodes: what one of several ranks lost is not what the
+                             // block lost
         if (block->first_step == 0 || block->steps < 2)
             continue;
         block->first_step++;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether what a pair that has come to its end recorded can count at all. Reads the readers and samples
-// of its launches; runs nothing, and trusts no process.
+// Whether what a pair that has come to its end recorded can count at all. Reads the readers and
+// samples of its launches; runs nothing, and trusts no process.
 #include "harness/run/pair_internal.h"
 
 #include <stdlib.h>
@@ -11,7 +11,9 @@
 #include "harness/steps/unseen.h"
 
 #define PAIR_UNEVEN_NS INT64_C(20000000000) // of a turn, as tracer/calls waits
-#define PAIR_BEHIND_NS INT64_C(5000000000)  // behind the steps: a process ends and writes its checkpoint in less (health_work.c)
+#define PAIR_BEHIND_NS \
+    INT64_C(5000000000) // behind the steps: a process ends and writes its checkpoint in less
+                        // (health_work.c)
 
 void pair_fail(struct pair *pair, char *reason)
 {
@@ -22,7 +24,7 @@ void pair_fail(struct pair *pair, char *reason)
     pair->state = PAIR_FAILED;
 }
 
-// --- launches that ended in good order and still do not count --------------------------------------
+// --- launches that ended in good order and still do not count ------------------------------------
 
 // A step file that was cut short has lost what was in it: nothing of this pair can be trusted.
 static void pair_check_file(const struct pair_spec *spec, struct pair *pair)
@@ -33,15 +35,17 @@ static void pair_check_file(const struct pair_spec *spec, struct pair *pair)
             continue;
         if (launch->state == LAUNCH_OK)
             launch->state = LAUNCH_CRASHED; // its exit code tells nothing about what is lost
-        free(pair->reason); // whatever else happened followed from it
+        free(pair->reason);                 // whatever else happened followed from it
         pair->reason = NULL;
-        pair_fail(pair, xasprintf("side '%s' cut the file short that UPGATE_STEPS names; only the step "
-                                 "protocol may write to it", spec->plan->sides[side].name));
+        pair_fail(pair,
+                xasprintf("side '%s' cut the file short that UPGATE_STEPS names; only the step "
+                          "protocol may write to it",
+                        spec->plan->sides[side].name));
     }
 }
 
-// One of several ranks that ended without a word, before the others: killed, and its launcher did not
-// mind. A rank that ends in good order says so, and may have had less to do.
+// One of several ranks that ended without a word, before the others: killed, and its launcher did
+// not mind. A rank that ends in good order says so, and may have had less to do.
 static void pair_check_ranks(const struct pair_spec *spec, struct pair *pair, int side)
 {
     struct launch *launch = pair->launches[side];
@@ -59,13 +63,14 @@ static void pair_check_ranks(const struct pair_spec *spec, struct pair *pair, in
     if (!lost.pid || lost.steps >= most)
         return;
     launch->state = LAUNCH_CRASHED;
-    pair_fail(pair, xasprintf("rank %u of side '%s' ended without a word after %u steps, another made %u",
-                             lost.rank, spec->plan->sides[side].name, lost.steps, most));
+    pair_fail(pair,
+            xasprintf("rank %u of side '%s' ended without a word after %u steps, another made %u",
+                    lost.rank, spec->plan->sides[side].name, lost.steps, most));
 }
 
-// A launch that was told how many steps to make, ended in good order and made fewer than its partner
-// did less work: its times must not count, and its early end is a failure of its own. One that made none
-// may be of a side without step calls, unless that has made some before.
+// A launch that was told how many steps to make, ended in good order and made fewer than its
+// partner did less work: its times must not count, and its early end is a failure of its own. One
+// that made none may be of a side without step calls, unless that has made some before.
 static void pair_check_steps(const struct pair_spec *spec, struct pair *pair)
 {
     if (!plan_workload_says_steps(spec->workload) || !pair->launches[0] || !pair->launches[1])
@@ -76,18 +81,21 @@ static void pair_check_steps(const struct pair_spec *spec, struct pair *pair)
     if (steps[0] == steps[1] || !tells || steps[side] >= (int64_t)spec->steps)
         return;
     pair->launches[side]->state = LAUNCH_CRASHED;
-    pair_fail(pair, xasprintf("side '%s' ended in good order after %lld of %llu steps, side '%s' after %lld",
-                             spec->plan->sides[side].name, steps[side] < 0 ? 0 : (long long)steps[side],
-                             (unsigned long long)spec->steps, spec->plan->sides[!side].name,
-                             (long long)steps[!side]));
+    pair_fail(pair,
+            xasprintf(
+                    "side '%s' ended in good order after %lld of %llu steps, side '%s' after %lld",
+                    spec->plan->sides[side].name, steps[side] < 0 ? 0 : (long long)steps[side],
+                    (unsigned long long)spec->steps, spec->plan->sides[!side].name,
+                    (long long)steps[!side]));
 }
 
 // What a side was cut by, before it has said more than its rule, too.
 static const char *pair_rule_words(const struct samples *samples, const char *rule)
 {
-    static const char *const words[][2] = {
-        {"optimizer", "Optimizer.step"}, {"module", "calls of a model"}, {"jit", "calls of what jax jits"}, {"symbol", "calls of a native function"},
-        {"nvtx", "ranges of NVTX"}, {"graph", "replays of CUDA graphs"}};
+    static const char *const words[][2] = {{"optimizer", "Optimizer.step"},
+            {"module", "calls of a model"}, {"jit", "calls of what jax jits"},
+            {"symbol", "calls of a native function"}, {"nvtx", "ranges of NVTX"},
+            {"graph", "replays of CUDA graphs"}};
     if (!rule || samples->found)
         return rule ? samples->found : "step calls of its own";
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -108,9 +116,9 @@ const char *pair_rule(const struct pair_spec *spec, const struct pair *pair, cha
     bool alone = spec->sides != 3 || !pair->launches[0] || !pair->launches[1];
     bool same = rules[0] && rules[1] ? strcmp(rules[0], rules[1]) == 0 : !rules[0] && !rules[1];
     if (!*ret_why && !alone && !same)
-        *ret_why = xasprintf("%s on side '%s', %s on side '%s'", pair_rule_words(&pair->samples[0], rules[0]),
-                             spec->plan->sides[0].name, pair_rule_words(&pair->samples[1], rules[1]),
-                             spec->plan->sides[1].name);
+        *ret_why = xasprintf("%s on side '%s', %s on side '%s'",
+                pair_rule_words(&pair->samples[0], rules[0]), spec->plan->sides[0].name,
+                pair_rule_words(&pair->samples[1], rules[1]), spec->plan->sides[1].name);
     return *ret_why ? NULL : rules[0];
 }
 
@@ -118,11 +126,13 @@ bool pair_steps_end_early(const struct pair *pair, int side, int64_t *ret_behind
 {
     const struct samples *samples = &pair->samples[side];
     const struct launch *launch = pair->launches[side];
-    int64_t last_ns = launch->resumed_ns; // it may have stood at its last gate while the other side had its end
+    int64_t last_ns = launch->resumed_ns; // it may have stood at its last gate while the other side
+                                          // had its end
     for (size_t i = 0; i < samples->step_count; i++)
         last_ns = samples->steps[i].end_ns > last_ns ? samples->steps[i].end_ns : last_ns;
     *ret_behind_ns = launch->ended_ns - last_ns;
-    return samples->step_count && *ret_behind_ns > PAIR_BEHIND_NS && 2 * *ret_behind_ns > launch->active_ns;
+    return samples->step_count && *ret_behind_ns > PAIR_BEHIND_NS &&
+            2 * *ret_behind_ns > launch->active_ns;
 }
 
 uint32_t pair_told_ranks(const struct launch *launch)
@@ -139,11 +149,14 @@ void pair_check_rules(const struct pair_spec *spec, struct pair *pair)
 {
     char *why = NULL;
     if (pair_rule(spec, pair, &why) && pair->launches[0] && pair->launches[1]) {
-        uint32_t ranks[2] = {pair_told_ranks(pair->launches[0]), pair_told_ranks(pair->launches[1])};
+        uint32_t ranks[2] = {
+                pair_told_ranks(pair->launches[0]), pair_told_ranks(pair->launches[1])};
         if (ranks[0] != ranks[1])
-            why = xasprintf("side '%s' has %u ranks, side '%s' %s", spec->plan->sides[ranks[1] > ranks[0]].name,
-                            ranks[1] > ranks[0] ? ranks[1] : ranks[0], spec->plan->sides[ranks[1] <= ranks[0]].name,
-                            ranks[0] > 1 && ranks[1] > 1 ? "fewer" : "one, or tells none");
+            why = xasprintf("side '%s' has %u ranks, side '%s' %s",
+                    spec->plan->sides[ranks[1] > ranks[0]].name,
+                    ranks[1] > ranks[0] ? ranks[1] : ranks[0],
+                    spec->plan->sides[ranks[1] <= ranks[0]].name,
+                    ranks[0] > 1 && ranks[1] > 1 ? "fewer" : "one, or tells none");
     }
     if (!why)
         return;
@@ -152,18 +165,21 @@ void pair_check_rules(const struct pair_spec *spec, struct pair *pair)
     free(why);
 }
 
-// Processes that share what there is to do make no common steps: one stands at the gate, and another, which made some, goes on without.
-// Of steps that were named only: a rank of others may write its checkpoint.
+// Processes that share what there is to do make no common steps: one stands at the gate, and
+// another, which made some, goes on without. Of steps that were named only: a rank of others may
+// write its checkpoint.
 bool pair_check_even(const struct pair_spec *spec, struct pair *pair, int side)
 {
     struct launch *launch = pair->launches[side];
     struct reader_slot slot, held = {0}, idle = {0};
     int64_t longest_ns = 0, now_ns = clock_monotonic_ns();
-    if (!spec->finds_steps || !plan_step_is_injected(spec->workload->step) || launch->active_since_ns > now_ns - PAIR_UNEVEN_NS)
+    if (!spec->finds_steps || !plan_step_is_injected(spec->workload->step) ||
+            launch->active_since_ns > now_ns - PAIR_UNEVEN_NS)
         return false;
     for (size_t i = 0; i < pair->samples[side].step_count; i++) {
         const struct samples_step *step = &pair->samples[side].steps[i];
-        longest_ns = step->end_ns - step->begin_ns > longest_ns ? step->end_ns - step->begin_ns : longest_ns;
+        longest_ns = step->end_ns - step->begin_ns > longest_ns ? step->end_ns - step->begin_ns
+                                                                : longest_ns;
     }
     // A step may be longer than that.
     int64_t since_ns = now_ns - (3 * longest_ns > PAIR_UNEVEN_NS ? 3 * longest_ns : PAIR_UNEVEN_NS);
@@ -179,8 +195,11 @@ bool pair_check_even(const struct pair_spec *spec, struct pair *pair, int side)
         return false;
     launch_kill(launch, LAUNCH_STOPPED);
     pair->rules_differ = true;
-    pair_fail(pair, xasprintf("no rule cuts both sides into steps: process %u makes none by '%s' while process %u waits for it at the gate, "
-                              "on side '%s'", idle.pid, spec->workload->step, held.pid, spec->plan->sides[side].name));
+    pair_fail(pair,
+            xasprintf(
+                    "no rule cuts both sides into steps: process %u makes none by '%s' while process %u waits for it at the gate, "
+                    "on side '%s'",
+                    idle.pid, spec->workload->step, held.pid, spec->plan->sides[side].name));
     return true;
 }
 
@@ -196,9 +215,11 @@ void pair_miss_steps(const struct pair_spec *spec, struct pair *pair, int side)
         pair->unseen = xasprintf("%s, on side '%s'", words, name);
         free(words);
     }
-    pair_fail(pair, pair->unseen ? xasprintf("steps are by '%s': %s", spec->workload->step, pair->unseen)
-                                 : xasprintf("side '%s' made no step call, and turns of steps need them; "
-                                             "set `interleave` to auto or slices", name));
+    pair_fail(pair,
+            pair->unseen ? xasprintf("steps are by '%s': %s", spec->workload->step, pair->unseen)
+                         : xasprintf("side '%s' made no step call, and turns of steps need them; "
+                                     "set `interleave` to auto or slices",
+                                   name));
 }
 
 void pair_check(const struct pair_spec *spec, struct pair *pair)

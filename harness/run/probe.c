@@ -41,7 +41,8 @@ enum {
     SETTLE_POLLS_PYTHON = 50,  // an import runs for longer between two libraries
     EXIT_WAIT_NS = 10000000,
 };
-static const int64_t exit_lag_max_ns = 10 * INT64_C(1000000000); // within which who has closed its output is expected to end
+// within which who has closed its output is expected to end
+static const int64_t exit_lag_max_ns = 10 * INT64_C(1000000000);
 static const int64_t timeout_default_ns = 120 * INT64_C(1000000000);
 static const int64_t settle_max_ns = 3 * INT64_C(1000000000);
 static const int64_t settle_python_max_ns = 20 * INT64_C(1000000000);
@@ -52,7 +53,8 @@ struct probe {
     char **argv;
     struct keeper *keeper;
     pid_t pid;
-    int in[2], out[2], err[2], report[2]; // its stdin, stdout, stderr, and why it could not be executed
+    int in[2], out[2], err[2],
+            report[2];            // its stdin, stdout, stderr, and why it could not be executed
     char tail[OUTPUT_TAIL_BYTES]; // the end of what it wrote to stderr
     size_t tail_len;
     int64_t deadline_ns;
@@ -91,7 +93,8 @@ static void probe_child(void *arg)
 {
     const struct probe *probe = arg;
     int code = probe->spec->prepare ? -probe->spec->prepare(probe->spec->prepare_arg) : 0;
-    if (!code && (dup2(probe->in[0], 0) < 0 || dup2(probe->out[1], 1) < 0 || dup2(probe->err[1], 2) < 0))
+    if (!code &&
+            (dup2(probe->in[0], 0) < 0 || dup2(probe->out[1], 1) < 0 || dup2(probe->err[1], 2) < 0))
         code = errno;
     if (!code) {
         signal(SIGPIPE, SIG_DFL);
@@ -109,9 +112,10 @@ static void probe_child(void *arg)
 static int probe_start(struct probe *probe, struct error *err)
 {
     int failure = 0;
-    if (pipe2(probe->in, O_CLOEXEC) || pipe2(probe->out, O_CLOEXEC) || pipe2(probe->err, O_CLOEXEC | O_NONBLOCK) ||
-        pipe2(probe->report, O_CLOEXEC))
-        return error_set(err, -errno, "failed to start side '%s': %s", probe->spec->side, strerror(errno));
+    if (pipe2(probe->in, O_CLOEXEC) || pipe2(probe->out, O_CLOEXEC) ||
+            pipe2(probe->err, O_CLOEXEC | O_NONBLOCK) || pipe2(probe->report, O_CLOEXEC))
+        return error_set(
+                err, -errno, "failed to start side '%s': %s", probe->spec->side, strerror(errno));
     fcntl(probe->err[1], F_SETFL, 0); // it may wait for us, we do not wait for it
     int code = keeper_start(probe_child, probe, NULL, false, &probe->keeper, &probe->pid, err);
     probe_close(&probe->report[1]);
@@ -120,9 +124,9 @@ static int probe_start(struct probe *probe, struct error *err)
     probe_close(&probe->err[1]);
     if (!code && read(probe->report[0], &failure, sizeof(failure)) == sizeof(failure))
         code = error_set(err, failure ? -failure : -EIO,
-                         "failed to start side '%s': '%s': %s; check the "
-                         "plan's paths",
-                         probe->spec->side, probe->argv[0], strerror(failure));
+                "failed to start side '%s': '%s': %s; check the "
+                "plan's paths",
+                probe->spec->side, probe->argv[0], strerror(failure));
     return code;
 }
 
@@ -132,7 +136,8 @@ static bool probe_ended(struct probe *probe)
     struct rusage usage;
     if (!probe->ended && poll(&end, 1, 0) > 0) {
         probe->ended = true;
-        if (keeper_wait(probe->keeper, &probe->status, &usage)) // somebody killed the keeper, and so the probe
+        // somebody killed the keeper, and so the probe
+        if (keeper_wait(probe->keeper, &probe->status, &usage))
             probe->status = SIGKILL;
     }
     return probe->ended;
@@ -140,14 +145,16 @@ static bool probe_ended(struct probe *probe)
 
 static void probe_end(struct probe *probe)
 {
-    if (probe->spec->gentle && probe->in[1] >= 0 && !probe_ended(probe)) { // a line ends it at once, and so its container
+    // a line ends it at once, and so its container
+    if (probe->spec->gentle && probe->in[1] >= 0 && !probe_ended(probe)) {
         void (*before)(int) = signal(SIGPIPE, SIG_IGN);
         (void)!write(probe->in[1], "\n", 1);
         signal(SIGPIPE, before);
     }
     probe_close(&probe->in[1]); // lets it go
-    for (int64_t until = clock_monotonic_ns() + gentle_max_ns;
-         probe->spec->gentle && probe->spec->interpreter && probe->keeper && !probe_ended(probe) && clock_monotonic_ns() < until;)
+    for (int64_t until = clock_monotonic_ns() + gentle_max_ns; probe->spec->gentle &&
+            probe->spec->interpreter && probe->keeper && !probe_ended(probe) &&
+            clock_monotonic_ns() < until;)
         clock_sleep_until_ns(clock_monotonic_ns() + EXIT_WAIT_NS);
     keeper_free(probe->keeper);
     for (int end = 0; end < 2; end++) {
@@ -159,8 +166,8 @@ static void probe_end(struct probe *probe)
     free(probe->argv);
 }
 
-// What it wrote to stderr since the last time; the end of it is kept. No more than a pipe holds, so that who writes
-// without a pause does not hold us up.
+// What it wrote to stderr since the last time; the end of it is kept. No more than a pipe holds, so
+// that who writes without a pause does not hold us up.
 static void probe_drain(struct probe *probe)
 {
     char chunk[READ_BYTES];
@@ -174,7 +181,8 @@ static void probe_drain(struct probe *probe)
         len = sizeof(probe->tail);
     }
     if (kept + len > sizeof(probe->tail)) {
-        memmove(probe->tail, probe->tail + kept + len - sizeof(probe->tail), sizeof(probe->tail) - len);
+        memmove(probe->tail, probe->tail + kept + len - sizeof(probe->tail),
+                sizeof(probe->tail) - len);
         kept = sizeof(probe->tail) - len;
     }
     memcpy(probe->tail + kept, from, len);
@@ -196,9 +204,10 @@ static char *output_tail(struct probe *probe)
 
 static int error_ended(struct probe *probe, struct error *err)
 {
-    // The exit may lag behind the end of the output by a moment, until who ends, its keeper and we have had the CPU.
+    // The exit may lag behind the end of the output by a moment, until who ends, its keeper and we
+    // have had the CPU.
     for (int64_t until = clock_monotonic_ns() + exit_lag_max_ns;
-         !probe_ended(probe) && clock_monotonic_ns() < until;)
+            !probe_ended(probe) && clock_monotonic_ns() < until;)
         clock_sleep_until_ns(clock_monotonic_ns() + EXIT_WAIT_NS);
     char *tail = output_tail(probe), how[64] = "closed its output";
     if (probe->ended && WIFSIGNALED(probe->status))
@@ -206,14 +215,16 @@ static int error_ended(struct probe *probe, struct error *err)
     else if (probe->ended)
         snprintf(how, sizeof(how), "ended with exit code %d", WEXITSTATUS(probe->status));
     int code =
-        error_set(err, -ECHILD, "failed to read side '%s': '%s' %s before it could be read: %s",
-                  probe->spec->side, probe->spec->argv[0], how, tail);
+            error_set(err, -ECHILD, "failed to read side '%s': '%s' %s before it could be read: %s",
+                    probe->spec->side, probe->spec->argv[0], how, tail);
     free(tail);
     return code;
 }
 
-// The answer in what was read, if it is whole. Noise before it is dropped; an answer that has begun stays.
-static bool answer_take(const struct probe *probe, struct strbuf *text, json_t **ret_answer, int *ret_code, struct error *err)
+// The answer in what was read, if it is whole. Noise before it is dropped; an answer that has begun
+// stays.
+static bool answer_take(const struct probe *probe, struct strbuf *text, json_t **ret_answer,
+        int *ret_code, struct error *err)
 {
     const size_t mark_len = strlen(PROBE_MARK);
     const char *mark = text->len ? memmem(text->text, text->len, PROBE_MARK, mark_len) : NULL;
@@ -230,24 +241,26 @@ static bool answer_take(const struct probe *probe, struct strbuf *text, json_t *
         return false;
     json_error_t problem;
     *ret_answer = json_loadb(mark, (size_t)(end - mark), 0, &problem);
-    *ret_code = *ret_answer ? 0 : error_set(err, -EPROTO, "failed to read side '%s': its answer is damaged: %s",
-                                            probe->spec->side, problem.text);
+    *ret_code = *ret_answer
+            ? 0
+            : error_set(err, -EPROTO, "failed to read side '%s': its answer is damaged: %s",
+                      probe->spec->side, problem.text);
     return true;
 }
 
 static int answer_late(const struct probe *probe, struct error *err)
 {
     return error_set(err, -ETIME,
-                     "failed to read side '%s': no answer from '%s' in time; it may hang "
-                     "while it imports a framework",
-                     probe->spec->side, probe->spec->argv[0]);
+            "failed to read side '%s': no answer from '%s' in time; it may hang "
+            "while it imports a framework",
+            probe->spec->side, probe->spec->argv[0]);
 }
 
 static int answer_long(const struct probe *probe, struct error *err)
 {
     return error_set(err, -EMSGSIZE,
-                     "failed to read side '%s': '%s' wrote more than %d MB to stdout and no answer in it",
-                     probe->spec->side, probe->spec->argv[0], ANSWER_BYTES_MAX >> 20);
+            "failed to read side '%s': '%s' wrote more than %d MB to stdout and no answer in it",
+            probe->spec->side, probe->spec->argv[0], ANSWER_BYTES_MAX >> 20);
 }
 
 // Read stdout up to the marked line. *ret_answer: the JSON behind the mark.
@@ -259,18 +272,22 @@ static int read_answer(struct probe *probe, json_t **ret_answer, struct error *e
     char *chunk = xcalloc(1, READ_BYTES);
     while (!answer_take(probe, &text, ret_answer, &code, err)) {
         int64_t left_ns = probe->deadline_ns - clock_monotonic_ns();
-        struct pollfd wait[3] = {{probe->out[0], POLLIN, 0}, {probe->err[0], POLLIN, 0}, {keeper_fd(probe->keeper), POLLIN, 0}};
+        struct pollfd wait[3] = {{probe->out[0], POLLIN, 0}, {probe->err[0], POLLIN, 0},
+                {keeper_fd(probe->keeper), POLLIN, 0}};
         int ready = left_ns > 0 ? poll(wait, 3, (int)(left_ns / 1000000) + 1) : 0;
         if (ready < 0 && errno == EINTR)
             continue;
-        code = ready <= 0 ? answer_late(probe, err) : total > ANSWER_BYTES_MAX ? answer_long(probe, err) : 0;
+        code = ready <= 0                  ? answer_late(probe, err)
+                : total > ANSWER_BYTES_MAX ? answer_long(probe, err)
+                                           : 0;
         if (code)
             break;
         if (wait[1].revents & POLLIN)
             probe_drain(probe);
         else if (wait[1].revents) // closed: it would be ready for ever
             probe_close(&probe->err[0]);
-        if (!wait[0].revents && wait[2].revents) { // it ended, and who hides may hold its output open for ever
+        if (!wait[0].revents &&
+                wait[2].revents) { // it ended, and who hides may hold its output open for ever
             code = error_ended(probe, err);
             break;
         }
@@ -296,11 +313,11 @@ static int read_interpreter(struct probe *probe, json_t **ret_document, struct e
     if (code)
         return code;
     pid_t pid = proc_outer_pid((pid_t)json_integer_value(json_object_get(answer, "pid")),
-                               (uint64_t)json_integer_value(json_object_get(answer, "pid_namespace")));
+            (uint64_t)json_integer_value(json_object_get(answer, "pid_namespace")));
     struct error problem = {0};
     code = pid > 0 ? fingerprint_process(pid, &process, &problem)
                    : error_set(&problem, -ESRCH,
-                               "the process runs in a namespace that cannot be seen from here");
+                             "the process runs in a namespace that cannot be seen from here");
     *ret_document = fingerprint_merge(process, json_object_get(answer, "python"));
     if (code) // what the interpreter said about itself is still worth having
         missing_add(json_object_get(*ret_document, "missing"), "process", "%s", problem.text);
@@ -335,8 +352,9 @@ static int read_program(struct probe *probe, json_t **ret_document, struct error
     int64_t begin_ns = clock_monotonic_ns(), python_end_ns = begin_ns + settle_python_max_ns;
     if (python_end_ns > probe->deadline_ns)
         python_end_ns = probe->deadline_ns;
-    while (!probe_ended(probe) && clock_monotonic_ns() < (python ? python_end_ns : begin_ns + settle_max_ns) &&
-           same < (python ? SETTLE_POLLS_PYTHON : SETTLE_POLLS)) {
+    while (!probe_ended(probe) &&
+            clock_monotonic_ns() < (python ? python_end_ns : begin_ns + settle_max_ns) &&
+            same < (python ? SETTLE_POLLS_PYTHON : SETTLE_POLLS)) {
         probe_drain(probe);
         size_t count = mapped_count(probe->pid, &python);
         same = count && count == last ? same + 1 : 0;
@@ -360,8 +378,12 @@ static int read_program(struct probe *probe, json_t **ret_document, struct error
 
 int fingerprint_probe(const struct probe_spec *spec, json_t **ret_document, struct error *err)
 {
-    struct probe probe = {
-        .spec = spec, .argv = probe_argv(spec), .in = {-1, -1}, .out = {-1, -1}, .err = {-1, -1}, .report = {-1, -1}};
+    struct probe probe = {.spec = spec,
+            .argv = probe_argv(spec),
+            .in = {-1, -1},
+            .out = {-1, -1},
+            .err = {-1, -1},
+            .report = {-1, -1}};
     int64_t timeout_ns = spec->timeout_ns ? spec->timeout_ns : timeout_default_ns;
     probe.deadline_ns = clock_monotonic_ns() + timeout_ns;
     int code = probe_start(&probe, err);

@@ -25,8 +25,9 @@ struct probe_spec {
 // The frameworks are imported by the probe if the interpreter has them. *ret_document is a
 // fingerprint
 // ("upgate.fingerprint/1"). -ENOENT, -EACCES, ...: it could not be started; -ECHILD: it ended
-// before it could be read, with the end of what it wrote; -ETIME: it did not answer; -EMSGSIZE: it wrote
-// and wrote. Nothing that it started is left, whatever it did to hide; what it writes is not kept.
+// before it could be read, with the end of what it wrote; -ETIME: it did not answer; -EMSGSIZE: it
+// wrote and wrote. Nothing that it started is left, whatever it did to hide; what it writes is not
+// kept.
 int fingerprint_probe(const struct probe_spec *spec, json_t **ret_document, struct error *err);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of `upgate ab`: workloads in turn, look by look, only those that are still undecided, until
-// the gate has no more questions. Everything it needs to go on stands in the store, so that --resume
-// is the same loop entered later.
+// The loop of `upgate ab`: workloads in turn, look by look, only those that are still undecided,
+// until the gate has no more questions. Everything it needs to go on stands in the store, so that
+// --resume is the same loop entered later.
 #include "harness/run/session.h"
 
 #include <errno.h>
@@ -38,15 +38,16 @@ static void session_on_signal(int signal_number)
     session_stop = signal_number;
 }
 
-// A workload that cuts its step file short takes pages from under us. They read as zeros from then on,
-// and the pair fails in words (pair_check_file); any other SIGBUS is a fault of our own.
+// A workload that cuts its step file short takes pages from under us. They read as zeros from then
+// on, and the pair fails in words (pair_check_file); any other SIGBUS is a fault of our own.
 static void session_on_bus(int signal_number, siginfo_t *info, void *context)
 {
     (void)context;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     void *at = (void *)((uintptr_t)info->si_addr & ~(page - 1));
     if (info->si_code == BUS_ADRERR &&
-        mmap(at, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at)
+            mmap(at, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                    0) == at)
         return;
     signal(signal_number, SIG_DFL);
     raise(signal_number);
@@ -61,7 +62,7 @@ static void session_catch_signals(void)
     signal(SIGXFSZ, SIG_IGN); // a file at the limit of its size is an error in words
 }
 
-// --- the display ----------------------------------------------------------------------------------
+// --- the display ---------------------------------------------------------------------------------
 
 // Time to the next look of this workload, and of all behind it at the mean length of a pair so far.
 static int64_t session_remaining_ns(const struct session *session)
@@ -88,7 +89,7 @@ static int session_look(const struct session *session)
     const struct plan_schedule *schedule = &session->plan->schedule;
     int look = 0;
     while (look + 1 < schedule->look_count &&
-           (int64_t)schedule->looks[look] < session->need.pairs_wanted)
+            (int64_t)schedule->looks[look] < session->need.pairs_wanted)
         look++;
     return look;
 }
@@ -100,23 +101,23 @@ void session_display(struct session *session)
     int count = gate_glance(session->store, workload->id, glances, SESSION_CELLS_MAX);
     for (int i = 0; i < count; i++)
         session->cells[i] = (struct progress_cell){.metric = glances[i].metric,
-                                                   .verdict = glances[i].verdict,
-                                                   .ratio = glances[i].ratio,
-                                                   .ci_lower = glances[i].ci_lower,
-                                                   .ci_upper = glances[i].ci_upper};
+                .verdict = glances[i].verdict,
+                .ratio = glances[i].ratio,
+                .ci_lower = glances[i].ci_lower,
+                .ci_upper = glances[i].ci_upper};
     session->shown = (struct progress_state){
-        .workload = workload->plan->name,
-        .workload_idx = session->workload_idx,
-        .workload_count = session->plan->workload_count,
-        .pair = (int)session->need.pairs_valid,
-        .pairs_target = (int)session->need.pairs_wanted,
-        .phase = session->phase,
-        .look_idx = session_look(session),
-        .look_count = session->plan->schedule.look_count,
-        .elapsed_ns = clock_monotonic_ns() - session->started_ns,
-        .remaining_ns = session_remaining_ns(session),
-        .cells = session->cells,
-        .cell_count = count > 0 ? count : 0,
+            .workload = workload->plan->name,
+            .workload_idx = session->workload_idx,
+            .workload_count = session->plan->workload_count,
+            .pair = (int)session->need.pairs_valid,
+            .pairs_target = (int)session->need.pairs_wanted,
+            .phase = session->phase,
+            .look_idx = session_look(session),
+            .look_count = session->plan->schedule.look_count,
+            .elapsed_ns = clock_monotonic_ns() - session->started_ns,
+            .remaining_ns = session_remaining_ns(session),
+            .cells = session->cells,
+            .cell_count = count > 0 ? count : 0,
     };
     progress_update(&session->shown);
 }
@@ -132,7 +133,7 @@ void session_tick(void *arg)
     progress_update(&session->shown);
 }
 
-// --- start and end --------------------------------------------------------------------------------
+// --- start and end -------------------------------------------------------------------------------
 
 // One of several that would go on with a run: who looks and writes in one transaction.
 static int session_claim(struct session *session, struct error *err)
@@ -142,7 +143,8 @@ static int session_claim(struct session *session, struct error *err)
         return rc;
     rc = store_check_writer(session->store, err);
     if (rc == 0) {
-        store_get_int(session->store, &session->ended_before_ns, NULL, "SELECT ended_wall_ns FROM run WHERE state = 'done'", "");
+        store_get_int(session->store, &session->ended_before_ns, NULL,
+                "SELECT ended_wall_ns FROM run WHERE state = 'done'", "");
         rc = session_store_state(session->store, "running", NULL, err);
     }
     if (rc == 0)
@@ -161,10 +163,12 @@ static int session_open_resume(struct session *session, struct error *err)
     if (rc)
         return rc;
     int64_t nodes = 1;
-    store_get_int(session->store, &nodes, NULL, "SELECT json_extract(host, '$.nodes') FROM run", "");
+    store_get_int(
+            session->store, &nodes, NULL, "SELECT json_extract(host, '$.nodes') FROM run", "");
     if (nodes > 1)
-        return error_set(err, -EINVAL, "'%s' is of `upgate node` on %lld nodes, which cannot be gone on with; start a new run",
-                         session->opts->store_path, (long long)nodes);
+        return error_set(err, -EINVAL,
+                "'%s' is of `upgate node` on %lld nodes, which cannot be gone on with; start a new run",
+                session->opts->store_path, (long long)nodes);
     char *text = store_get_text(session->store, "SELECT plan FROM run", "");
     json_error_t json_err;
     json_t *json = text ? json_loads(text, 0, &json_err) : NULL;
@@ -174,10 +178,12 @@ static int session_open_resume(struct session *session, struct error *err)
         json_decref(json);
     else if (!json && text)
         rc = error_set(err, -EINVAL, "the plan in '%s' is damaged (%s); start a new run", path,
-                       json_err.text);
+                json_err.text);
     else if (!json)
-        rc = error_set(err, -EINVAL, "'%s' holds no run of `upgate ab` to go on with; start one with "
-                                     "`upgate ab PLAN.yaml -o %s`", path, path);
+        rc = error_set(err, -EINVAL,
+                "'%s' holds no run of `upgate ab` to go on with; start one with "
+                "`upgate ab PLAN.yaml -o %s`",
+                path, path);
     free(text);
     if (rc)
         return rc;
@@ -190,24 +196,31 @@ static int session_open_resume(struct session *session, struct error *err)
     return rc == 0 ? store_failed(session->store, err) : rc;
 }
 
-// Pairs of another machine, or of another command, say nothing of those that are there; nor does what is known of this one say anything of them.
+// Pairs of another machine, or of another command, say nothing of those that are there; nor does
+// what is known of this one say anything of them.
 static int session_check_same(struct session *session, struct error *err)
 {
     char *text = store_get_text(session->store, "SELECT host FROM run", "");
-    json_t *before = text ? json_loads(text, 0, NULL) : NULL, *now = host_describe(session->cpus_text);
+    json_t *before = text ? json_loads(text, 0, NULL) : NULL,
+           *now = host_describe(session->cpus_text);
     json_t *inputs = inputs_describe(session->plan);
     int64_t pairs = 0;
     store_get_int(session->store, &pairs, NULL, "SELECT count(*) FROM pair", "");
     session->inputs = json_incref(json_object_get(before, "inputs"));
-    char *changes = before ? host_changes(before, now) : NULL, *other = pairs ? inputs_changes(session->inputs, inputs) : NULL;
+    char *changes = before ? host_changes(before, now) : NULL,
+         *other = pairs ? inputs_changes(session->inputs, inputs) : NULL;
     const char *path = session->opts->store_path;
     int rc = store_failed(session->store, err);
     if (rc == 0 && changes)
-        rc = error_set(err, -ESTALE, "this machine differs from the one on which the run in '%s' began: %s; go on there, or start a new run; "
-                       "`upgate gate %s` judges what is there", path, changes, path);
+        rc = error_set(err, -ESTALE,
+                "this machine differs from the one on which the run in '%s' began: %s; go on there, or start a new run; "
+                "`upgate gate %s` judges what is there",
+                path, changes, path);
     else if (rc == 0 && other)
-        rc = error_set(err, -ESTALE, "the run in '%s' would go on with something else: %s; go back to that, or start a new run; "
-                       "`upgate gate %s` judges what is there", path, other, path);
+        rc = error_set(err, -ESTALE,
+                "the run in '%s' would go on with something else: %s; go back to that, or start a new run; "
+                "`upgate gate %s` judges what is there",
+                path, other, path);
     free(text);
     free(changes);
     free(other);
@@ -257,50 +270,55 @@ static int session_open(struct session *session, struct error *err)
         json_object_set_new(host, "nodes", json_integer(nodes_count(session->nodes)));
     rc = store_open(session->opts->store_path, STORE_CREATE, &session->store, err);
     if (rc == 0)
-        rc = session_store_create(session->store, session->plan, session->aa,
-                                  session->opts->command_line, host, err);
+        rc = session_store_create(
+                session->store, session->plan, session->aa, session->opts->command_line, host, err);
     session->claimed = rc == 0;
     json_decref(host);
     return rc;
 }
 
-// How it takes turns. A kill may have come after the first good pair and before what it had shown was
-// written down: then the pair says it.
-static int session_restore_interleave(struct session *session, struct session_workload *workload,
-                                      struct error *err)
+// How it takes turns. A kill may have come after the first good pair and before what it had shown
+// was written down: then the pair says it.
+static int session_restore_interleave(
+        struct session *session, struct session_workload *workload, struct error *err)
 {
-    char *name = store_get_text(session->store, "SELECT interleave FROM workload WHERE id = ?", "i",
-                                workload->id);
+    char *name = store_get_text(
+            session->store, "SELECT interleave FROM workload WHERE id = ?", "i", workload->id);
     bool known = name != NULL;
     if (!known)
         name = store_get_text(session->store,
-                              "SELECT interleave FROM pair WHERE workload_id = ? AND phase = 'main' AND "
-                              "state = 'valid' ORDER BY id DESC LIMIT 1", "i", workload->id);
+                "SELECT interleave FROM pair WHERE workload_id = ? AND phase = 'main' AND "
+                "state = 'valid' ORDER BY id DESC LIMIT 1",
+                "i", workload->id);
     for (int i = 0; name && i < PLAN_INTERLEAVE_COUNT; i++)
         if (strcmp(name, plan_interleave_name((enum plan_interleave)i)) == 0)
             workload->interleave = (enum plan_interleave)i;
     bool found = !known && name;
     free(name);
     return found ? session_store_workload(session->store, workload->id, workload->interleave,
-                                          workload->note, workload->rate_per_s, err)
+                           workload->note, workload->rate_per_s, err)
                  : 0;
 }
 
-// Did a side of the last pair say that this workload cannot be run here? By its launch, as the gate finds it, or by the word of another node.
-static bool session_was_skipped(const struct session *session, const struct session_workload *workload)
+// Did a side of the last pair say that this workload cannot be run here? By its launch, as the gate
+// finds it, or by the word of another node.
+static bool session_was_skipped(
+        const struct session *session, const struct session_workload *workload)
 {
     int64_t count = 0;
     store_get_int(session->store, &count, NULL,
-                  "SELECT count(*) FROM pair p WHERE p.state = 'failed' AND "
-                  "p.id = (SELECT max(id) FROM pair WHERE workload_id = ? AND phase IN ('main', 'confirm')) AND "
-                  "(p.reason GLOB '" UG_SKIPPED_WORD "*' OR p.reason GLOB '*node [0-9]* of [0-9]*: " UG_SKIPPED_WORD "*' OR "
-                  "EXISTS (SELECT 1 FROM launch l WHERE l.pair_id = p.id AND l.exit_code = ? AND l.steps IS NULL AND "
-                  "instr(l.stderr_tail, '" UG_SKIPPED_WORD "') > 0))",
-                  "ii", workload->id, (int64_t)UG_SKIPPED_STATUS);
+            "SELECT count(*) FROM pair p WHERE p.state = 'failed' AND "
+            "p.id = (SELECT max(id) FROM pair WHERE workload_id = ? AND phase IN ('main', 'confirm')) AND "
+            "(p.reason GLOB '" UG_SKIPPED_WORD
+            "*' OR p.reason GLOB '*node [0-9]* of [0-9]*: " UG_SKIPPED_WORD "*' OR "
+            "EXISTS (SELECT 1 FROM launch l WHERE l.pair_id = p.id AND l.exit_code = ? AND l.steps IS NULL AND "
+            "instr(l.stderr_tail, '" UG_SKIPPED_WORD "') > 0))",
+            "ii", workload->id, (int64_t)UG_SKIPPED_STATUS);
     return count > 0;
 }
 
-// Pairs that failed while both sides were alive, before `auto` has found out how they take turns (session_fall_back).
+// Pairs that failed while both sides were alive, before `auto` has found out how they take turns
+// (session_fall_back).
 #define SESSION_BESIDE_SQL \
     "FROM pair p WHERE p.workload_id = ? AND p.state = 'failed' AND p.phase = 'main' AND p.interleave <> 'launches' AND " PAIR_ROWS_BESIDE_SQL
 
@@ -308,23 +326,28 @@ static void session_restore_beside(struct store *store, struct session_workload 
 {
     int64_t count = 0;
     if (workload->interleave == PLAN_INTERLEAVE_AUTO)
-        store_get_int(store, &count, NULL, "SELECT count(*) " SESSION_BESIDE_SQL, "i", workload->id);
+        store_get_int(
+                store, &count, NULL, "SELECT count(*) " SESSION_BESIDE_SQL, "i", workload->id);
     workload->beside = (int)count;
-    workload->failures = workload->failures > workload->beside ? workload->failures - workload->beside : 0;
+    workload->failures =
+            workload->failures > workload->beside ? workload->failures - workload->beside : 0;
     if (workload->beside < SESSION_BESIDE_MAX)
         return;
-    char *reason = store_get_text(store, "SELECT p.reason " SESSION_BESIDE_SQL " ORDER BY p.id DESC LIMIT 1", "i", workload->id);
+    char *reason = store_get_text(store,
+            "SELECT p.reason " SESSION_BESIDE_SQL " ORDER BY p.id DESC LIMIT 1", "i", workload->id);
     workload->apart = session_apart_note(reason ? reason : "no reason recorded");
     free(reason);
 }
 
 // What earlier parts of this run have found out, as --resume needs it.
-static int session_restore(struct session *session, struct session_workload *workload,
-                           struct error *err)
+static int session_restore(
+        struct session *session, struct session_workload *workload, struct error *err)
 {
     struct store *store = session->store;
-    workload->note = store_get_text(store, "SELECT note FROM workload WHERE id = ?", "i", workload->id);
-    char *rate = store_get_text(store, "SELECT rate_per_s FROM workload WHERE id = ?", "i", workload->id);
+    workload->note =
+            store_get_text(store, "SELECT note FROM workload WHERE id = ?", "i", workload->id);
+    char *rate = store_get_text(
+            store, "SELECT rate_per_s FROM workload WHERE id = ?", "i", workload->id);
     if (rate)
         workload->rate_per_s = strtod(rate, NULL);
     free(rate);
@@ -333,43 +356,49 @@ static int session_restore(struct session *session, struct session_workload *wor
         return rc;
     int64_t value = 0;
     if (store_get_int(store, &value, NULL,
-                      "SELECT b.steps FROM block b JOIN pair p ON p.id = b.pair_id WHERE p.workload_id = ? "
-                      "AND p.phase = 'main' ORDER BY p.id DESC, b.couple DESC LIMIT 1", "i",
-                      workload->id) == 0 && value > 0)
+                "SELECT b.steps FROM block b JOIN pair p ON p.id = b.pair_id WHERE p.workload_id = ? "
+                "AND p.phase = 'main' ORDER BY p.id DESC, b.couple DESC LIMIT 1",
+                "i", workload->id) == 0 &&
+            value > 0)
         workload->block_steps = (uint64_t)value;
     value = 0;
     // Launches without steps: those that were found were of no use.
     store_get_int(store, &value, NULL,
-                  "SELECT coalesce(min(coalesce(l.steps, -1)), 0) FROM launch l JOIN pair p ON p.id = l.pair_id "
-                  "WHERE p.workload_id = ? AND p.phase = 'main' AND p.state = 'valid'", "i", workload->id);
+            "SELECT coalesce(min(coalesce(l.steps, -1)), 0) FROM launch l JOIN pair p ON p.id = l.pair_id "
+            "WHERE p.workload_id = ? AND p.phase = 'main' AND p.state = 'valid'",
+            "i", workload->id);
     if (value > 0 && workload->steps_open)
         workload->steps = (uint64_t)value;
     workload->steps_open = workload->steps_open && value == 0;
     workload->finds_steps = workload->finds_steps && value >= 0;
     value = 0;
     store_get_int(store, &value, NULL,
-                  "SELECT sum(DISTINCT l.side + 1) FROM launch l JOIN pair p ON p.id = l.pair_id "
-                  "WHERE p.workload_id = ? AND p.phase = 'main' AND l.steps IS NOT NULL", "i", workload->id);
+            "SELECT sum(DISTINCT l.side + 1) FROM launch l JOIN pair p ON p.id = l.pair_id "
+            "WHERE p.workload_id = ? AND p.phase = 'main' AND l.steps IS NOT NULL",
+            "i", workload->id);
     workload->steps_seen = (int)value & 3;
     value = 0;
     store_get_int(store, &value, NULL,
-                  "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'void'", "i", workload->id);
+            "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'void'", "i",
+            workload->id);
     workload->voids = (uint64_t)value;
     value = 0;
     store_get_int(store, &value, NULL,
-                  "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'failed' AND "
-                  "phase IN ('main', 'confirm') AND id > "
-                  "(SELECT coalesce(max(id), 0) FROM pair WHERE workload_id = ?1 AND state <> 'failed')",
-                  "i", workload->id);
+            "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'failed' AND "
+            "phase IN ('main', 'confirm') AND id > "
+            "(SELECT coalesce(max(id), 0) FROM pair WHERE workload_id = ?1 AND state <> 'failed')",
+            "i", workload->id);
     workload->failures = (int)value;
     value = 0;
     store_get_int(store, &value, NULL,
-                  "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'failed' AND "
-                  "phase IN ('main', 'confirm')", "i", workload->id);
+            "SELECT count(*) FROM pair WHERE workload_id = ?1 AND state = 'failed' AND "
+            "phase IN ('main', 'confirm')",
+            "i", workload->id);
     workload->failures_all = (int)value;
     session_restore_beside(store, workload);
-    workload->broken = session_failed_too_often(workload) || session_was_skipped(session, workload) ||
-                       workload->voids > session->plan->schedule.voids_max;
+    workload->broken = session_failed_too_often(workload) ||
+            session_was_skipped(session, workload) ||
+            workload->voids > session->plan->schedule.voids_max;
     return 0;
 }
 
@@ -391,16 +420,18 @@ static int session_prepare_workloads(struct session *session, struct error *err)
             rc = session_restore(session, workload, err);
     }
     for (int side = 0; side < PLAN_SIDES; side++) {
-        char *text = store_get_text(session->store, "SELECT fingerprint FROM side WHERE id = ?", "i",
-                                    (int64_t)side);
+        char *text = store_get_text(
+                session->store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
         session->fingerprinted[side] = text != NULL;
-        if (text && session->opts->resume) { // read once more: somebody may have upgraded it meanwhile
+        if (text &&
+                session->opts->resume) { // read once more: somebody may have upgraded it meanwhile
             session->begun_with[side] = json_loads(text, 0, NULL);
             session->fingerprinted[side] = !session->begun_with[side];
         }
         free(text);
     }
-    return rc ? rc : store_failed(session->store, err); // what --resume could not read it would do again, or not at all
+    // what --resume could not read it would do again, or not at all
+    return rc ? rc : store_failed(session->store, err);
 }
 
 static void session_tell_guardian(void *arg, const char *base)
@@ -429,12 +460,14 @@ static int session_open_images(struct session *session, struct error *err)
         struct image *image = &session->env.images[i];
         if (!side->image)
             continue;
-        char *before = store_get_text(session->store, "SELECT json_extract(fingerprint, '$.image.id') FROM side WHERE id = ?", "i",
-                                      (int64_t)i);
+        char *before = store_get_text(session->store,
+                "SELECT json_extract(fingerprint, '$.image.id') FROM side WHERE id = ?", "i",
+                (int64_t)i);
         char *text = image_describe(image);
         if (before && strcmp(before, image->id) != 0)
-            rc = error_set(err, -ESTALE, "image '%s' of side '%s' is %s now, and this run has begun with %s; start a new one",
-                           side->image, side->name, image->id, before);
+            rc = error_set(err, -ESTALE,
+                    "image '%s' of side '%s' is %s now, and this run has begun with %s; start a new one",
+                    side->image, side->name, image->id, before);
         else
             rc = store_note(session->store, err, "info", "side '%s' is %s", side->name, text);
         if (rc == 0)
@@ -460,7 +493,8 @@ static const char *session_get(void *side, const char *name)
     return session_variable(side, name);
 }
 
-// The library that marks steps in programs, where a workload asks for it and nobody else is in its place.
+// The library that marks steps in programs, where a workload asks for it and nobody else is in its
+// place.
 static int session_find_inject(struct session *session, struct error *err)
 {
     for (int i = 0; i < session->plan->workload_count; i++) {
@@ -468,11 +502,13 @@ static int session_find_inject(struct session *session, struct error *err)
         if (!plan_step_is_injected(workload->step))
             continue;
         for (int side = 0; side < PLAN_SIDES; side++) {
-            const char *rival = inject_steps_rival(workload->step, session_get, &session->plan->sides[side]);
+            const char *rival =
+                    inject_steps_rival(workload->step, session_get, &session->plan->sides[side]);
             if (rival)
-                return error_set(err, -EINVAL, "'%s' cannot be seen on side '%s': %s is set to '%s', another tool's; unset it",
-                                 workload->step, session->plan->sides[side].name, rival,
-                                 session_variable(&session->plan->sides[side], rival));
+                return error_set(err, -EINVAL,
+                        "'%s' cannot be seen on side '%s': %s is set to '%s', another tool's; unset it",
+                        workload->step, session->plan->sides[side].name, rival,
+                        session_variable(&session->plan->sides[side], rival));
         }
         int rc = session->env.inject.library ? 0 : inject_find(&session->env.inject, err);
         if (rc)
@@ -517,16 +553,19 @@ static int session_start(struct session *session, struct error *err)
     if (rc)
         return rc;
     if (session->nodes && nodes_self(session->nodes)) // never judged for all
-        return store_ledger(session->store, NULL, "nodes", "ranks of other nodes", -1, -1, nodes_count(session->nodes) - 1, 1,
-                            "this store has the ranks of one node; the verdict is in run.db beside it", err);
+        return store_ledger(session->store, NULL, "nodes", "ranks of other nodes", -1, -1,
+                nodes_count(session->nodes) - 1, 1,
+                "this store has the ranks of one node; the verdict is in run.db beside it", err);
     rc = session_note_gate(session, err);
     if (rc)
         return rc;
     if (session->nodes)
-        return store_note(session->store, err, "info", "%d nodes: sides are held at their gates by step number, not frozen; of each block the "
-                                                       "slowest node counts; pinned to CPUs %s", nodes_count(session->nodes), session->cpus_text);
+        return store_note(session->store, err, "info",
+                "%d nodes: sides are held at their gates by step number, not frozen; of each block the "
+                "slowest node counts; pinned to CPUs %s",
+                nodes_count(session->nodes), session->cpus_text);
     return store_note(session->store, err, "info", "sides are stopped by %s; pinned to CPUs %s",
-                      tree_means_name(session->env.means), session->cpus_text);
+            tree_means_name(session->env.means), session->cpus_text);
 }
 
 static void session_close(struct session *session)
@@ -557,10 +596,12 @@ static void session_close(struct session *session)
     store_close(session->store);
 }
 
-// --- the loop -------------------------------------------------------------------------------------
+// --- the loop ------------------------------------------------------------------------------------
 
-// Behind the first pair of a workload: a file that it has changed is one that its command writes, and --resume does not ask for it.
-static int session_settle_inputs(struct session *session, const struct session_workload *workload, struct error *err)
+// Behind the first pair of a workload: a file that it has changed is one that its command writes,
+// and --resume does not ask for it.
+static int session_settle_inputs(
+        struct session *session, const struct session_workload *workload, struct error *err)
 {
     if (!session->inputs || workload->pair_count != 1)
         return 0;
@@ -570,7 +611,8 @@ static int session_settle_inputs(struct session *session, const struct session_w
     if (!dropped)
         return 0;
     char *text = json_dumps(session->inputs, JSON_COMPACT);
-    int rc = store_exec(session->store, err, "UPDATE run SET host = json_set(host, '$.inputs', json(?))", "s", text);
+    int rc = store_exec(session->store, err,
+            "UPDATE run SET host = json_set(host, '$.inputs', json(?))", "s", text);
     free(text);
     return rc;
 }
@@ -589,11 +631,13 @@ static int session_workload_look(struct session *session, int idx, bool *ret_ran
         rc = gate_need(session->store, workload->id, &session->need, err);
         if (rc || session->need.pairs_wanted <= session->need.pairs_valid)
             break;
-        // The target of this look stays the target until it is reached; then others have their turn.
+        // The target of this look stays the target until it is reached; then others have their
+        // turn.
         if (*ret_ran && session->need.pairs_wanted > workload->look_target)
             break;
         workload->look_target = session->need.pairs_wanted;
-        session->phase = strcmp(session->need.phase, "confirm") == 0 ? "confirming a fail" : "pairs";
+        session->phase =
+                strcmp(session->need.phase, "confirm") == 0 ? "confirming a fail" : "pairs";
         session_display(session);
         *ret_ran = true;
         rc = session_pair(session, workload, session->need.phase, err);
@@ -639,7 +683,8 @@ int64_t session_ended_wall_ns(const struct session *session)
 static int session_store_end(struct session *session, bool whole, struct error *err)
 {
     int64_t ended_ns = session_ended_wall_ns(session);
-    return session_store_state(session->store, whole || session_is_as_before(session) ? "done" : "interrupted", &ended_ns, err);
+    return session_store_state(session->store,
+            whole || session_is_as_before(session) ? "done" : "interrupted", &ended_ns, err);
 }
 
 static int session_finish(struct session *session, enum exit_code *ret_exit, struct error *err)
@@ -673,13 +718,13 @@ static int session_all(struct session *session, enum exit_code *ret_exit, struct
         rc = session_store_end(session, !session_stop, err);
     // The verdict stands from here on, whatever becomes of these.
     if (rc == 0 && leads && !session_stop && !session->aa && session->lost < SESSION_LOST_MAX &&
-        session->plan->schedule.traced_launches)
+            session->plan->schedule.traced_launches)
         traced_run(session);
     return rc;
 }
 
 int session_run(const struct session_opts *opts, struct store **ret_store, enum exit_code *ret_exit,
-                struct error *err)
+        struct error *err)
 {
     struct session session = {.opts = opts};
     session_stop = 0;
@@ -698,7 +743,8 @@ int session_run(const struct session_opts *opts, struct store **ret_store, enum 
         nodes_end(session.nodes, error_exit_code(rc));
     struct error late = {0};
     if (rc && session.claimed && session_store_end(&session, false, &late))
-        log_warn("the store still says that this run goes on: %s", late.text); // `--resume` finds that it does not
+        // `--resume` finds that it does not
+        log_warn("the store still says that this run goes on: %s", late.text);
     if (rc == 0) {
         *ret_store = session.store;
         session.store = NULL;

@@ -16,20 +16,22 @@ struct nodes;
 struct nodes_opts;
 
 struct session_opts {
-    const struct plan *plan;     // NULL with resume: the store's plan
+    const struct plan *plan; // NULL with resume: the store's plan
     const char *store_path;
     bool resume;
     bool aa;
-    const struct nodes_opts *nodes; // one node of several; stop is set by the session. NULL: the only one. With it:
-    struct nodes **ret_nodes;       // of a run that was judged: the caller calls nodes_end once the verdict is printed, and nodes_close
-    bool progress;               // live display on stderr
-    const json_t *command_line;  // array, for the store
+    const struct nodes_opts
+            *nodes; // one node of several; stop is set by the session. NULL: the only one. With it:
+    struct nodes **ret_nodes;   // of a run that was judged: the caller calls nodes_end once the
+                                // verdict is printed, and nodes_close
+    bool progress;              // live display on stderr
+    const json_t *command_line; // array, for the store
 };
 
-// 0: the run was judged; *ret_exit is pass, fail or inconclusive, and *ret_store is open for reports.
-// -errno: operational failure (no store, a side that cannot be started, full disk); what was recorded
-// stays readable, and *ret_store is untouched.
+// 0: the run was judged; *ret_exit is pass, fail or inconclusive, and *ret_store is open for
+// reports. -errno: operational failure (no store, a side that cannot be started, full disk); what
+// was recorded stays readable, and *ret_store is untouched.
 int session_run(const struct session_opts *opts, struct store **ret_store, enum exit_code *ret_exit,
-                struct error *err);
+        struct error *err);
 
 #endif

@@ -20,29 +20,32 @@
 #include "harness/run/session_store.h"
 #include "harness/run/validity.h"
 
-#define SESSION_GRAPHS_RATIO_MAX 1.2 // of the counts of both sides; who runs for a time makes some more
+#define SESSION_GRAPHS_RATIO_MAX \
+    1.2 // of the counts of both sides; who runs for a time makes some more
 
 enum {
-    SESSION_OUTPUT_BYTES = 16384, // of the output in which words of memory are looked for: a traceback of some frames
+    SESSION_OUTPUT_BYTES = 16384, // of the output in which words of memory are looked for: a
+                                  // traceback of some frames
     SESSION_CONFIRM_SEED = 1000,
     SESSION_FOUND_STEPS_MIN = 10, // the first 5 are the warm-up
-    SESSION_RATE_STEPS_MIN = 40, // of the launch that finds the baseline's capacity
+    SESSION_RATE_STEPS_MIN = 40,  // of the launch that finds the baseline's capacity
     SESSION_RATE_STEPS_MAX = 400
 };
 
-int64_t session_next_idx(struct session *session, const struct session_workload *workload, const char *phase)
+int64_t session_next_idx(
+        struct session *session, const struct session_workload *workload, const char *phase)
 {
     int64_t count = 0;
     store_get_int(session->store, &count, NULL,
-                  "SELECT count(*) FROM pair WHERE workload_id = ? AND phase = ?", "is", workload->id,
-                  phase);
+            "SELECT count(*) FROM pair WHERE workload_id = ? AND phase = ?", "is", workload->id,
+            phase);
     return count;
 }
 
 // Every random choice of a pair follows from the plan's seed and the pair's place, so that --resume
 // goes on with the very coin flips an undisturbed run would have made.
 static uint64_t session_hash(const struct session *session, const struct session_workload *workload,
-                             const char *phase, uint64_t idx)
+        const char *phase, uint64_t idx)
 {
     uint64_t state = session->plan->schedule.seed;
     for (const char *at = phase; *at; at++)
@@ -52,11 +55,10 @@ static uint64_t session_hash(const struct session *session, const struct session
     return pair_random(&state);
 }
 
-// Who starts: fair, and balanced in blocks of four pairs (two of each order). The block's coin picks
-// one of the six arrangements.
+// Who starts: fair, and balanced in blocks of four pairs (two of each order). The block's coin
+// picks one of the six arrangements.
 static int session_first_side(const struct session *session,
-                              const struct session_workload *workload, const char *phase,
-                              int64_t idx)
+        const struct session_workload *workload, const char *phase, int64_t idx)
 {
     static const unsigned char arrangements[6] = {0x3, 0x5, 0x6, 0x9, 0xa, 0xc};
     uint64_t coin = session_hash(session, workload, phase, 0x626c6f636bu + (uint64_t)(idx / 4));
@@ -80,8 +82,9 @@ static int session_note_guest(struct session *session, int side, struct error *e
     if (!session->plan->sides[side].image || !guest->magic || guest->glibc_major)
         return 0;
     return store_note(session->store, err, "warning",
-                      "image '%s' of side '%s' has %s: steps of Python programs are not found in it, and its GPU side is not recorded",
-                      session->plan->sides[side].image, session->plan->sides[side].name, guest->musl ? "musl, not glibc" : "no glibc");
+            "image '%s' of side '%s' has %s: steps of Python programs are not found in it, and its GPU side is not recorded",
+            session->plan->sides[side].image, session->plan->sides[side].name,
+            guest->musl ? "musl, not glibc" : "no glibc");
 }
 
 // Of a side whose process was read in this pair. New reference.
@@ -96,14 +99,17 @@ static json_t *session_document(const struct session *session, int side, const s
     return document;
 }
 
-// A run that is gone on with: are its sides what it has begun with? Asked of the first pair whose processes could be read, before it is
-// stored: pairs of another stack would be judged as this one's.
-static int session_check_sides(struct session *session, const struct session_workload *workload, const struct pair *pair, struct error *err)
+// A run that is gone on with: are its sides what it has begun with? Asked of the first pair whose
+// processes could be read, before it is stored: pairs of another stack would be judged as this
+// one's.
+static int session_check_sides(struct session *session, const struct session_workload *workload,
+        const struct pair *pair, struct error *err)
 {
     // What was read is of the first workload's program; another one has loaded other libraries.
     int64_t first = workload->id;
     if (session->begun_with[0] || session->begun_with[1])
-        store_get_int(session->store, &first, NULL, "SELECT workload_id FROM pair ORDER BY id LIMIT 1", "");
+        store_get_int(session->store, &first, NULL,
+                "SELECT workload_id FROM pair ORDER BY id LIMIT 1", "");
     for (int side = 0; side < PLAN_SIDES; side++) {
         if (!session->begun_with[side] || !session->process_facts[side])
             continue;
@@ -111,8 +117,9 @@ static int session_check_sides(struct session *session, const struct session_wor
         char *changes = fingerprint_changes(session->begun_with[side], now, workload->id == first);
         json_decref(now);
         if (changes) {
-            int rc = error_set(err, -ESTALE, "side '%s' is not what this run has begun with: %s; put it back, or start a new run",
-                               session->plan->sides[side].name, changes);
+            int rc = error_set(err, -ESTALE,
+                    "side '%s' is not what this run has begun with: %s; put it back, or start a new run",
+                    session->plan->sides[side].name, changes);
             free(changes);
             return rc;
         }
@@ -124,12 +131,13 @@ static int session_check_sides(struct session *session, const struct session_wor
 }
 
 // The fingerprint of each side, once, from the first pair whose processes could be read.
-static int session_store_fingerprints(struct session *session, const struct pair *pair,
-                                      struct error *err)
+static int session_store_fingerprints(
+        struct session *session, const struct pair *pair, struct error *err)
 {
     int rc = 0;
     for (int side = 0; side < PLAN_SIDES && rc == 0; side++) {
-        if (session->fingerprinted[side] || session->begun_with[side] || !session->process_facts[side])
+        if (session->fingerprinted[side] || session->begun_with[side] ||
+                !session->process_facts[side])
             continue;
         json_t *document = session_document(session, side, pair);
         rc = session_store_fingerprint(session->store, side, document, err);
@@ -145,39 +153,38 @@ static int session_store_fingerprints(struct session *session, const struct pair
     return rc;
 }
 
-
-static struct pair_spec session_spec(struct session *session, struct session_workload *workload,
-                                     const char *phase, int64_t idx)
+static struct pair_spec session_spec(
+        struct session *session, struct session_workload *workload, const char *phase, int64_t idx)
 {
     bool wants_fingerprint = !session->fingerprinted[0] || !session->fingerprinted[1];
     return (struct pair_spec){
-        .plan = session->plan,
-        .workload = workload->plan,
-        .interleave = workload->interleave,
-        // Fresh pairs that confirm a fail get inputs of their own.
-        .seed = session->plan->schedule.seed + (uint64_t)idx +
-                (strcmp(phase, "confirm") == 0 ? SESSION_CONFIRM_SEED : 0),
-        .coin_seed = session_hash(session, workload, phase, (uint64_t)idx),
-        .first_side = session_first_side(session, workload, phase, idx),
-        .steps = workload->steps,
-        // In slices steps are cut in their middle, and nobody looks at them.
-        .finds_steps = workload->finds_steps && workload->interleave != PLAN_INTERLEAVE_SLICES,
-        .steps_open = workload->steps_open,
-        .steps_seen = workload->steps_seen,
-        .block_steps = workload->block_steps,
-        .rate_per_s = fmax(workload->rate_per_s, 0),
-        .dtype = "float32",
-        .sides = 3,
-        .on_held = wants_fingerprint ? session_on_held : NULL,
-        .on_tick = session_tick,
-        .arg = session,
-        .stop = &session_stop,
+            .plan = session->plan,
+            .workload = workload->plan,
+            .interleave = workload->interleave,
+            // Fresh pairs that confirm a fail get inputs of their own.
+            .seed = session->plan->schedule.seed + (uint64_t)idx +
+                    (strcmp(phase, "confirm") == 0 ? SESSION_CONFIRM_SEED : 0),
+            .coin_seed = session_hash(session, workload, phase, (uint64_t)idx),
+            .first_side = session_first_side(session, workload, phase, idx),
+            .steps = workload->steps,
+            // In slices steps are cut in their middle, and nobody looks at them.
+            .finds_steps = workload->finds_steps && workload->interleave != PLAN_INTERLEAVE_SLICES,
+            .steps_open = workload->steps_open,
+            .steps_seen = workload->steps_seen,
+            .block_steps = workload->block_steps,
+            .rate_per_s = fmax(workload->rate_per_s, 0),
+            .dtype = "float32",
+            .sides = 3,
+            .on_held = wants_fingerprint ? session_on_held : NULL,
+            .on_tick = session_tick,
+            .arg = session,
+            .stop = &session_stop,
     };
 }
 
 // note NULL keeps the one there is.
 static int session_set_interleave(struct session *session, struct session_workload *workload,
-                                  enum plan_interleave interleave, char *note, struct error *err)
+        enum plan_interleave interleave, char *note, struct error *err)
 {
     workload->interleave = interleave;
     if (note) {
@@ -185,23 +192,27 @@ static int session_set_interleave(struct session *session, struct session_worklo
         workload->note = note;
         log_info("workload '%s': %s", workload->plan->name, note);
     }
-    return session_store_workload(session->store, workload->id, interleave, workload->note,
-                                  workload->rate_per_s, err);
+    return session_store_workload(
+            session->store, workload->id, interleave, workload->note, workload->rate_per_s, err);
 }
 
-// How a workload is taken as a whole. Not in slices on several nodes: whoever is frozen holds up the others.
+// How a workload is taken as a whole. Not in slices on several nodes: whoever is frozen holds up
+// the others.
 static enum plan_interleave session_whole(const struct session *session)
 {
     return session->peers ? PLAN_INTERLEAVE_LAUNCHES : PLAN_INTERLEAVE_SLICES;
 }
 
 // And in words, behind the reason.
-static const char *session_total_time(const struct session *session, const struct session_workload *workload)
+static const char *session_total_time(
+        const struct session *session, const struct session_workload *workload)
 {
     if (session->peers)
         return "turns are not possible, launches alternate and are judged on total time; expect a spread of pairs some 10 times larger on a "
                "shared machine, and so many more pairs";
-    return workload->interleave == PLAN_INTERLEAVE_LAUNCHES ? "judged on total time" : "both sides are frozen in turn, and judged on total time";
+    return workload->interleave == PLAN_INTERLEAVE_LAUNCHES
+            ? "judged on total time"
+            : "both sides are frozen in turn, and judged on total time";
 }
 
 // Steps that were found are of no use: from here on the workload is taken as a whole.
@@ -213,27 +224,32 @@ static void session_no_steps(const struct session *session, struct session_workl
 }
 
 // Why the steps that a good pair has shown are none to judge by; NULL: they are. Caller frees.
-static char *session_doubt_steps(const struct session_workload *workload, const struct pair_spec *spec, const struct pair *pair, const char *rule,
-                                 const int64_t steps[PLAN_SIDES])
+static char *session_doubt_steps(const struct session_workload *workload,
+        const struct pair_spec *spec, const struct pair *pair, const char *rule,
+        const int64_t steps[PLAN_SIDES])
 {
-    int64_t least = steps[1] < steps[0] ? steps[1] : steps[0], most = steps[1] < steps[0] ? steps[0] : steps[1], behind_ns;
+    int64_t least = steps[1] < steps[0] ? steps[1] : steps[0],
+            most = steps[1] < steps[0] ? steps[0] : steps[1], behind_ns;
     if (least < SESSION_FOUND_STEPS_MIN)
         return xasprintf(" comes %lld time%s only", (long long)least, least == 1 ? "" : "s");
     for (int side = 0; side < PLAN_SIDES && !workload->plan->step; side++)
         if (steps[side] < CYCLE_STEPS_MAX && pair_steps_end_early(pair, side, &behind_ns))
-            return xasprintf(": the last of %lld is over %.1f s before the end on side '%s', so most of the work is in none", (long long)steps[side],
-                             (double)behind_ns / 1e9, spec->plan->sides[side].name);
-    // Graphs have no names: one side may have cut the same work into more of them, or replay one more often.
+            return xasprintf(
+                    ": the last of %lld is over %.1f s before the end on side '%s', so most of the work is in none",
+                    (long long)steps[side], (double)behind_ns / 1e9, spec->plan->sides[side].name);
+    // Graphs have no names: one side may have cut the same work into more of them, or replay one
+    // more often.
     if (strcmp(rule, UG_GRAPH_RULE) == 0 && (double)most > SESSION_GRAPHS_RATIO_MAX * (double)least)
-        return xasprintf(": %lld on side '%s', %lld on side '%s', so they are not the same work", (long long)steps[0], spec->plan->sides[0].name,
-                         (long long)steps[1], spec->plan->sides[1].name);
+        return xasprintf(": %lld on side '%s', %lld on side '%s', so they are not the same work",
+                (long long)steps[0], spec->plan->sides[0].name, (long long)steps[1],
+                spec->plan->sides[1].name);
     return NULL;
 }
 
-// A good pair has shown what the steps are, and how many: said in *note, behind what stands there. True: they are of no use, and another
-// way is left.
-static bool session_learn_steps(const struct session *session, struct session_workload *workload, const struct pair_spec *spec,
-                                const struct pair *pair, bool may_fall_back, char **note)
+// A good pair has shown what the steps are, and how many: said in *note, behind what stands there.
+// True: they are of no use, and another way is left.
+static bool session_learn_steps(const struct session *session, struct session_workload *workload,
+        const struct pair_spec *spec, const struct pair *pair, bool may_fall_back, char **note)
 {
     char *why = NULL, *before = *note;
     const char *rule = pair_rule(spec, pair, &why);
@@ -241,20 +257,24 @@ static bool session_learn_steps(const struct session *session, struct session_wo
     if (!rule || !workload->finds_steps)
         return false;
     const char *found = pair->samples[0].found ? pair->samples[0].found : rule;
-    int64_t steps[PLAN_SIDES] = {samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
+    int64_t steps[PLAN_SIDES] = {
+            samples_steps(pair->launches[0]), samples_steps(pair->launches[1])};
     why = may_fall_back ? session_doubt_steps(workload, spec, pair, rule, steps) : NULL;
     if (why) {
         session_no_steps(session, workload);
-        *note = xasprintf("%s%s%s%s: %s", before ? before : "", before ? "; " : "", found, why, session_total_time(session, workload));
+        *note = xasprintf("%s%s%s%s: %s", before ? before : "", before ? "; " : "", found, why,
+                session_total_time(session, workload));
         free(before);
         free(why);
         return true;
     }
     uint32_t ranks = reader_slot_count(pair->launches[0]->reader);
-    char *counts = steps[0] == steps[1] ? xasprintf("%lld", (long long)steps[0])
-                                        : xasprintf("%lld and %lld", (long long)steps[0], (long long)steps[1]);
+    char *counts = steps[0] == steps[1]
+            ? xasprintf("%lld", (long long)steps[0])
+            : xasprintf("%lld and %lld", (long long)steps[0], (long long)steps[1]);
     char *many = ranks > 1 ? xasprintf("rank, %u ranks", ranks) : xstrdup("launch");
-    *note = xasprintf("%s%ssteps: %s, %s a %s", before ? before : "", before ? "; " : "", found, counts, many);
+    *note = xasprintf("%s%ssteps: %s, %s a %s", before ? before : "", before ? "; " : "", found,
+            counts, many);
     free(before);
     free(counts);
     free(many);
@@ -264,12 +284,13 @@ static bool session_learn_steps(const struct session *session, struct session_wo
     return false;
 }
 
-// Did it end for want of memory, by the kernel's word or by its own? What crashes in any other way would crash alone as well, now and
-// then: that it does not the next time says nothing.
+// Did it end for want of memory, by the kernel's word or by its own? What crashes in any other way
+// would crash alone as well, now and then: that it does not the next time says nothing.
 static bool session_lacked_memory(const struct launch *launch)
 {
-    static const char *const words[] = {"out of memory",        "OutOfMemory",     "MemoryError",        "bad_alloc", "Cannot allocate memory",
-                                        "cudaErrorMemoryAlloc", "_ALLOC_FAILED",   "RESOURCE_EXHAUSTED", "hipErrorOutOfMemory"};
+    static const char *const words[] = {"out of memory", "OutOfMemory", "MemoryError", "bad_alloc",
+            "Cannot allocate memory", "cudaErrorMemoryAlloc", "_ALLOC_FAILED", "RESOURCE_EXHAUSTED",
+            "hipErrorOutOfMemory"};
     if (launch->state != LAUNCH_CRASHED)
         return launch->state == LAUNCH_OOM;
     char *tail = launch_output_tail(launch, SESSION_OUTPUT_BYTES);
@@ -280,32 +301,38 @@ static bool session_lacked_memory(const struct launch *launch)
     return found;
 }
 
-// The side that ran out of memory while the other one was alive, to which nothing happened; -1: none.
+// The side that ran out of memory while the other one was alive, to which nothing happened; -1:
+// none.
 static int session_crowded_out(enum plan_interleave interleave, const struct pair *pair)
 {
     for (int side = 0; side < PLAN_SIDES && interleave != PLAN_INTERLEAVE_LAUNCHES; side++) {
         const struct launch *launch = pair->launches[side], *other = pair->launches[!side];
-        if (launch && other && other->ended_ns >= launch->ended_ns && (other->state == LAUNCH_OK || other->state == LAUNCH_STOPPED) &&
-            session_lacked_memory(launch))
+        if (launch && other && other->ended_ns >= launch->ended_ns &&
+                (other->state == LAUNCH_OK || other->state == LAUNCH_STOPPED) &&
+                session_lacked_memory(launch))
             return side;
     }
     return -1;
 }
 
-// A side ended badly while the other one was alive, here or on another node; as PAIR_ROWS_BESIDE_SQL finds it in the store. The other one
-// may have come to its end before anybody looked (pair->failed_beside).
+// A side ended badly while the other one was alive, here or on another node; as
+// PAIR_ROWS_BESIDE_SQL finds it in the store. The other one may have come to its end before anybody
+// looked (pair->failed_beside).
 static bool session_failed_beside(const struct session *session, const struct pair *pair)
 {
     for (int side = 0; side < PLAN_SIDES; side++) {
         const struct launch *launch = pair->launches[side], *other = pair->launches[!side];
         if (launch && other && launch->state != LAUNCH_OK && launch->state != LAUNCH_STOPPED &&
-            (session->peers || (other->started_ns <= launch->ended_ns && launch->ended_ns <= other->ended_ns)))
+                (session->peers ||
+                        (other->started_ns <= launch->ended_ns &&
+                                launch->ended_ns <= other->ended_ns)))
             return !pair->skipped;
     }
     return pair->failed_beside;
 }
 
-// Memory that did not do for both says so itself, or a side was not even started, here or on another node: then none ended badly.
+// Memory that did not do for both says so itself, or a side was not even started, here or on
+// another node: then none ended badly.
 static bool session_short_of_memory(const struct pair *pair)
 {
     bool bad = false;
@@ -320,14 +347,16 @@ static bool session_short_of_memory(const struct pair *pair)
 
 char *session_apart_note(const char *reason)
 {
-    return xasprintf("the two sides cannot be alive together (%s): one after the other; expect a spread of pairs some 10 times larger on a shared "
-                     "machine, and so many more pairs", reason);
+    return xasprintf(
+            "the two sides cannot be alive together (%s): one after the other; expect a spread of pairs some 10 times larger on a shared "
+            "machine, and so many more pairs",
+            reason);
 }
 
-// What `auto` tries after a pair that failed: another interleave, and why; the note is kept when a pair
-// has shown that it works. True = run the pair again, this one does not count.
-static bool session_fall_back(const struct session *session, struct session_workload *workload, const struct pair *pair,
-                              char **ret_note)
+// What `auto` tries after a pair that failed: another interleave, and why; the note is kept when a
+// pair has shown that it works. True = run the pair again, this one does not count.
+static bool session_fall_back(const struct session *session, struct session_workload *workload,
+        const struct pair *pair, char **ret_note)
 {
     if (pair->start_error[0] || pair->start_error[1] || pair->lost)
         return false;
@@ -335,7 +364,9 @@ static bool session_fall_back(const struct session *session, struct session_work
         workload->interleave = session_whole(session);
         if (pair->unseen || session->peers) {
             free(*ret_note);
-            *ret_note = xasprintf("%s: %s", pair->unseen ? pair->unseen : "makes no step calls on both sides", session_total_time(session, workload));
+            *ret_note = xasprintf("%s: %s",
+                    pair->unseen ? pair->unseen : "makes no step calls on both sides",
+                    session_total_time(session, workload));
         }
         return true;
     }
@@ -353,8 +384,9 @@ static bool session_fall_back(const struct session *session, struct session_work
         *ret_note = session_apart_note(pair->reason);
         return true;
     }
-    // Any other crash may be one side's own, and come alone as well: this pair is stored, and counts as failed unless the next one fails so,
-    // too. It is none of those by which a workload is given up: launches one after the other have their two attempts.
+    // Any other crash may be one side's own, and come alone as well: this pair is stored, and
+    // counts as failed unless the next one fails so, too. It is none of those by which a workload
+    // is given up: launches one after the other have their two attempts.
     workload->failures--;
     if (++workload->beside == SESSION_BESIDE_MAX)
         workload->apart = session_apart_note(pair->reason);
@@ -362,26 +394,29 @@ static bool session_fall_back(const struct session *session, struct session_work
 }
 
 // Why `auto` takes slices, now that a pair has shown what the sides do.
-static char *session_slices_note(const struct session *session, const struct session_workload *workload, const struct pair *pair)
+static char *session_slices_note(const struct session *session,
+        const struct session_workload *workload, const struct pair *pair)
 {
     if (workload->plan->step && !pair->has_steps)
-        return xasprintf("'%s' was not called on both sides: %s", workload->plan->step, session_total_time(session, workload));
+        return xasprintf("'%s' was not called on both sides: %s", workload->plan->step,
+                session_total_time(session, workload));
     return xasprintf("makes %s: %s",
-                     pair->has_steps       ? "step calls on one side only"
-                     : workload->finds_steps ? "no step calls, and none were found on both sides"
-                                             : "no step calls",
-                     session_total_time(session, workload));
+            pair->has_steps                 ? "step calls on one side only"
+                    : workload->finds_steps ? "no step calls, and none were found on both sides"
+                                            : "no step calls",
+            session_total_time(session, workload));
 }
 
-// A pair that fails may take its timeout, however short the good ones are: their number is bounded, too.
+// A pair that fails may take its timeout, however short the good ones are: their number is bounded,
+// too.
 bool session_failed_too_often(const struct session_workload *workload)
 {
-    return workload->failures >= SESSION_FAILURES_MAX || workload->failures_all >= SESSION_FAILURES_ALL;
+    return workload->failures >= SESSION_FAILURES_MAX ||
+            workload->failures_all >= SESSION_FAILURES_ALL;
 }
 
 static int session_count_pair(struct session *session, struct session_workload *workload,
-                              const struct session_pair_row *row, const struct pair *pair,
-                              struct error *err)
+        const struct session_pair_row *row, const struct pair *pair, struct error *err)
 {
     if (session->peers && nodes_self(session->nodes)) // what follows from it, node 0 says
         return 0;
@@ -401,7 +436,7 @@ static int session_count_pair(struct session *session, struct session_workload *
         if (session_failed_too_often(workload)) {
             workload->broken = true;
             log_warn("workload '%s' is given up after %d failed pairs: %s", workload->plan->name,
-                     workload->failures_all, row->reason);
+                    workload->failures_all, row->reason);
         }
         return 0;
     }
@@ -412,32 +447,39 @@ static int session_count_pair(struct session *session, struct session_workload *
             for (int i = 0; i < session->plan->workload_count; i++)
                 session->workloads[i].broken = true;
             log_warn("%d pairs in a row were lost: the run ends", SESSION_LOST_MAX);
-            return store_note(session->store, err, "warning", "the run ended when %d pairs in a row were lost: %s", SESSION_LOST_MAX,
-                              row->reason);
+            return store_note(session->store, err, "warning",
+                    "the run ended when %d pairs in a row were lost: %s", SESSION_LOST_MAX,
+                    row->reason);
         }
         if (++workload->voids > session->plan->schedule.voids_max) {
             workload->broken = true;
             return store_note(session->store, err, "warning",
-                              "workload '%s': more than %llu pairs were void; the machine is not fit to judge on",
-                              workload->plan->name, (unsigned long long)session->plan->schedule.voids_max);
+                    "workload '%s': more than %llu pairs were void; the machine is not fit to judge on",
+                    workload->plan->name, (unsigned long long)session->plan->schedule.voids_max);
         }
     }
     return 0;
 }
 
-int session_store_result(struct session *session, struct session_workload *workload, const char *phase, int64_t idx,
-                         const struct pair_spec *spec, const struct pair *pair, struct error *err)
+int session_store_result(struct session *session, struct session_workload *workload,
+        const char *phase, int64_t idx, const struct pair_spec *spec, const struct pair *pair,
+        struct error *err)
 {
     struct validity validity = {NULL, -1, NULL};
     if (pair->state == PAIR_VALID)
         validity = validity_check(pair, spec->interleave);
-    struct session_pair_row row = {
-        .workload_id = workload->id,
-        .phase = phase,
-        .idx = idx,
-        .state = pair->lost || pair->crowded ? "void" : pair->state == PAIR_FAILED ? "failed" : validity.reason ? "void" : "valid",
-        .reason = pair->state == PAIR_FAILED ? pair->reason : validity.reason,
-        .void_side = pair->crowded ? -1 : pair->lost ? pair->lost_side : validity.side}; // that both at once do not fit is no side's doing
+    struct session_pair_row row = {.workload_id = workload->id,
+            .phase = phase,
+            .idx = idx,
+            .state = pair->lost || pair->crowded ? "void"
+                    : pair->state == PAIR_FAILED ? "failed"
+                    : validity.reason            ? "void"
+                                                 : "valid",
+            .reason = pair->state == PAIR_FAILED ? pair->reason : validity.reason,
+            // that both at once do not fit is no side's doing
+            .void_side = pair->crowded ? -1
+                    : pair->lost       ? pair->lost_side
+                                       : validity.side};
     int rc = session_check_sides(session, workload, pair, err);
     if (rc == 0)
         rc = session_put_pair(session, &row, spec, pair, err);
@@ -471,14 +513,17 @@ static bool session_has_pairs(const struct session *session)
     return count > 0;
 }
 
-// Where both sides could be started before, a file system is gone, or an environment is being renewed: once it is back the run goes on, and a pair of
-// this would stand in it as a failure of that side.
-static int session_keep_pair(struct session *session, struct session_workload *workload, const char *phase, int64_t idx,
-                             const struct pair_spec *spec, const struct pair *pair, struct error *err)
+// Where both sides could be started before, a file system is gone, or an environment is being
+// renewed: once it is back the run goes on, and a pair of this would stand in it as a failure of
+// that side.
+static int session_keep_pair(struct session *session, struct session_workload *workload,
+        const char *phase, int64_t idx, const struct pair_spec *spec, const struct pair *pair,
+        struct error *err)
 {
     const char *unstarted = session_why_unstarted(pair);
-    int rc = unstarted && session_has_pairs(session) ? store_note(session->store, err, "warning", "a pair was not made: %s", unstarted)
-                                                     : session_store_result(session, workload, phase, idx, spec, pair, err);
+    int rc = unstarted && session_has_pairs(session)
+            ? store_note(session->store, err, "warning", "a pair was not made: %s", unstarted)
+            : session_store_result(session, workload, phase, idx, spec, pair, err);
     // A side that cannot be executed at all is a mistake in the plan, not a finding.
     return rc == 0 && unstarted ? session_start_error(pair, err) : rc;
 }
@@ -491,7 +536,7 @@ static void session_on_held_control(void *arg, int side, pid_t pid)
 }
 
 int session_pair_control(struct session *session, struct session_workload *workload,
-                         const struct gate_control *control, struct error *err)
+        const struct gate_control *control, struct error *err)
 {
     int64_t idx = session_next_idx(session, workload, "control");
     struct pair_spec spec = session_spec(session, workload, "control", idx);
@@ -512,10 +557,12 @@ int session_pair_control(struct session *session, struct session_workload *workl
     return rc;
 }
 
-// A side that ran out of memory beside the other, once more and alone. Where it works so, it was both at once that did not fit: the pair
-// is void. The lone launch is no evidence of anything else, and is not stored.
-static int session_try_alone(struct session *session, struct session_workload *workload, const char *phase, const struct pair_spec *beside,
-                             int side, struct pair *pair, struct error *err)
+// A side that ran out of memory beside the other, once more and alone. Where it works so, it was
+// both at once that did not fit: the pair is void. The lone launch is no evidence of anything else,
+// and is not stored.
+static int session_try_alone(struct session *session, struct session_workload *workload,
+        const char *phase, const struct pair_spec *beside, int side, struct pair *pair,
+        struct error *err)
 {
     struct pair_spec spec = *beside;
     struct pair *alone = NULL;
@@ -529,10 +576,12 @@ static int session_try_alone(struct session *session, struct session_workload *w
     if (rc)
         return rc;
     if (alone->state == PAIR_STOPPED) {
-        pair->state = PAIR_STOPPED; // nobody knows what it was: another part of the run makes it anew
+        pair->state =
+                PAIR_STOPPED; // nobody knows what it was: another part of the run makes it anew
     } else if (alone->state == PAIR_VALID) {
-        char *reason = xasprintf("%s; it ran out of memory beside the other side, and not alone: `interleave: launches` runs them one after the other",
-                                 pair->reason);
+        char *reason = xasprintf(
+                "%s; it ran out of memory beside the other side, and not alone: `interleave: launches` runs them one after the other",
+                pair->reason);
         free(pair->reason);
         pair->reason = reason;
         pair->crowded = true;
@@ -541,26 +590,29 @@ static int session_try_alone(struct session *session, struct session_workload *w
     return 0;
 }
 
-// Which side of a failed pair is worth that; -1: none. Where the way of its turns was ours to choose, and a pair before has shown that both
-// sides work.
-static int session_worth_alone(const struct session *session, const struct session_workload *workload, const struct pair_spec *spec,
-                               const struct pair *pair)
+// Which side of a failed pair is worth that; -1: none. Where the way of its turns was ours to
+// choose, and a pair before has shown that both sides work.
+static int session_worth_alone(const struct session *session,
+        const struct session_workload *workload, const struct pair_spec *spec,
+        const struct pair *pair)
 {
     bool ours = session_interleave(session->plan, workload->plan) == PLAN_INTERLEAVE_AUTO;
-    return ours && !session->peers && pair->state == PAIR_FAILED && !pair->lost ? session_crowded_out(spec->interleave, pair) : -1;
+    return ours && !session->peers && pair->state == PAIR_FAILED && !pair->lost
+            ? session_crowded_out(spec->interleave, pair)
+            : -1;
 }
 
 int session_pair(struct session *session, struct session_workload *workload, const char *phase,
-                 struct error *err)
+        struct error *err)
 {
     int64_t idx = session_next_idx(session, workload, phase);
     bool was_auto = workload->interleave == PLAN_INTERLEAVE_AUTO, again = true;
     char *note = NULL;
     int rc = 0;
     if (was_auto)
-        workload->interleave = workload->apart                                     ? PLAN_INTERLEAVE_LAUNCHES
-                               : workload->plan->steps_from == PLAN_STEPS_FROM_OFF ? session_whole(session)
-                                                                                   : PLAN_INTERLEAVE_STEPS;
+        workload->interleave = workload->apart                      ? PLAN_INTERLEAVE_LAUNCHES
+                : workload->plan->steps_from == PLAN_STEPS_FROM_OFF ? session_whole(session)
+                                                                    : PLAN_INTERLEAVE_STEPS;
     if (was_auto && workload->apart)
         note = xstrdup(workload->apart);
     while (rc == 0 && again) {
@@ -590,7 +642,8 @@ int session_pair(struct session *session, struct session_workload *workload, con
             rc = session_set_interleave(session, workload, workload->interleave, note, err);
             note = NULL;
         } else if (was_auto && !again && pair->state != PAIR_VALID) {
-            workload->interleave = PLAN_INTERLEAVE_AUTO; // nothing learnt: the next pair finds out anew
+            // nothing learnt: the next pair finds out anew
+            workload->interleave = PLAN_INTERLEAVE_AUTO;
         }
         pair_free(&session->env, pair);
     }
@@ -598,11 +651,10 @@ int session_pair(struct session *session, struct session_workload *workload, con
     return rc;
 }
 
-// --- launches of the baseline alone ---------------------------------------------------------------
+// --- launches of the baseline alone --------------------------------------------------------------
 
 static int session_alone(struct session *session, struct session_workload *workload,
-                         const char *phase, struct pair_spec *spec, struct pair **ret_pair,
-                         struct error *err)
+        const char *phase, struct pair_spec *spec, struct pair **ret_pair, struct error *err)
 {
     spec->interleave = PLAN_INTERLEAVE_LAUNCHES;
     spec->sides = 1;
@@ -612,16 +664,16 @@ static int session_alone(struct session *session, struct session_workload *workl
     if (rc || (*ret_pair)->state == PAIR_STOPPED)
         return rc;
     struct session_pair_row row = {.workload_id = workload->id,
-                                   .phase = phase,
-                                   .idx = session_next_idx(session, workload, phase),
-                                   .state = (*ret_pair)->state == PAIR_VALID ? "valid" : "failed",
-                                   .reason = (*ret_pair)->reason,
-                                   .void_side = -1};
+            .phase = phase,
+            .idx = session_next_idx(session, workload, phase),
+            .state = (*ret_pair)->state == PAIR_VALID ? "valid" : "failed",
+            .reason = (*ret_pair)->reason,
+            .void_side = -1};
     return session_put_pair(session, &row, spec, *ret_pair, err);
 }
 
 int session_pair_traced(struct session *session, struct session_workload *workload,
-                        const struct pair_spec *hooks, int64_t *ret_pair_id, struct error *err)
+        const struct pair_spec *hooks, int64_t *ret_pair_id, struct error *err)
 {
     int64_t idx = session_next_idx(session, workload, "traced");
     struct pair_spec spec = session_spec(session, workload, "traced", idx);
@@ -637,17 +689,17 @@ int session_pair_traced(struct session *session, struct session_workload *worklo
     if (rc)
         return rc;
     struct session_pair_row row = {.workload_id = workload->id,
-                                   .phase = "traced",
-                                   .idx = idx,
-                                   .state = pair->state == PAIR_VALID ? "valid" : "failed",
-                                   .reason = pair->reason,
-                                   .void_side = -1};
+            .phase = "traced",
+            .idx = idx,
+            .state = pair->state == PAIR_VALID ? "valid" : "failed",
+            .reason = pair->reason,
+            .void_side = -1};
     if (pair->state != PAIR_STOPPED)
         rc = session_put_pair(session, &row, &spec, pair, err);
     if (rc == 0 && pair->state != PAIR_STOPPED)
         rc = store_get_int(session->store, ret_pair_id, err,
-                           "SELECT id FROM pair WHERE workload_id = ? AND phase = 'traced' AND idx = ?", "ii",
-                           workload->id, idx);
+                "SELECT id FROM pair WHERE workload_id = ? AND phase = 'traced' AND idx = ?", "ii",
+                workload->id, idx);
     pair_free(&session->env, pair);
     return rc;
 }
@@ -675,13 +727,15 @@ int session_find_rate(struct session *session, struct session_workload *workload
         size_t from = samples->step_count / 4, count = samples->step_count - from;
         double *times = xcalloc(count, sizeof *times);
         for (size_t i = 0; i < count; i++)
-            times[i] = (double)(samples->steps[from + i].end_ns - samples->steps[from + i].begin_ns);
+            times[i] =
+                    (double)(samples->steps[from + i].end_ns - samples->steps[from + i].begin_ns);
         qsort(times, count, sizeof *times, session_compare_double);
         workload->rate_per_s = 0.5e9 / fmax(times[count / 2], 1);
         char serve[32];
-        char *note = xasprintf("open loop at %.4g requests/s, half of what side '%s' can do (%s each)",
-                               workload->rate_per_s, session->plan->sides[0].name,
-                               unit_format_ns(serve, sizeof serve, times[count / 2]));
+        char *note =
+                xasprintf("open loop at %.4g requests/s, half of what side '%s' can do (%s each)",
+                        workload->rate_per_s, session->plan->sides[0].name,
+                        unit_format_ns(serve, sizeof serve, times[count / 2]));
         free(times);
         rc = session_set_interleave(session, workload, workload->interleave, note, err);
     } else if (rc == 0 && pair->start_error[0]) {
@@ -695,16 +749,18 @@ int session_find_rate(struct session *session, struct session_workload *workload
 
 // One launch of the baseline alone; what fails is a note, not an end.
 static int session_yardstick(struct session *session, struct session_workload *workload,
-                             const char *phase, struct pair_spec *spec, struct error *err)
+        const char *phase, struct pair_spec *spec, struct error *err)
 {
     struct pair *pair = NULL;
     bool anchor = strcmp(phase, "anchor") == 0;
-    session->phase = anchor ? "fp64 anchor of the parity rule" : "the baseline once more, for parity";
+    session->phase =
+            anchor ? "fp64 anchor of the parity rule" : "the baseline once more, for parity";
     session_display(session);
     int rc = session_alone(session, workload, phase, spec, &pair, err);
     if (rc == 0 && pair->state == PAIR_FAILED)
-        rc = store_note(session->store, err, "warning", "workload '%s': %s failed: %s", workload->plan->name,
-                        anchor ? "the fp64 anchor" : "the repetition of the baseline", pair->reason);
+        rc = store_note(session->store, err, "warning", "workload '%s': %s failed: %s",
+                workload->plan->name, anchor ? "the fp64 anchor" : "the repetition of the baseline",
+                pair->reason);
     pair_free(&session->env, pair);
     return rc;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traced launches. A recorder attaches to each side's process before it becomes the workload, on a thread
-// of its own, at normal priority (the harness is at real-time priority and keeps the turns) and off the
-// CPUs of the launches, and writes a shard. When the pair is over its rows go to the store, then the recordings.
-// A side with CUDA loads the library of tracer/inject, and its GPU side is recorded too.
+// Traced launches. A recorder attaches to each side's process before it becomes the workload, on a
+// thread of its own, at normal priority (the harness is at real-time priority and keeps the turns)
+// and off the CPUs of the launches, and writes a shard. When the pair is over its rows go to the
+// store, then the recordings. A side with CUDA loads the library of tracer/inject, and its GPU side
+// is recorded too.
 #include "harness/run/traced.h"
 
 #include <errno.h>
@@ -24,10 +25,10 @@
 
 enum {
     TRACED_POLL_MS = 100,
-    TRACED_LOOK_NS = 2000000,                 // at a recorder that attaches: some 0.3 s
-    TRACED_ATTACH_NS_MAX_S = 60,              // then the launch goes on without it
-    // Finer than `upgate record`: a traced launch is not judged, and of a step of 5 ms 199 samples a second
-    // see one instant. No divisor of the timer's ticks. What it costs: docs/OVERHEAD.md.
+    TRACED_LOOK_NS = 2000000,    // at a recorder that attaches: some 0.3 s
+    TRACED_ATTACH_NS_MAX_S = 60, // then the launch goes on without it
+    // Finer than `upgate record`: a traced launch is not judged, and of a step of 5 ms 199 samples
+    // a second see one instant. No divisor of the timer's ticks. What it costs: docs/OVERHEAD.md.
     TRACED_SAMPLE_HZ = 997,
     TRACED_THRESHOLD_NS = 100000
 };
@@ -40,20 +41,20 @@ struct traced_side {
     atomic_bool attached, ended, stop;
     const struct inject *inject; // NULL: its GPU side is not recorded
     uint32_t kinds;              // enum ug_spool_want
-    struct store *shard; // NULL: nothing was recorded
+    struct store *shard;         // NULL: nothing was recorded
     bool recorded, host_missing; // host_missing: not permitted, the GPU side alone is recorded
-    struct error error; // of the first failure; code 0: none
-    struct error kept;  // why the recorder keeps all privileges; code 0: it does not
+    struct error error;          // of the first failure; code 0: none
+    struct error kept;           // why the recorder keeps all privileges; code 0: it does not
 };
 
 struct traced {
     struct session *session;
     struct traced_side sides[PLAN_SIDES];
     struct inject inject; // library NULL: there is none
-    volatile int stop; // ends the pair: a signal came, or nothing can be recorded
+    volatile int stop;    // ends the pair: a signal came, or nothing can be recorded
 };
 
-// --- a recorder and its thread --------------------------------------------------------------------
+// --- a recorder and its thread -------------------------------------------------------------------
 
 static void *traced_main(void *arg)
 {
@@ -61,13 +62,13 @@ static void *traced_main(void *arg)
     struct recorder *recorder = NULL;
     host_leave_cpus(&side->launch_cpus);
     struct recorder_opts opts = {.pids = &side->pid,
-                                 .pid_count = 1,
-                                 .threshold_ns = TRACED_THRESHOLD_NS,
-                                 .sample_hz = TRACED_SAMPLE_HZ,
-                                 .faults = true,
-                                 .prompt = true,
-                                 .gpu_kinds = side->inject ? side->kinds : 0,
-                                 .host_optional = side->inject && inject_has_gpu()};
+            .pid_count = 1,
+            .threshold_ns = TRACED_THRESHOLD_NS,
+            .sample_hz = TRACED_SAMPLE_HZ,
+            .faults = true,
+            .prompt = true,
+            .gpu_kinds = side->inject ? side->kinds : 0,
+            .host_optional = side->inject && inject_has_gpu()};
     int rc = shard_open(&side->shard, &side->error);
     if (rc == 0)
         rc = recorder_start(side->shard, &opts, &recorder, &side->error);
@@ -92,7 +93,8 @@ static void *traced_main(void *arg)
     return NULL;
 }
 
-// Signals belong to the thread that keeps the turns: its waits must end. Faults stay where they happen.
+// Signals belong to the thread that keeps the turns: its waits must end. Faults stay where they
+// happen.
 static int traced_spawn(struct traced_side *side)
 {
     sigset_t all, before;
@@ -151,7 +153,7 @@ static void traced_join(struct traced *traced)
     }
 }
 
-// --- a pair ---------------------------------------------------------------------------------------
+// --- a pair --------------------------------------------------------------------------------------
 
 // Once a session, however many pairs it happens to.
 static void traced_note(struct session *session, const char *what, const struct error *err)
@@ -179,18 +181,22 @@ static void traced_find_library(struct traced *traced)
         const struct inside_hello *guest = &session->env.guests[i];
         int needs = image_glibc_needed(traced->inject.library);
         if (side->image && guest->magic && guest->glibc_major * 1000 + guest->glibc_minor < needs) {
-            error_set(&err, -ELIBACC, "image '%s' of side '%s' has glibc %d.%d, and upgate's library needs %d.%d", side->image, side->name,
-                      guest->glibc_major, guest->glibc_minor, needs / 1000, needs % 1000);
+            error_set(&err, -ELIBACC,
+                    "image '%s' of side '%s' has glibc %d.%d, and upgate's library needs %d.%d",
+                    side->image, side->name, guest->glibc_major, guest->glibc_minor, needs / 1000,
+                    needs % 1000);
             if (inject_has_gpu())
                 traced_note(session, "a GPU side is not recorded", &err);
             continue;
         }
         if (!inject_is_foreign(taken)) {
             traced->sides[i].inject = &traced->inject;
-            traced->sides[i].kinds = UG_WANT_DEFAULT | (gpu == PLAN_TRACED_GPU_NODES ? UG_WANT_GRAPH_NODES : 0);
+            traced->sides[i].kinds =
+                    UG_WANT_DEFAULT | (gpu == PLAN_TRACED_GPU_NODES ? UG_WANT_GRAPH_NODES : 0);
             continue;
         }
-        error_set(&err, -EBUSY, "side '%s' has %s=%s, another profiler's", side->name, INJECT_CUDA_VARIABLE, taken);
+        error_set(&err, -EBUSY, "side '%s' has %s=%s, another profiler's", side->name,
+                INJECT_CUDA_VARIABLE, taken);
         traced_note(session, "a GPU side is not recorded", &err);
     }
 }
@@ -206,9 +212,9 @@ static int traced_store(struct traced *traced, int64_t pair_id, struct error *er
         if (side->kept.code)
             traced_note(traced->session, "a recorder keeps all privileges", &side->kept);
         if (side->recorded &&
-            store_get_int(traced->session->store, &launch_id, NULL,
-                          "SELECT id FROM launch WHERE pair_id = ? AND side = ?", "ii", pair_id,
-                          (int64_t)i) == 0)
+                store_get_int(traced->session->store, &launch_id, NULL,
+                        "SELECT id FROM launch WHERE pair_id = ? AND side = ?", "ii", pair_id,
+                        (int64_t)i) == 0)
             rc = shard_merge(traced->session->store, side->shard, launch_id, err);
     }
     return rc;
@@ -221,20 +227,21 @@ static int traced_pair(struct session *session, struct session_workload *workloa
     for (int i = 0; i < PLAN_SIDES; i++)
         traced.sides[i].launch_cpus = launch_cpus(&session->env, workload->plan);
     struct pair_spec hooks = {.on_start = traced_on_start,
-                              .on_tick = traced_tick,
-                              .arg = &traced,
-                              .stop = &traced.stop};
+            .on_tick = traced_tick,
+            .arg = &traced,
+            .stop = &traced.stop};
     struct error err = {0};
     int64_t pair_id = 0;
     traced_find_library(&traced);
-    hooks.inject = traced.inject.library ? &traced.inject : NULL; // leaves a side's own profiler alone
+    // leaves a side's own profiler alone
+    hooks.inject = traced.inject.library ? &traced.inject : NULL;
     for (int i = 0; i < PLAN_SIDES; i++)
         hooks.inject_kinds |= traced.sides[i].kinds;
     int rc = session_pair_traced(session, workload, &hooks, &pair_id, &err);
     traced_join(&traced);
     if (traced.sides[0].host_missing || traced.sides[1].host_missing)
         traced_note(session, "launches are traced without their host side",
-                    &(struct error){.text = "no permission; `upgate doctor` says which"});
+                &(struct error){.text = "no permission; `upgate doctor` says which"});
     for (int i = 0; i < PLAN_SIDES; i++)
         if (rc == 0 && !pair_id && !session_stop && traced.sides[i].error.code)
             traced_note(session, "launches are not traced", &traced.sides[i].error);
@@ -248,34 +255,37 @@ static int traced_pair(struct session *session, struct session_workload *workloa
     return rc || !pair_id ? -ECANCELED : 0;
 }
 
-// --- what tracing costs ---------------------------------------------------------------------------
+// --- what tracing costs --------------------------------------------------------------------------
 
 #define TRACED_OF "FROM launch l JOIN pair p ON p.id = l.pair_id "
-#define TRACED_WHERE "WHERE p.workload_id = ?1 AND p.phase = ?2 AND p.state = 'valid' AND l.side = ?3 "
+#define TRACED_WHERE \
+    "WHERE p.workload_id = ?1 AND p.phase = ?2 AND p.state = 'valid' AND l.side = ?3 "
 
-// The median step of a side in a phase, or its median launch where there are no steps to compare; 0 = none.
+// The median step of a side in a phase, or its median launch where there are no steps to compare; 0
+// = none.
 static int64_t traced_median_ns(struct session *session, const struct session_workload *workload,
-                                const char *phase, int side)
+        const char *phase, int side)
 {
-    static const char *const counts[2] = {
-        "SELECT count(l.active_ns) " TRACED_OF TRACED_WHERE,
-        "SELECT count(*) " TRACED_OF "JOIN step s ON s.launch_id = l.id " TRACED_WHERE "AND s.idx > 0"};
+    static const char *const counts[2] = {"SELECT count(l.active_ns) " TRACED_OF TRACED_WHERE,
+            "SELECT count(*) " TRACED_OF "JOIN step s ON s.launch_id = l.id " TRACED_WHERE
+            "AND s.idx > 0"};
     static const char *const values[2] = {
-        "SELECT l.active_ns " TRACED_OF TRACED_WHERE
-        "AND l.active_ns IS NOT NULL ORDER BY l.active_ns LIMIT 1 OFFSET ?4 / 2",
-        "SELECT s.dur_ns " TRACED_OF "JOIN step s ON s.launch_id = l.id " TRACED_WHERE
-        "AND s.idx > 0 ORDER BY s.dur_ns LIMIT 1 OFFSET ?4 / 2"};
+            "SELECT l.active_ns " TRACED_OF TRACED_WHERE
+            "AND l.active_ns IS NOT NULL ORDER BY l.active_ns LIMIT 1 OFFSET ?4 / 2",
+            "SELECT s.dur_ns " TRACED_OF "JOIN step s ON s.launch_id = l.id " TRACED_WHERE
+            "AND s.idx > 0 ORDER BY s.dur_ns LIMIT 1 OFFSET ?4 / 2"};
     int of_steps = workload->interleave != PLAN_INTERLEAVE_SLICES;
     int64_t count = 0, value = 0;
-    store_get_int(session->store, &count, NULL, counts[of_steps], "isi", workload->id, phase, (int64_t)side);
+    store_get_int(session->store, &count, NULL, counts[of_steps], "isi", workload->id, phase,
+            (int64_t)side);
     if (!count && of_steps) {
         of_steps = 0;
         store_get_int(session->store, &count, NULL, counts[of_steps], "isi", workload->id, phase,
-                      (int64_t)side);
+                (int64_t)side);
     }
     if (count)
         store_get_int(session->store, &value, NULL, values[of_steps], "isii", workload->id, phase,
-                      (int64_t)side, count);
+                (int64_t)side, count);
     return value;
 }
 
@@ -291,29 +301,32 @@ static void traced_note_cost(struct session *session, const struct session_workl
         ratio[side] = (double)traced / (double)plain;
     }
     unit_format_traced(text, sizeof text,
-                      workload->interleave == PLAN_INTERLEAVE_SLICES ? "launch" : "step", ratio);
+            workload->interleave == PLAN_INTERLEAVE_SLICES ? "launch" : "step", ratio);
     log_info("workload '%s': recorded; %s, by their medians", workload->plan->name, text);
     struct error err = {0};
-    if (store_note(session->store, &err, "info", "workload '%s': %s, by their medians", workload->plan->name, text))
+    if (store_note(session->store, &err, "info", "workload '%s': %s, by their medians",
+                workload->plan->name, text))
         log_warn("%s", err.text);
 }
 
-// --- the run --------------------------------------------------------------------------------------
+// --- the run -------------------------------------------------------------------------------------
 
 static int64_t traced_done(struct session *session, const struct session_workload *workload)
 {
     int64_t count = 0;
     store_get_int(session->store, &count, NULL,
-                  "SELECT count(*) FROM pair WHERE workload_id = ? AND phase = 'traced'", "i",
-                  workload->id);
+            "SELECT count(*) FROM pair WHERE workload_id = ? AND phase = 'traced'", "i",
+            workload->id);
     return count;
 }
 
 static int traced_workload(struct session *session, int idx)
 {
     struct session_workload *workload = &session->workloads[idx];
-    int64_t wanted = (int64_t)session->plan->schedule.traced_launches, done = traced_done(session, workload);
-    // A workload that was given up, or of which no pair has shown how it takes turns, has nothing to explain.
+    int64_t wanted = (int64_t)session->plan->schedule.traced_launches,
+            done = traced_done(session, workload);
+    // A workload that was given up, or of which no pair has shown how it takes turns, has nothing
+    // to explain.
     if (workload->broken || workload->interleave == PLAN_INTERLEAVE_AUTO || done >= wanted)
         return 0;
     session->workload_idx = idx;
@@ -339,8 +352,9 @@ void traced_run(struct session *session)
     for (int i = 0; i < session->plan->workload_count && rc == 0 && !session_stop; i++)
         rc = traced_workload(session, i);
     if (session_stop)
-        log_warn("interrupted while tracing: the verdict stands, `--resume` makes the traced launches that "
-                 "are missing");
+        log_warn(
+                "interrupted while tracing: the verdict stands, `--resume` makes the traced launches that "
+                "are missing");
     int64_t ended_ns = session_ended_wall_ns(session); // they are the run's, too
     if (session_store_writer(session->store, &ended_ns, &err))
         log_warn("%s", err.text);

@@ -6,7 +6,8 @@
 
 void traced_run(struct session *session)
 {
-    static const char text[] = "launches are not traced: this build has no capture (it needs libbpf and clang)";
+    static const char text[] =
+            "launches are not traced: this build has no capture (it needs libbpf and clang)";
     struct error err = {0};
     log_warn("%s", text);
     if (store_note(session->store, &err, "warning", "%s", text))

@@ -47,8 +47,8 @@ static uint64_t align(uint64_t value)
     return (value + UG_STEP_ALIGN_BYTES - 1) & ~(uint64_t)(UG_STEP_ALIGN_BYTES - 1);
 }
 
-static int plan_header(struct ug_step_header *ret_header, const struct reader_opts *opts,
-                       struct error *err)
+static int plan_header(
+        struct ug_step_header *ret_header, const struct reader_opts *opts, struct error *err)
 {
     uint32_t slot_count = opts->slot_count != 0 ? opts->slot_count : SLOT_COUNT_DEFAULT;
     uint64_t records = opts->ring_records != 0 ? opts->ring_records : RING_RECORDS_DEFAULT;
@@ -57,29 +57,28 @@ static int plan_header(struct ug_step_header *ret_header, const struct reader_op
 
     if (slot_count > UG_STEP_SLOTS_MAX) {
         return error_set(err, -EINVAL, "failed to make a step file of %u slots: at most %u",
-                         slot_count, UG_STEP_SLOTS_MAX);
+                slot_count, UG_STEP_SLOTS_MAX);
     }
     if (records > RING_RECORDS_MAX || bytes > RING_BYTES_MAX) {
-        return error_set(
-            err, -EINVAL,
-            "failed to make step rings of %llu records and %llu bytes: at most %u and %llu",
-            (unsigned long long)records, (unsigned long long)bytes, RING_RECORDS_MAX,
-            RING_BYTES_MAX);
+        return error_set(err, -EINVAL,
+                "failed to make step rings of %llu records and %llu bytes: at most %u and %llu",
+                (unsigned long long)records, (unsigned long long)bytes, RING_RECORDS_MAX,
+                RING_BYTES_MAX);
     }
     bytes = bytes < UG_STEP_ALIGN_BYTES ? UG_STEP_ALIGN_BYTES : bytes;
     *ret_header = (struct ug_step_header){
-        .version = UG_STEP_VERSION,
-        .slot_count = slot_count,
-        .slot_bytes = sizeof(struct ug_step_slot),
-        .record_bytes = sizeof(struct ug_step_record),
-        .slots_offset = UG_STEP_HEADER_BYTES,
-        .ring_records = power_of_two(records),
-        .ring_bytes = power_of_two(bytes),
-        .harness_pid = (uint32_t)getpid(),
-        .control_ppm = opts->control_ppm,
+            .version = UG_STEP_VERSION,
+            .slot_count = slot_count,
+            .slot_bytes = sizeof(struct ug_step_slot),
+            .record_bytes = sizeof(struct ug_step_record),
+            .slots_offset = UG_STEP_HEADER_BYTES,
+            .ring_records = power_of_two(records),
+            .ring_bytes = power_of_two(bytes),
+            .harness_pid = (uint32_t)getpid(),
+            .control_ppm = opts->control_ppm,
     };
     ret_header->rings_offset =
-        align(UG_STEP_HEADER_BYTES + slot_count * sizeof(struct ug_step_slot));
+            align(UG_STEP_HEADER_BYTES + slot_count * sizeof(struct ug_step_slot));
     ret_header->stride_bytes = ug_step_ring_span(ret_header->ring_records) + ret_header->ring_bytes;
     ret_header->file_bytes = ret_header->rings_offset + slot_count * ret_header->stride_bytes;
     image = (const void *)getauxval(AT_RANDOM);
@@ -93,9 +92,9 @@ static int take_lock(const struct reader *reader)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
 
-    return fcntl(reader->fd, F_SETLK, &lock) == 0             ? 0
-           : errno == EAGAIN || errno == EACCES ? -EBUSY
-                                                : -errno;
+    return fcntl(reader->fd, F_SETLK, &lock) == 0 ? 0
+            : errno == EAGAIN || errno == EACCES  ? -EBUSY
+                                                  : -errno;
 }
 
 // Gives the file its size, and takes memory for what all slots share.
@@ -138,8 +137,8 @@ static int make_file(struct reader *reader, const struct ug_step_header *plan, b
     return 0;
 }
 
-// Takes over the file that another reader left, locked by us: its slots and what stands in them. One that was not
-// finished is made.
+// Takes over the file that another reader left, locked by us: its slots and what stands in them.
+// One that was not finished is made.
 static int take_over_file(struct reader *reader, const struct ug_step_header *plan, bool open_gate)
 {
     struct ug_step_header found = {0};
@@ -147,7 +146,7 @@ static int take_over_file(struct reader *reader, const struct ug_step_header *pl
     int rc;
 
     if (fstat(reader->fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != geteuid() ||
-        pread(reader->fd, &found, sizeof(found), 0) < 0) {
+            pread(reader->fd, &found, sizeof(found), 0) < 0) {
         return -EBADMSG;
     }
     if (status.st_size == 0 || ((uint64_t)status.st_size == plan->file_bytes && found.magic == 0)) {
@@ -155,8 +154,9 @@ static int take_over_file(struct reader *reader, const struct ug_step_header *pl
     }
     // A reader's own fields, and those of the processes, differ.
     if (found.magic != UG_STEP_MAGIC || (uint64_t)status.st_size != plan->file_bytes ||
-        memcmp(&found.version, &plan->version,
-               offsetof(struct ug_step_header, harness_image) - offsetof(struct ug_step_header, version)) != 0) {
+            memcmp(&found.version, &plan->version,
+                    offsetof(struct ug_step_header, harness_image) -
+                            offsetof(struct ug_step_header, version)) != 0) {
         return -EBADMSG;
     }
     rc = map_file(reader, plan);
@@ -173,7 +173,7 @@ static int take_over_file(struct reader *reader, const struct ug_step_header *pl
 }
 
 static int open_file(struct reader *reader, const char *path, const struct ug_step_header *plan,
-                     const struct reader_opts *opts)
+        const struct reader_opts *opts)
 {
     int rc;
 
@@ -200,7 +200,7 @@ static int open_file(struct reader *reader, const char *path, const struct ug_st
 }
 
 int reader_create(struct reader **ret_reader, const char *path, const struct reader_opts *opts,
-                  struct error *err)
+        struct error *err)
 {
     static const struct reader_opts defaults;
     struct ug_step_header plan;
@@ -223,12 +223,14 @@ int reader_create(struct reader **ret_reader, const char *path, const struct rea
     if (stat("/proc/self/ns/pid", &status) == 0) {
         reader->pid_namespace = status.st_ino;
     }
-    rc = reader->rings == NULL || reader->outside == NULL ? -ENOMEM : open_file(reader, path, &plan, opts);
+    rc = reader->rings == NULL || reader->outside == NULL ? -ENOMEM
+                                                          : open_file(reader, path, &plan, opts);
     if (rc < 0) {
         rc = error_set(err, rc, "failed to create step file '%s': %s", path,
-                       rc == -EBUSY     ? "another process reads it"
-                       : rc == -EBADMSG ? "what is there is no step file of this user and this upgate"
-                                        : strerror(-rc));
+                rc == -EBUSY ? "another process reads it"
+                        : rc == -EBADMSG
+                        ? "what is there is no step file of this user and this upgate"
+                        : strerror(-rc));
         reader_free(reader);
         return rc;
     }
@@ -268,7 +270,8 @@ void reader_free(struct reader *reader)
 
 int reader_reserve(const char *path)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1}; // beside a reader's
+    // beside a reader's
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1};
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), rc;
 
     if (fd < 0) {
@@ -290,14 +293,16 @@ bool reader_truncated(const struct reader *reader)
     return fstat(reader->fd, &status) != 0 || (uint64_t)status.st_size < reader->plan.file_bytes;
 }
 
-// A step file, or one whose maker was killed before it was one: it has its size, which it gets behind its lock, and no magic yet.
+// A step file, or one whose maker was killed before it was one: it has its size, which it gets
+// behind its lock, and no magic yet.
 static bool is_step_file(int fd, const struct stat *status)
 {
     struct ug_step_header found = {0};
 
     return pread(fd, &found, sizeof(found), 0) >= (ssize_t)sizeof(found.magic) &&
-           (found.magic == UG_STEP_MAGIC || (found.magic == 0 && status->st_size > (off_t)sizeof(found) &&
-                                             (found.version == 0 || found.version == UG_STEP_VERSION)));
+            (found.magic == UG_STEP_MAGIC ||
+                    (found.magic == 0 && status->st_size > (off_t)sizeof(found) &&
+                            (found.version == 0 || found.version == UG_STEP_VERSION)));
 }
 
 int reader_sweep(const char *directory, const char *name_prefix)
@@ -310,7 +315,8 @@ int reader_sweep(const char *directory, const char *name_prefix)
         return 0;
     }
     while ((entry = readdir(dir)) != NULL) {
-        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 2}; // a reader, or who has reserved it
+        // a reader, or who has reserved it
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 2};
         struct stat status;
         int fd;
 
@@ -318,13 +324,14 @@ int reader_sweep(const char *directory, const char *name_prefix)
             continue;
         }
         // Anybody may make names here: neither a FIFO to wait at nor a file of somebody else.
-        fd = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+        fd = openat(
+                dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
         if (fd < 0) {
             continue;
         }
         if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-            is_step_file(fd, &status) && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK &&
-            unlinkat(dirfd(dir), entry->d_name, 0) == 0) {
+                is_step_file(fd, &status) && fcntl(fd, F_GETLK, &lock) == 0 &&
+                lock.l_type == F_UNLCK && unlinkat(dirfd(dir), entry->d_name, 0) == 0) {
             removed++;
         }
         close(fd);
@@ -340,8 +347,8 @@ static bool claimed(const struct ug_step_slot *slot)
 
 uint32_t reader_slot_count(const struct reader *reader)
 {
-    // Asked some ten times a turn, with the slots' lines in another CPU's cache: they are looked at again
-    // when a claim was counted, which happens after the slot has its state.
+    // Asked some ten times a turn, with the slots' lines in another CPU's cache: they are looked at
+    // again when a claim was counted, which happens after the slot has its state.
     uint32_t claims = __atomic_load_n(&reader->header->claims_count, __ATOMIC_ACQUIRE);
     struct reader_seen *seen = (struct reader_seen *)&reader->seen; // no reader is made const
 
@@ -364,7 +371,8 @@ uint32_t reader_refused_count(const struct reader *reader)
 
 void reader_looks(const struct reader *reader, struct ug_step_looks *ret_looks)
 {
-    const struct ug_step_looks *looks = (const void *)((const char *)reader->header + UG_STEP_LOOKS_OFFSET);
+    const struct ug_step_looks *looks =
+            (const void *)((const char *)reader->header + UG_STEP_LOOKS_OFFSET);
 
     memset(ret_looks, 0, sizeof(*ret_looks));
     if (reader_truncated(reader)) {
@@ -385,7 +393,8 @@ void reader_looks(const struct reader *reader, struct ug_step_looks *ret_looks)
     }
 }
 
-// Its number as we know it; -1: of a namespace that cannot be seen from here. Found out once: a look at every process.
+// Its number as we know it; -1: of a namespace that cannot be seen from here. Found out once: a
+// look at every process.
 static pid_t slot_pid(const struct reader *reader, const struct ug_step_slot *slot)
 {
     struct reader_outside *outside = &reader->outside[slot - reader->slots];
@@ -395,7 +404,8 @@ static pid_t slot_pid(const struct reader *reader, const struct ug_step_slot *sl
         return (pid_t)pid;
     }
     if (outside->pid != pid) {
-        *outside = (struct reader_outside){.pid = pid, .outer_pid = proc_outer_pid((pid_t)pid, slot->pid_namespace)};
+        *outside = (struct reader_outside){
+                .pid = pid, .outer_pid = proc_outer_pid((pid_t)pid, slot->pid_namespace)};
     }
     return outside->outer_pid;
 }
@@ -418,7 +428,8 @@ static pid_t slot_tid(const struct reader *reader, const struct ug_step_slot *sl
     return outside->outer_tid < 0 ? 0 : outside->outer_tid;
 }
 
-// The process of a slot has not ended and is no zombie. One that cannot be seen from here is taken for alive.
+// The process of a slot has not ended and is no zombie. One that cannot be seen from here is taken
+// for alive.
 static bool slot_alive(const struct reader *reader, const struct ug_step_slot *slot)
 {
     struct proc_stat stat;
@@ -446,8 +457,8 @@ static bool slot_held(const struct ug_step_slot *slot)
     uint32_t granted = slot->granted;
 
     return __atomic_load_n(&slot->state, __ATOMIC_SEQ_CST) == UG_SLOT_HELD &&
-           granted != UG_STEP_RUN_FREE &&
-           (int32_t)(__atomic_load_n(&slot->steps, __ATOMIC_SEQ_CST) - granted) >= 0;
+            granted != UG_STEP_RUN_FREE &&
+            (int32_t)(__atomic_load_n(&slot->steps, __ATOMIC_SEQ_CST) - granted) >= 0;
 }
 
 int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_slot *ret_slot)
@@ -459,20 +470,20 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
     }
     slot = &reader->slots[slot_idx];
     *ret_slot = (struct reader_slot){
-        .pid = slot_pid(reader, slot) < 0 ? slot->pid : (uint32_t)slot_pid(reader, slot),
-        .rank = slot->rank,
-        .ranks = __atomic_load_n(&slot->ranks, __ATOMIC_ACQUIRE),
-        .has_rank = slot->rank_source == UG_RANK_ENVIRONMENT,
-        .held = slot_held(slot),
-        .state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE),
-        .steps = __atomic_load_n(&slot->steps, __ATOMIC_ACQUIRE),
-        .hold_count = __atomic_load_n(&slot->hold_count, __ATOMIC_RELAXED),
-        .control_wait_ns = __atomic_load_n(&slot->control_wait_ns, __ATOMIC_RELAXED),
-        .control_cpu_ns = __atomic_load_n(&slot->control_cpu_ns, __ATOMIC_RELAXED),
-        .hold_begin_ns = __atomic_load_n(&slot->hold_begin_ns, __ATOMIC_RELAXED),
-        .hold_tid = (uint32_t)slot_tid(reader, slot),
-        .claim_ns = slot->claim_ns,
-        .start_ticks = slot->start_ticks,
+            .pid = slot_pid(reader, slot) < 0 ? slot->pid : (uint32_t)slot_pid(reader, slot),
+            .rank = slot->rank,
+            .ranks = __atomic_load_n(&slot->ranks, __ATOMIC_ACQUIRE),
+            .has_rank = slot->rank_source == UG_RANK_ENVIRONMENT,
+            .held = slot_held(slot),
+            .state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE),
+            .steps = __atomic_load_n(&slot->steps, __ATOMIC_ACQUIRE),
+            .hold_count = __atomic_load_n(&slot->hold_count, __ATOMIC_RELAXED),
+            .control_wait_ns = __atomic_load_n(&slot->control_wait_ns, __ATOMIC_RELAXED),
+            .control_cpu_ns = __atomic_load_n(&slot->control_cpu_ns, __ATOMIC_RELAXED),
+            .hold_begin_ns = __atomic_load_n(&slot->hold_begin_ns, __ATOMIC_RELAXED),
+            .hold_tid = (uint32_t)slot_tid(reader, slot),
+            .claim_ns = slot->claim_ns,
+            .start_ticks = slot->start_ticks,
     };
     return 0;
 }
@@ -480,7 +491,7 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
 bool reader_slot_alive(const struct reader *reader, uint32_t slot_idx)
 {
     return slot_idx < reader->plan.slot_count && claimed(&reader->slots[slot_idx]) &&
-           slot_alive(reader, &reader->slots[slot_idx]);
+            slot_alive(reader, &reader->slots[slot_idx]);
 }
 
 // 0 = what is waited for is true, 1 = not yet, -ESRCH = never. Looks into /proc only when told to.
@@ -543,7 +554,7 @@ int reader_wait_held(struct reader *reader, uint32_t slots, int64_t deadline_ns)
         // FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC time.
         if (syscall(SYS_futex, &header->event, FUTEX_WAIT_BITSET, event, &until, NULL,
                     FUTEX_BITSET_MATCH_ANY) != 0 &&
-            errno == EINTR) {
+                errno == EINTR) {
             rc = -EINTR;
             break;
         }

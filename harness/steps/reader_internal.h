@@ -15,18 +15,18 @@ struct reader_rings {
 
 struct reader {
     int fd;
-    int told_fd; // -1: nobody wants to know of grants
-    char *path;  // NULL: it is left alone at the end
+    int told_fd;                   // -1: nobody wants to know of grants
+    char *path;                    // NULL: it is left alone at the end
     struct ug_step_header *header; // shared: only event, waiting and the counts are read back
-    struct ug_step_header plan;    // ours: a process that writes over the header must not mislead us
+    struct ug_step_header plan; // ours: a process that writes over the header must not mislead us
     struct ug_step_slot *slots;
     uint64_t map_bytes;
     struct reader_rings *rings; // one a slot
     uint64_t pid_namespace;
     struct reader_outside {
-        uint32_t pid, tid;   // as the process of a slot says them, in a namespace of its own
+        uint32_t pid, tid;          // as the process of a slot says them, in a namespace of its own
         pid_t outer_pid, outer_tid; // as we know them; -1 = not to be seen
-    } *outside; // one a slot; what was found out once
+    } * outside;                    // one a slot; what was found out once
     struct reader_seen {
         uint32_t claims, count; // slots claimed when so many claims had been counted
     } seen;

@@ -14,7 +14,7 @@
 static bool claimed(const struct reader *reader, uint32_t slot_idx)
 {
     return slot_idx < reader->plan.slot_count &&
-           __atomic_load_n(&reader->slots[slot_idx].state, __ATOMIC_ACQUIRE) != UG_SLOT_FREE;
+            __atomic_load_n(&reader->slots[slot_idx].state, __ATOMIC_ACQUIRE) != UG_SLOT_FREE;
 }
 
 void reader_rings_unmap(struct reader *reader, uint32_t slot_idx)
@@ -44,22 +44,22 @@ static int map_rings(struct reader *reader, uint32_t slot_idx, struct error *err
         return 0;
     }
     records = mmap(NULL, ug_step_ring_span(header->ring_records), PROT_READ, MAP_SHARED, reader->fd,
-                   offset);
+            offset);
     if (records == MAP_FAILED) {
-        return error_set(err, -errno, "failed to map the records of slot %u: %s", slot_idx,
-                         strerror(errno));
+        return error_set(
+                err, -errno, "failed to map the records of slot %u: %s", slot_idx, strerror(errno));
     }
     bytes = mmap(NULL, 2 * header->ring_bytes, PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (bytes == MAP_FAILED) {
         rc = -errno;
         munmap(records, ug_step_ring_span(header->ring_records));
-        return error_set(err, rc, "failed to map the bytes of slot %u: %s", slot_idx,
-                         strerror(-rc));
+        return error_set(
+                err, rc, "failed to map the bytes of slot %u: %s", slot_idx, strerror(-rc));
     }
     for (int half = 0; half < 2; half++) {
         if (mmap(bytes + (uint64_t)half * header->ring_bytes, header->ring_bytes, PROT_READ,
-                 MAP_SHARED | MAP_FIXED, reader->fd, byte_offset) == MAP_FAILED) {
+                    MAP_SHARED | MAP_FIXED, reader->fd, byte_offset) == MAP_FAILED) {
             rc = -errno;
         }
     }
@@ -67,14 +67,14 @@ static int map_rings(struct reader *reader, uint32_t slot_idx, struct error *err
     rings->bytes = bytes;
     if (rc < 0) {
         reader_rings_unmap(reader, slot_idx);
-        return error_set(err, rc, "failed to map the bytes of slot %u: %s", slot_idx,
-                         strerror(-rc));
+        return error_set(
+                err, rc, "failed to map the bytes of slot %u: %s", slot_idx, strerror(-rc));
     }
     return 0;
 }
 
 static int drain_records(struct reader *reader, uint32_t slot_idx, reader_record_fn on_record,
-                         void *arg, struct error *err)
+        void *arg, struct error *err)
 {
     struct ug_step_slot *slot = &reader->slots[slot_idx];
     uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE), tail = slot->tail;
@@ -83,7 +83,7 @@ static int drain_records(struct reader *reader, uint32_t slot_idx, reader_record
     if (head - tail > ring_records) {
         __atomic_store_n(&slot->tail, head, __ATOMIC_RELEASE);
         return error_set(err, -EPROTO, "records of slot %u (pid %u) are damaged, skipping them",
-                         slot_idx, slot->pid);
+                slot_idx, slot->pid);
     }
     for (uint64_t i = tail; i != head; i++) {
         struct ug_step_record record = reader->rings[slot_idx].records[i & (ring_records - 1)];
@@ -91,7 +91,7 @@ static int drain_records(struct reader *reader, uint32_t slot_idx, reader_record
         record.name[UG_STEP_NAME_BYTES - 1] = '\0';
         on_record(arg, slot_idx, &record);
         if ((i & 255) ==
-            255) { // room early, so that a long callback does not cost the process records
+                255) { // room early, so that a long callback does not cost the process records
             __atomic_store_n(&slot->tail, i + 1, __ATOMIC_RELEASE);
         }
     }
@@ -130,7 +130,7 @@ static uint64_t decode_bytes(const unsigned char *at, uint64_t left, struct read
 }
 
 static int drain_bytes(struct reader *reader, uint32_t slot_idx, reader_bytes_fn on_bytes,
-                       void *arg, struct error *err)
+        void *arg, struct error *err)
 {
     struct ug_step_slot *slot = &reader->slots[slot_idx];
     uint64_t head = __atomic_load_n(&slot->byte_head, __ATOMIC_ACQUIRE), tail = slot->byte_tail;
@@ -141,13 +141,13 @@ static int drain_bytes(struct reader *reader, uint32_t slot_idx, reader_bytes_fn
         uint64_t size = 0;
 
         if (head - tail <= ring_bytes) {
-            size = decode_bytes(reader->rings[slot_idx].bytes + (tail & (ring_bytes - 1)),
-                                head - tail, &bytes);
+            size = decode_bytes(
+                    reader->rings[slot_idx].bytes + (tail & (ring_bytes - 1)), head - tail, &bytes);
         }
         if (size == 0) {
             __atomic_store_n(&slot->byte_tail, head, __ATOMIC_RELEASE);
             return error_set(err, -EPROTO, "tensors of slot %u (pid %u) are damaged, skipping them",
-                             slot_idx, slot->pid);
+                    slot_idx, slot->pid);
         }
         on_bytes(arg, slot_idx, &bytes);
         tail += size;
@@ -157,13 +157,13 @@ static int drain_bytes(struct reader *reader, uint32_t slot_idx, reader_bytes_fn
 }
 
 int reader_drain(struct reader *reader, uint32_t slot_idx, reader_record_fn on_record,
-                 reader_bytes_fn on_bytes, void *arg, struct error *err)
+        reader_bytes_fn on_bytes, void *arg, struct error *err)
 {
     int rc, rc_bytes = 0;
 
     if (!claimed(reader, slot_idx)) {
-        return error_set(err, -ENOENT, "failed to read slot %u: no process has claimed it",
-                         slot_idx);
+        return error_set(
+                err, -ENOENT, "failed to read slot %u: no process has claimed it", slot_idx);
     }
     rc = map_rings(reader, slot_idx, err);
     if (rc < 0) {
@@ -185,15 +185,16 @@ bool reader_is_filling(const struct reader *reader)
     for (uint32_t i = 0; i < slot_count; i++) {
         const struct ug_step_slot *slot = &reader->slots[i];
 
-        if (__atomic_load_n(&slot->byte_head, __ATOMIC_ACQUIRE) - slot->byte_tail > reader->plan.ring_bytes / 4) {
+        if (__atomic_load_n(&slot->byte_head, __ATOMIC_ACQUIRE) - slot->byte_tail >
+                reader->plan.ring_bytes / 4) {
             return true;
         }
     }
     return false;
 }
 
-int reader_counters(const struct reader *reader, uint32_t slot_idx,
-                    struct reader_counters *ret_counters)
+int reader_counters(
+        const struct reader *reader, uint32_t slot_idx, struct reader_counters *ret_counters)
 {
     const struct ug_step_slot *slot;
 

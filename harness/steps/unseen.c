@@ -31,7 +31,8 @@ static void add_why(struct strbuf *words, const struct ug_step_looks *looks)
         }
 }
 
-static bool said_before(const struct ug_step_looks *looks, const uint32_t *said, unsigned count, uint32_t entry)
+static bool said_before(
+        const struct ug_step_looks *looks, const uint32_t *said, unsigned count, uint32_t entry)
 {
     for (unsigned i = 0; i < count; i++)
         if (said[i] == entry || strcmp(looks->near[said[i]].text, looks->near[entry].text) == 0)
@@ -47,7 +48,7 @@ static void add_near(struct strbuf *words, const struct ug_step_looks *looks)
         uint32_t best = UINT32_MAX;
         for (uint32_t i = 0; i < UG_STEP_NEAR_MAX; i++)
             if (looks->near[i].state == UG_NEAR_NAME && !said_before(looks, said, count, i) &&
-                (best == UINT32_MAX || looks->near[i].distance < looks->near[best].distance))
+                    (best == UINT32_MAX || looks->near[i].distance < looks->near[best].distance))
                 best = i;
         if (best == UINT32_MAX)
             return;
@@ -76,7 +77,8 @@ char *unseen_why(const struct reader *reader, const char *step)
         else if (!looks.seen)
             strbuf_add(&words, "': none was begun");
         else
-            strbuf_add(&words, "' among the %u that %s seen", looks.seen, looks.seen == 1 ? "was" : "were");
+            strbuf_add(&words, "' among the %u that %s seen", looks.seen,
+                    looks.seen == 1 ? "was" : "were");
         add_near(&words, &looks);
     }
     return strbuf_take(&words);

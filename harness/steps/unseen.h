@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a program whose steps the library in it should mark (tracer/inject/steps) has none, from what its processes saw.
+// Why a program whose steps the library in it should mark (tracer/inject/steps) has none, from what
+// its processes saw.
 #ifndef UPGATE_HARNESS_STEPS_UNSEEN_H
 #define UPGATE_HARNESS_STEPS_UNSEEN_H
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rings are written by the code that workloads have (contracts/step_writer.h), with a state of its own for each process. Nothing here
-// opens the file: to close a descriptor of it would drop the lock that says that we live.
+// The rings are written by the code that workloads have (contracts/step_writer.h), with a state of
+// its own for each process. Nothing here opens the file: to close a descriptor of it would drop the
+// lock that says that we live.
 #include "harness/steps/writer.h"
 
 #include <errno.h>
@@ -36,7 +37,9 @@ static void read_rank(struct ug_step_slot *slot, pid_t pid, uint32_t claim_order
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
     text = target_file_text(path, WRITER_ENVIRONMENT_MAX, &len);
     i = text != NULL ? ug_impl_rank_first(launcher_block_value(text, len, "LOCAL_RANK")) : 0;
-    for (; text != NULL && slot->rank_source == UG_RANK_CLAIM_ORDER && i < sizeof(names) / sizeof(names[0]); i++) {
+    for (; text != NULL && slot->rank_source == UG_RANK_CLAIM_ORDER &&
+            i < sizeof(names) / sizeof(names[0]);
+            i++) {
         const char *value = launcher_block_value(text, len, names[i]);
         uint64_t rank = ug_impl_number(value, '\0');
 
@@ -54,8 +57,8 @@ static struct ug_step_slot *take_slot(struct reader *reader, pid_t pid, uint32_t
         struct ug_step_slot *slot = &reader->slots[i];
         uint32_t none = 0;
 
-        if (__atomic_compare_exchange_n(&slot->pid, &none, (uint32_t)pid, false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_RELAXED)) {
+        if (__atomic_compare_exchange_n(
+                    &slot->pid, &none, (uint32_t)pid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             *ret_idx = i;
             return slot;
         }
@@ -63,7 +66,8 @@ static struct ug_step_slot *take_slot(struct reader *reader, pid_t pid, uint32_t
     return NULL;
 }
 
-// Memory for the first MiB of texts, so that ug_impl_reserve() has nothing to do, which would open the file.
+// Memory for the first MiB of texts, so that ug_impl_reserve() has nothing to do, which would open
+// the file.
 static bool take_text_memory(struct step_writer *writer)
 {
     struct ug_step_state *s = &writer->state;
@@ -83,10 +87,12 @@ static int refuse(struct step_writer *writer, struct ug_step_slot *slot, struct 
         __atomic_store_n(&slot->pid, 0, __ATOMIC_RELEASE);
     }
     step_writer_free(writer);
-    return error_set(err, -ENOSPC, "failed to take a slot for the steps of a process: no slot or no memory is left");
+    return error_set(err, -ENOSPC,
+            "failed to take a slot for the steps of a process: no slot or no memory is left");
 }
 
-int step_writer_claim(struct reader *reader, pid_t pid, struct step_writer **ret_writer, struct error *err)
+int step_writer_claim(
+        struct reader *reader, pid_t pid, struct step_writer **ret_writer, struct error *err)
 {
     struct step_writer *writer = calloc(1, sizeof(*writer));
     struct proc_stat stat = {0};
@@ -99,7 +105,8 @@ int step_writer_claim(struct reader *reader, pid_t pid, struct step_writer **ret
     writer->reader = reader;
     writer->state.header = reader->header;
     slot = take_slot(reader, pid, &idx);
-    if (slot == NULL || ug_impl_map_rings(&writer->state, reader->fd, idx) != NULL || !take_text_memory(writer)) {
+    if (slot == NULL || ug_impl_map_rings(&writer->state, reader->fd, idx) != NULL ||
+            !take_text_memory(writer)) {
         return refuse(writer, slot, err);
     }
     writer->state.slot = slot;
@@ -153,7 +160,8 @@ void step_writer_go(struct step_writer *writer)
     ug_impl_put(s, UG_RECORD_HOLD, s->hold_begin_ns, ug_impl_now_ns(), 0, NULL);
 }
 
-void step_writer_counts(struct step_writer *writer, uint64_t misplaced, uint64_t dropped, uint64_t control_wait_ns)
+void step_writer_counts(
+        struct step_writer *writer, uint64_t misplaced, uint64_t dropped, uint64_t control_wait_ns)
 {
     struct ug_step_slot *slot = writer->state.slot;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// upgate canary status, report, pause, promote, abort, resume: what is asked of a rollout's store from outside. Reads it; writes rows
-// of rollout_request, which the controller takes. An abort with no controller at work is carried out here.
+// upgate canary status, report, pause, promote, abort, resume: what is asked of a rollout's store
+// from outside. Reads it; writes rows of rollout_request, which the controller takes. An abort with
+// no controller at work is carried out here.
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -46,9 +47,13 @@ static int ask_missing(const char *store, struct error *err)
     if (ask_there(store))
         return 0;
     if (store[0] == '/' || !getcwd(here, sizeof here))
-        return error_set(err, -EINVAL, "'%s' is not there: the rollout has not begun; `upgate canary run` begins it", store);
-    return error_set(err, -EINVAL, "'%s' is not in '%s': the rollout was begun in another directory (go there, or name its store instead of "
-                     "the plan), or not at all", store, here);
+        return error_set(err, -EINVAL,
+                "'%s' is not there: the rollout has not begun; `upgate canary run` begins it",
+                store);
+    return error_set(err, -EINVAL,
+            "'%s' is not in '%s': the rollout was begun in another directory (go there, or name its store instead of "
+            "the plan), or not at all",
+            store, here);
 }
 
 static int ask_row(const char *path, struct rollout_row *ret_row, struct error *err)
@@ -61,10 +66,11 @@ static int ask_row(const char *path, struct rollout_row *ret_row, struct error *
     return rc == -ENOENT ? error_set(err, -EINVAL, "'%s' has no rollout in it", path) : rc;
 }
 
-// --- status and report -----------------------------------------------------------------------------------
+// --- status and report ---------------------------------------------------------------------------
 
 #ifdef UPGATE_HAVE_ROLLOUT_VIEW
-static int ask_show(const char *store, const struct canary_values *values, bool *ret_ended, struct error *err)
+static int ask_show(
+        const char *store, const struct canary_values *values, bool *ret_ended, struct error *err)
 {
     struct rollout_view *view = NULL;
     int rc = rollout_view_load(store, &view, err);
@@ -103,7 +109,8 @@ int canary_verb_report(const char *path, const struct canary_values *values)
     } else if (rc == 0 && values->common.output && !values->common.dry_run) {
         rc = rollout_view_write(view, values->common.output, &err);
     } else if (rc == 0) {
-        log_info("would report '%s' to %s", store, values->common.output ? values->common.output : "stdout");
+        log_info("would report '%s' to %s", store,
+                values->common.output ? values->common.output : "stdout");
     }
     rollout_view_free(view);
     free(store);
@@ -111,7 +118,8 @@ int canary_verb_report(const char *path, const struct canary_values *values)
 }
 #else
 // Without the room of reports: the row itself.
-static int ask_show(const char *store, const struct canary_values *values, bool *ret_ended, struct error *err)
+static int ask_show(
+        const char *store, const struct canary_values *values, bool *ret_ended, struct error *err)
 {
     struct rollout_row row;
     int rc = ask_row(store, &row, err);
@@ -119,10 +127,11 @@ static int ask_show(const char *store, const struct canary_values *values, bool 
         return rc;
     if (strcmp(values->common.format, "json") == 0) {
         rollout_row_clear(&row);
-        return error_set(err, -ENOTSUP, "this upgate was built without reports of rollouts: JSON is theirs");
+        return error_set(
+                err, -ENOTSUP, "this upgate was built without reports of rollouts: JSON is theirs");
     }
-    printf("%s: %s, %.3g %% of the traffic, %s\n", row.name, rollout_state_name(row.state), isnan(row.percent) ? 0 : row.percent,
-           row.reason);
+    printf("%s: %s, %.3g %% of the traffic, %s\n", row.name, rollout_state_name(row.state),
+            isnan(row.percent) ? 0 : row.percent, row.reason);
     *ret_ended = rollout_state_ended(row.state);
     rollout_row_clear(&row);
     return 0;
@@ -133,7 +142,8 @@ int canary_verb_report(const char *path, const struct canary_values *values)
     struct error err = {0};
     (void)path;
     (void)values;
-    return ask_say(error_set(&err, -ENOTSUP, "this upgate was built without reports of rollouts"), &err);
+    return ask_say(
+            error_set(&err, -ENOTSUP, "this upgate was built without reports of rollouts"), &err);
 }
 #endif
 
@@ -152,7 +162,8 @@ int canary_verb_status(const char *path, const struct canary_values *values)
         rc = ask_missing(store, &err);
     if (rc == 0 && values->common.dry_run)
         log_info("would show '%s'", store);
-    bool screen = values->watch && isatty(STDOUT_FILENO) && strcmp(values->common.format, "json") != 0;
+    bool screen =
+            values->watch && isatty(STDOUT_FILENO) && strcmp(values->common.format, "json") != 0;
     while (rc == 0 && !values->common.dry_run) {
         if (screen)
             fputs("\x1b[H\x1b[J", stdout);
@@ -169,25 +180,31 @@ int canary_verb_status(const char *path, const struct canary_values *values)
     return ask_say(rc, &err);
 }
 
-// --- requests --------------------------------------------------------------------------------------------
+// --- requests ------------------------------------------------------------------------------------
 
 enum ask_state { ASK_UNHEARD, ASK_MOVES, ASK_DONE };
 
-// Heard is a request when its decision is stored, which is before the traffic moves. Of a rollout that has ended nothing moves any more, also
-// where it could not be moved, and an abort that came too late for it is heard by nobody.
-static int ask_state(struct store *store, enum rollout_verb asked, enum ask_state *ret, struct error *err)
+// Heard is a request when its decision is stored, which is before the traffic moves. Of a rollout
+// that has ended nothing moves any more, also where it could not be moved, and an abort that came
+// too late for it is heard by nobody.
+static int ask_state(
+        struct store *store, enum rollout_verb asked, enum ask_state *ret, struct error *err)
 {
     struct rollout_row row = {0};
     int64_t unheard = 0, moves = 0;
-    int rc = store_get_int(store, &unheard, err, "SELECT count(*) FROM rollout_request WHERE taken_ns IS NULL", "");
+    int rc = store_get_int(store, &unheard, err,
+            "SELECT count(*) FROM rollout_request WHERE taken_ns IS NULL", "");
     if (rc == 0)
-        rc = store_get_int(store, &moves, err, "SELECT count(*) FROM rollout_decision WHERE id = (SELECT max(id) FROM rollout_decision) AND effect_ns IS NULL",
-                           "");
+        rc = store_get_int(store, &moves, err,
+                "SELECT count(*) FROM rollout_decision WHERE id = (SELECT max(id) FROM rollout_decision) AND effect_ns IS NULL",
+                "");
     if (rc == 0)
         rc = rollout_store_read(store, &row, err);
     bool ended = rc == 0 && rollout_state_ended(row.state);
     if (rc == 0)
-        *ret = unheard && !(ended && asked == REQUEST_ABORT) ? ASK_UNHEARD : moves && !ended ? ASK_MOVES : ASK_DONE;
+        *ret = unheard && !(ended && asked == REQUEST_ABORT) ? ASK_UNHEARD
+                : moves && !ended                            ? ASK_MOVES
+                                                             : ASK_DONE;
     rollout_row_clear(&row);
     return rc;
 }
@@ -212,9 +229,13 @@ static int ask_wait(const char *path, enum rollout_verb asked, int64_t limit_ns,
     char span[32];
     unit_format_ns(span, sizeof span, (double)limit_ns);
     if (state == ASK_MOVES)
-        return error_set(err, -ETIMEDOUT, "the controller of '%s' has heard of it, and has not moved the traffic within %s; it goes on trying: see "
-                         "`upgate canary status`", path, span);
-    return error_set(err, -ETIMEDOUT, "the controller of '%s' has not heard of it within %s; is it stuck? it is asked nevertheless", path, span);
+        return error_set(err, -ETIMEDOUT,
+                "the controller of '%s' has heard of it, and has not moved the traffic within %s; it goes on trying: see "
+                "`upgate canary status`",
+                path, span);
+    return error_set(err, -ETIMEDOUT,
+            "the controller of '%s' has not heard of it within %s; is it stuck? it is asked nevertheless",
+            path, span);
 }
 
 // With the plan as it was stored: whatever became of the file, there is a way back.
@@ -225,13 +246,18 @@ static int ask_abort_here(const char *path, enum exit_code *ret_exit, struct err
     int rc = ask_row(path, &row, err);
     if (rc)
         return rc;
-    json_t *json = json_loads(row.plan, 0, NULL), *command = json_pack("[s,s,s]", "upgate", "canary", "abort");
+    json_t *json = json_loads(row.plan, 0, NULL),
+           *command = json_pack("[s,s,s]", "upgate", "canary", "abort");
     rc = rollout_from_json(json, &rollout, err);
     if (rc == 0) {
         free(rollout->store); // the plan's may be relative to another directory
         rollout->store = xstrdup(path);
         char *who = canary_who();
-        struct controller_options options = {.rollout = rollout, .who = who, .command_line = command, .aborts = true, .wait_ns = 0};
+        struct controller_options options = {.rollout = rollout,
+                .who = who,
+                .command_line = command,
+                .aborts = true,
+                .wait_ns = 0};
         log_info("no controller is at work: the abort is carried out here");
         rc = controller_run(&options, ret_exit, err);
         free(who);
@@ -247,12 +273,15 @@ static int ask_abort_here(const char *path, enum exit_code *ret_exit, struct err
 static bool ask_left(const char *path)
 {
     struct rollout_row row = {0};
-    bool left = ask_row(path, &row, NULL) == 0 && row.state == ROLLOUT_FAILED && row.percent > MACHINE_TOLERANCE; // false for NaN
+    // false for NaN
+    bool left = ask_row(path, &row, NULL) == 0 && row.state == ROLLOUT_FAILED &&
+            row.percent > MACHINE_TOLERANCE;
     rollout_row_clear(&row);
     return left;
 }
 
-// What has come of it. An abort is done where the candidate has nothing any more, whatever the rollout has ended as.
+// What has come of it. An abort is done where the candidate has nothing any more, whatever the
+// rollout has ended as.
 static int ask_end(const char *path, bool aborts, struct error *err)
 {
     struct rollout_row row;
@@ -261,10 +290,12 @@ static int ask_end(const char *path, bool aborts, struct error *err)
         return rc;
     double percent = isnan(row.percent) ? 0 : row.percent;
     if (aborts && percent > MACHINE_TOLERANCE)
-        rc = error_set(err, -EIO, "'%s' is %s and the candidate has %.3g %% of the traffic, look at it now: %s", row.name,
-                       rollout_state_name(row.state), percent, row.reason);
+        rc = error_set(err, -EIO,
+                "'%s' is %s and the candidate has %.3g %% of the traffic, look at it now: %s",
+                row.name, rollout_state_name(row.state), percent, row.reason);
     else
-        log_info("'%s' is %s, the candidate has %.3g %% of the traffic", row.name, rollout_state_name(row.state), percent);
+        log_info("'%s' is %s, the candidate has %.3g %% of the traffic", row.name,
+                rollout_state_name(row.state), percent);
     rollout_row_clear(&row);
     return rc;
 }
@@ -280,7 +311,8 @@ int canary_verb_ask(const char *path, const char *verb, const struct canary_valu
         rc = ask_missing(store, &err);
     bool held = rc == 0 && rollout_store_is_held(store);
     if (rc == 0 && values->common.dry_run) {
-        log_info("would ask the rollout in '%s' for %s; %s", store, verb, held ? "its controller is at work" : "no controller is at work");
+        log_info("would ask the rollout in '%s' for %s; %s", store, verb,
+                held ? "its controller is at work" : "no controller is at work");
         free(store);
         free(who);
         return EXIT_CODE_PASS;
@@ -293,7 +325,9 @@ int canary_verb_ask(const char *path, const char *verb, const struct canary_valu
     else if (rc == 0 && asked == REQUEST_ABORT)
         rc = ask_abort_here(store, &code, &err);
     else if (rc == 0)
-        log_warn("no controller is at work: '%s' is heard when `upgate canary run` is started again", verb);
+        log_warn(
+                "no controller is at work: '%s' is heard when `upgate canary run` is started again",
+                verb);
     if (rc == 0 && code == EXIT_CODE_OPERATIONAL && !left) // one that had failed stays so
         rc = error_set(&err, -EIO, "the traffic could not be brought to the baseline");
     if (rc == 0)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// upgate canary plan, run and serve: reads the plan, starts what it asks for. Prints to stdout what was asked for, and nothing else.
+// upgate canary plan, run and serve: reads the plan, starts what it asks for. Prints to stdout what
+// was asked for, and nothing else.
 #include "harness/verbs/canary_verbs.h"
 
 #include <errno.h>
@@ -45,7 +46,8 @@ static bool canary_is_store(const char *path)
     return got == sizeof magic && memcmp(magic, "SQLite format 3", sizeof magic) == 0;
 }
 
-int canary_store_of(const char *path, char **ret_store, struct rollout **ret_plan, struct error *err)
+int canary_store_of(
+        const char *path, char **ret_store, struct rollout **ret_plan, struct error *err)
 {
     struct rollout *rollout = NULL;
     if (ret_plan)
@@ -72,13 +74,13 @@ char *canary_who(void)
     const struct passwd *user = getpwuid(geteuid());
     gethostname(host, sizeof host - 1);
     char *who = sudo && *sudo ? xasprintf("%s@%s", sudo, host)
-                : user        ? xasprintf("%s@%s", user->pw_name, host)
+            : user            ? xasprintf("%s@%s", user->pw_name, host)
                               : xasprintf("uid %u@%s", (unsigned)geteuid(), host);
     string_make_plain(who, strlen(who));
     return who;
 }
 
-// --- plan ------------------------------------------------------------------------------------------------
+// --- plan ----------------------------------------------------------------------------------------
 
 static void canary_print_json(json_t *json)
 {
@@ -88,7 +90,8 @@ static void canary_print_json(json_t *json)
     json_decref(json);
 }
 
-static int canary_write_plan(const char *path, const struct rollout *rollout, bool json, struct error *err)
+static int canary_write_plan(
+        const char *path, const struct rollout *rollout, bool json, struct error *err)
 {
     char *text = NULL;
     size_t size = 0;
@@ -119,25 +122,30 @@ int canary_verb_plan(const char *path, const struct canary_values *values)
     if (rc == 0 && values->common.dry_run)
         canary_print_json(rollout_to_json(rollout));
     else if (rc == 0)
-        rc = canary_write_plan(values->common.output, rollout, strcmp(values->common.format, "json") == 0, &err);
+        rc = canary_write_plan(
+                values->common.output, rollout, strcmp(values->common.format, "json") == 0, &err);
     rollout_free(rollout);
     return canary_say(rc, &err);
 }
 
-// --- run -------------------------------------------------------------------------------------------------
+// --- run -----------------------------------------------------------------------------------------
 
-static int canary_run(const struct rollout *rollout, const struct canary_values *values, const json_t *command,
-                      enum exit_code *ret_exit, struct error *err)
+static int canary_run(const struct rollout *rollout, const struct canary_values *values,
+        const json_t *command, enum exit_code *ret_exit, struct error *err)
 {
     char *who = canary_who();
-    struct controller_options options = {.rollout = rollout, .who = who, .command_line = command, .anew = values->anew,
-                                         .wait_ns = values->wait_ns};
+    struct controller_options options = {.rollout = rollout,
+            .who = who,
+            .command_line = command,
+            .anew = values->anew,
+            .wait_ns = values->wait_ns};
 #ifdef UPGATE_HAVE_CANARY_SHADOW
     struct shadow_stage stage = {.requests = rollout->shadow.requests,
-                                 .methods = (const char *const *)rollout->shadow.methods,
-                                 .ignore = (const char *const *)rollout->shadow.ignore,
-                                 .tolerance = rollout->shadow.tolerance};
-    const struct controller_shadow shadow = {&stage, shadow_stage_begin, shadow_stage_traffic, shadow_stage_take, shadow_stage_end};
+            .methods = (const char *const *)rollout->shadow.methods,
+            .ignore = (const char *const *)rollout->shadow.ignore,
+            .tolerance = rollout->shadow.tolerance};
+    const struct controller_shadow shadow = {
+            &stage, shadow_stage_begin, shadow_stage_traffic, shadow_stage_take, shadow_stage_end};
     options.shadow = &shadow;
 #endif
 #ifdef UPGATE_HAVE_CANARY_WHY
@@ -178,7 +186,7 @@ int canary_verb_run(const char *path, const struct canary_values *values, int ar
     return code == EXIT_CODE_PASS && shown ? shown : (int)code;
 }
 
-// --- serve -----------------------------------------------------------------------------------------------
+// --- serve ---------------------------------------------------------------------------------------
 
 int canary_verb_serve(const char *path, const struct canary_values *values)
 {
@@ -188,16 +196,19 @@ int canary_verb_serve(const char *path, const struct canary_values *values)
     struct rollout *rollout = NULL;
     int rc = canary_store_of(path, &store, &rollout, &err);
     if (rc == 0 && values->common.dry_run) {
-        log_info("would serve '%s' on %s", store, values->listen ? values->listen : "127.0.0.1:8080");
+        log_info("would serve '%s' on %s", store,
+                values->listen ? values->listen : "127.0.0.1:8080");
     } else if (rc == 0) {
         struct serve_options options = {.store = store,
-                                        .name = values->name ? values->name : rollout ? rollout->name : NULL,
-                                        .listen = values->listen,
-                                        .token_file = values->token_file,
-                                        .tls_cert = values->tls_cert,
-                                        .tls_key = values->tls_key,
-                                        .no_token = values->no_token,
-                                        .open_metrics = values->open_metrics};
+                .name = values->name ? values->name
+                        : rollout    ? rollout->name
+                                     : NULL,
+                .listen = values->listen,
+                .token_file = values->token_file,
+                .tls_cert = values->tls_cert,
+                .tls_key = values->tls_key,
+                .no_token = values->no_token,
+                .open_metrics = values->open_metrics};
         rc = canary_serve(&options, &err);
     }
     rollout_free(rollout);

@@ -31,52 +31,52 @@ struct diff_values {
 extern const struct verb verb_diff;
 
 static const char *const diff_usage[] = {
-    "diff RUN.db [--workload NAME] [--all] [--format table|json] [-o FILE]",
-    "diff BASELINE.db CANDIDATE.db [--requests A,B] [--all] [--format table|json] [-o FILE]",
-    NULL,
+        "diff RUN.db [--workload NAME] [--all] [--format table|json] [-o FILE]",
+        "diff BASELINE.db CANDIDATE.db [--requests A,B] [--all] [--format table|json] [-o FILE]",
+        NULL,
 };
 
 static const char *const diff_examples[] = {
-    "upgate ab plan.yaml -o run.db && upgate diff run.db",
-    "run both sides, then say where the difference comes from",
-    "upgate diff run.db --workload dlrm-train",
-    "one workload of several",
-    "upgate diff run.db --all | less -R",
-    "what is not told from noise as well, down to the last microsecond",
-    "upgate diff run.db --format json | jq '.workloads[0].contributions[0] | {kind, where}'",
-    "the largest contribution, for a script",
-    "upgate diff run.db -o diff.json",
-    "the document upgate.diff/1 as a file",
-    "upgate diff old.db new.db --requests 81000,27000",
-    "two recordings of `upgate record`: what a request of the second costs more",
-    NULL,
+        "upgate ab plan.yaml -o run.db && upgate diff run.db",
+        "run both sides, then say where the difference comes from",
+        "upgate diff run.db --workload dlrm-train",
+        "one workload of several",
+        "upgate diff run.db --all | less -R",
+        "what is not told from noise as well, down to the last microsecond",
+        "upgate diff run.db --format json | jq '.workloads[0].contributions[0] | {kind, where}'",
+        "the largest contribution, for a script",
+        "upgate diff run.db -o diff.json",
+        "the document upgate.diff/1 as a file",
+        "upgate diff old.db new.db --requests 81000,27000",
+        "two recordings of `upgate record`: what a request of the second costs more",
+        NULL,
 };
 
 static const struct option_spec diff_options[] = {
-    {.group = "What is shown",
-     .name = "workload",
-     .kind = OPTION_TEXT,
-     .value = "NAME",
-     .default_text = "all",
-     .help = "this workload only",
-     .offset = offsetof(struct diff_values, workload)},
-    {.name = "requests",
-     .kind = OPTION_TEXT,
-     .value = "A,B",
-     .help = "of two recordings: how many requests each program answered meanwhile; else times are of a second",
-     .offset = offsetof(struct diff_values, requests)},
-    {.name = "all",
-     .kind = OPTION_FLAG,
-     .help = "every contribution, those too that are not told from noise",
-     .offset = offsetof(struct diff_values, all)},
-    {.group = "How the sides are aligned",
-     .name = "ignore-names",
-     .kind = OPTION_FLAG,
-     .help = "by structure and resources only, as if every kernel and function had been renamed",
-     .offset = offsetof(struct diff_values, ignore_names)},
-    OPTIONS_COMMON(struct diff_values, common, "FILE",
-                   "write a file instead; its ending picks the form: .txt, .md or .json", NULL),
-    {.name = NULL},
+        {.group = "What is shown",
+                .name = "workload",
+                .kind = OPTION_TEXT,
+                .value = "NAME",
+                .default_text = "all",
+                .help = "this workload only",
+                .offset = offsetof(struct diff_values, workload)},
+        {.name = "requests",
+                .kind = OPTION_TEXT,
+                .value = "A,B",
+                .help = "of two recordings: how many requests each program answered meanwhile; else times are of a second",
+                .offset = offsetof(struct diff_values, requests)},
+        {.name = "all",
+                .kind = OPTION_FLAG,
+                .help = "every contribution, those too that are not told from noise",
+                .offset = offsetof(struct diff_values, all)},
+        {.group = "How the sides are aligned",
+                .name = "ignore-names",
+                .kind = OPTION_FLAG,
+                .help = "by structure and resources only, as if every kernel and function had been renamed",
+                .offset = offsetof(struct diff_values, ignore_names)},
+        OPTIONS_COMMON(struct diff_values, common, "FILE",
+                "write a file instead; its ending picks the form: .txt, .md or .json", NULL),
+        {.name = NULL},
 };
 
 static const char *const diff_endings[] = {".txt", ".md", ".json", NULL};
@@ -105,15 +105,15 @@ static int diff_write(const struct diff_view *view, const char *path, struct err
 {
     const char *ending = render_ending(path, diff_endings);
     char *text = strcmp(ending, ".json") == 0 ? diff_dump(view->diff, err)
-                 : strcmp(ending, ".md") == 0 ? diff_view_markdown(view->diff)
+            : strcmp(ending, ".md") == 0      ? diff_view_markdown(view->diff)
                                               : diff_table_text(view, err);
     int rc = text ? render_write(path, text, err) : err->code;
     free(text);
     return rc;
 }
 
-static int diff_print(const struct diff_view *view, const struct options_common *common,
-                      struct error *err)
+static int diff_print(
+        const struct diff_view *view, const struct options_common *common, struct error *err)
 {
     if (strcmp(common->format, "json") != 0) {
         struct render_opts opts = {0};
@@ -135,7 +135,7 @@ static int diff_input_error(int rc)
 }
 
 static int diff_store(const struct diff_values *values, const char *path, enum exit_code *ret_exit,
-                      struct error *err)
+        struct error *err)
 {
     struct store *store = NULL;
     struct diff *diff = NULL;
@@ -145,8 +145,8 @@ static int diff_store(const struct diff_values *values, const char *path, enum e
         store_close(store);
         return 0;
     }
-    const struct diff_opts opts = {.workload = values->workload,
-                                   .ignore_names = values->ignore_names};
+    const struct diff_opts opts = {
+            .workload = values->workload, .ignore_names = values->ignore_names};
     if (rc == 0)
         rc = diff_input_error(diff_analyse(store, &opts, &diff, err));
     const struct diff_view view = {.diff = diff, .path = path, .all = values->all};
@@ -173,19 +173,24 @@ static int diff_requests(const char *text, double ret[2], struct error *err)
     uint64_t counts[2] = {0, 0};
     if (comma)
         *comma = 0;
-    int rc = !comma || unit_parse_uint(copy, 1, UINT32_MAX, &counts[0], NULL) || unit_parse_uint(comma + 1, 1, UINT32_MAX, &counts[1], NULL)
-                 ? error_set(err, -EINVAL, "option '--requests': '%s' is not two counts, of the baseline and of the candidate: 81000,27000", text)
-                 : 0;
+    int rc = !comma || unit_parse_uint(copy, 1, UINT32_MAX, &counts[0], NULL) ||
+                    unit_parse_uint(comma + 1, 1, UINT32_MAX, &counts[1], NULL)
+            ? error_set(err, -EINVAL,
+                      "option '--requests': '%s' is not two counts, of the baseline and of the candidate: 81000,27000",
+                      text)
+            : 0;
     free(copy);
     ret[0] = (double)counts[0];
     ret[1] = (double)counts[1];
     return rc;
 }
 
-static char *diff_recordings_text(const struct diff_values *values, const struct recordings_diff *diff, struct error *err)
+static char *diff_recordings_text(
+        const struct diff_values *values, const struct recordings_diff *diff, struct error *err)
 {
     const char *ending = values->common.output ? render_ending(values->common.output, diff_endings)
-                         : strcmp(values->common.format, "json") == 0 ? ".json" : ".txt";
+            : strcmp(values->common.format, "json") == 0 ? ".json"
+                                                         : ".txt";
     if (strcmp(ending, ".json") == 0)
         return render_json_dump(recordings_view_json(diff), 9, err);
     if (strcmp(ending, ".md") == 0)
@@ -210,8 +215,9 @@ static int diff_recordings(const struct diff_values *values, char *const *paths,
     double requests[2];
     char *text = NULL;
     int rc = values->workload || values->ignore_names
-                 ? error_set(err, -EINVAL, "--workload and --ignore-names are of one store of `upgate ab`, not of two recordings")
-                 : diff_requests(values->requests, requests, err);
+            ? error_set(err, -EINVAL,
+                      "--workload and --ignore-names are of one store of `upgate ab`, not of two recordings")
+            : diff_requests(values->requests, requests, err);
     for (int side = 0; side < 2 && rc == 0; side++)
         rc = store_open(paths[side], STORE_READ, &stores[side], err);
     if (rc == 0 && values->common.dry_run)
@@ -220,7 +226,9 @@ static int diff_recordings(const struct diff_values *values, char *const *paths,
         rc = diff_input_error(recordings_diff(stores, requests, &diff, err));
     if (rc == 0 && diff) {
         text = diff_recordings_text(values, diff, err);
-        rc = !text ? err->code : values->common.output ? render_write(values->common.output, text, err) : render_print(text, "the difference", err);
+        rc = !text                      ? err->code
+                : values->common.output ? render_write(values->common.output, text, err)
+                                        : render_print(text, "the difference", err);
     }
     free(text);
     recordings_diff_free(diff);
@@ -242,9 +250,9 @@ static int diff_check(const struct diff_values *values, struct error *err)
 {
     if (values->common.output && !render_ending(values->common.output, diff_endings))
         return error_set(err, -EINVAL,
-                         "failed to write '%s': the ending picks the form: .txt (table), .md "
-                         "(Markdown) or .json (upgate.diff/1)",
-                         values->common.output);
+                "failed to write '%s': the ending picks the form: .txt (table), .md "
+                "(Markdown) or .json (upgate.diff/1)",
+                values->common.output);
     return 0;
 }
 
@@ -268,7 +276,8 @@ static int diff_run(int argc, char **argv)
     if (rc == 0 && rest.positional_count == 2)
         rc = diff_recordings(&values, rest.positional, &err);
     else if (rc == 0 && values.requests)
-        rc = error_set(&err, -EINVAL, "--requests is of two recordings: upgate diff BASELINE.db CANDIDATE.db --requests A,B");
+        rc = error_set(&err, -EINVAL,
+                "--requests is of two recordings: upgate diff BASELINE.db CANDIDATE.db --requests A,B");
     else if (rc == 0)
         rc = diff_store(&values, rest.positional[0], &code, &err);
     if (rc)
@@ -277,16 +286,16 @@ static int diff_run(int argc, char **argv)
 }
 
 const struct verb verb_diff = {
-    .name = "diff",
-    .summary = "Say where the difference between the two sides of a run comes from.",
-    .usage = diff_usage,
-    .options = diff_options,
-    .examples = diff_examples,
-    .exit_codes =
-        "0  done, whatever was found (it is no gate)\n"
-        "2  usage, a file that is not a store, a store of one side only, no such workload, no recording\n"
-        "4  nothing could be explained (no launches were traced), or an operational failure",
-    .positional_min = 1,
-    .positional_max = 2,
-    .run = diff_run,
+        .name = "diff",
+        .summary = "Say where the difference between the two sides of a run comes from.",
+        .usage = diff_usage,
+        .options = diff_options,
+        .examples = diff_examples,
+        .exit_codes =
+                "0  done, whatever was found (it is no gate)\n"
+                "2  usage, a file that is not a store, a store of one side only, no such workload, no recording\n"
+                "4  nothing could be explained (no launches were traced), or an operational failure",
+        .positional_min = 1,
+        .positional_max = 2,
+        .run = diff_run,
 };

@@ -23,30 +23,30 @@ extern const struct verb verb_doctor;
 static const char *const doctor_usage[] = {"doctor [--json]", "doctor --image NAME", NULL};
 
 static const char *const doctor_examples[] = {
-    "upgate doctor",
-    "what is missing first, with what it costs and what to do",
-    "upgate doctor --json | jq -r '.checks[] | select(.status != \"ok\") | .id'",
-    "the names of what is not in order",
-    "sudo upgate doctor",
-    "what root would be allowed here",
-    "upgate doctor --image registry/train:torch2.1",
-    "what a side in this image would lack, and the flag that helps",
-    NULL,
+        "upgate doctor",
+        "what is missing first, with what it costs and what to do",
+        "upgate doctor --json | jq -r '.checks[] | select(.status != \"ok\") | .id'",
+        "the names of what is not in order",
+        "sudo upgate doctor",
+        "what root would be allowed here",
+        "upgate doctor --image registry/train:torch2.1",
+        "what a side in this image would lack, and the flag that helps",
+        NULL,
 };
 
 static const struct option_spec doctor_options[] = {
-    {"Options", 0, "json", OPTION_FLAG, NULL, NULL, NULL,
-     "the document upgate.doctor/1, as --format json", offsetof(struct doctor_values, json), 0, 0,
-     0},
-    {NULL, 0, "image", OPTION_TEXT, "NAME", NULL, NULL,
-     "look at this container image instead, as a side: a container of it is started for a moment", offsetof(struct doctor_values, image), 0,
-     0, 0},
-    OPTIONS_COMMON(struct doctor_values, common, "FILE", "write there instead of stdout", NULL),
-    {.name = NULL},
+        {"Options", 0, "json", OPTION_FLAG, NULL, NULL, NULL,
+                "the document upgate.doctor/1, as --format json",
+                offsetof(struct doctor_values, json), 0, 0, 0},
+        {NULL, 0, "image", OPTION_TEXT, "NAME", NULL, NULL,
+                "look at this container image instead, as a side: a container of it is started for a moment",
+                offsetof(struct doctor_values, image), 0, 0, 0},
+        OPTIONS_COMMON(struct doctor_values, common, "FILE", "write there instead of stdout", NULL),
+        {.name = NULL},
 };
 
 static int doctor_write(const struct doctor *doctor, const struct doctor_values *values, FILE *file,
-                        struct error *err)
+        struct error *err)
 {
     if (!values->json && strcmp(values->common.format, "json") != 0) {
         struct render_opts opts = {0};
@@ -57,8 +57,8 @@ static int doctor_write(const struct doctor *doctor, const struct doctor_values 
     errno = 0;
     int rc = json_dumpf(document, file, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     if (rc || fputc('\n', file) == EOF || fflush(file) != 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to print: %s",
-                       strerror(errno ? errno : EIO));
+        rc = error_set(
+                err, errno ? -errno : -EIO, "failed to print: %s", strerror(errno ? errno : EIO));
     json_decref(document);
     return rc;
 }
@@ -69,7 +69,8 @@ static int doctor_visit(const struct doctor_values *values, bool *ret_can_run, s
     FILE *file = path ? fopen(path, "we") : stdout;
     if (!file)
         return error_set(err, -errno, "failed to write '%s': %s", path, strerror(errno));
-    struct doctor *doctor = values->image ? doctor_examine_image(values->image) : doctor_examine("");
+    struct doctor *doctor =
+            values->image ? doctor_examine_image(values->image) : doctor_examine("");
     int rc = doctor_write(doctor, values, file, err);
     *ret_can_run = doctor_can_run(doctor);
     doctor_free(doctor);
@@ -96,8 +97,8 @@ static int doctor_run(int argc, char **argv)
         if (values.image)
             rc = plan_check_image(values.image, &err);
         if (rc == 0 && values.common.dry_run)
-            printf("would look at %s%s; nothing is said of what it allows\n", values.image ? "image " : "this machine",
-                   values.image ? values.image : "");
+            printf("would look at %s%s; nothing is said of what it allows\n",
+                    values.image ? "image " : "this machine", values.image ? values.image : "");
         else if (rc == 0)
             rc = doctor_visit(&values, &can_run, &err);
     }
@@ -107,12 +108,13 @@ static int doctor_run(int argc, char **argv)
 }
 
 const struct verb verb_doctor = {
-    .name = "doctor",
-    .summary = "Say what this machine allows, what is missing, what that costs and how to get it.",
-    .usage = doctor_usage,
-    .options = doctor_options,
-    .examples = doctor_examples,
-    .exit_codes = "0  `upgate ab` can run here, maybe with limits\n2  usage\n"
-                  "4  `upgate ab` cannot run here at all",
-    .run = doctor_run,
+        .name = "doctor",
+        .summary =
+                "Say what this machine allows, what is missing, what that costs and how to get it.",
+        .usage = doctor_usage,
+        .options = doctor_options,
+        .examples = doctor_examples,
+        .exit_codes = "0  `upgate ab` can run here, maybe with limits\n2  usage\n"
+                      "4  `upgate ab` cannot run here at all",
+        .run = doctor_run,
 };

@@ -21,26 +21,35 @@ struct export_values {
 extern const struct verb verb_export;
 
 static const struct option_spec export_options[] = {
-    {"What is written", 0, "as", OPTION_CHOICE, NULL, "parquet,csv", "parquet", "what the files are; Parquet needs a Python with the package duckdb",
-     offsetof(struct export_values, as), 0, 0, 0},
-    {NULL, 0, "tables", OPTION_TEXT, "NAMES", NULL, "all", "only these tables and views, as gap,v_cell; docs/SCHEMA.md has them",
-     offsetof(struct export_values, tables), 0, 0, 0},
-    {NULL, 0, "python", OPTION_TEXT, "PYTHON", NULL, "python3", "the Python that has duckdb", offsetof(struct export_values, python), 0, 0, 0},
-    OPTIONS_COMMON(struct export_values, common, "DIR", "directory of the files; is not there yet, or is empty", NULL),
-    {.name = NULL}};
+        {"What is written", 0, "as", OPTION_CHOICE, NULL, "parquet,csv", "parquet",
+                "what the files are; Parquet needs a Python with the package duckdb",
+                offsetof(struct export_values, as), 0, 0, 0},
+        {NULL, 0, "tables", OPTION_TEXT, "NAMES", NULL, "all",
+                "only these tables and views, as gap,v_cell; docs/SCHEMA.md has them",
+                offsetof(struct export_values, tables), 0, 0, 0},
+        {NULL, 0, "python", OPTION_TEXT, "PYTHON", NULL, "python3", "the Python that has duckdb",
+                offsetof(struct export_values, python), 0, 0, 0},
+        OPTIONS_COMMON(struct export_values, common, "DIR",
+                "directory of the files; is not there yet, or is empty", NULL),
+        {.name = NULL}};
 
-static const char *const export_usage[] = {"export RUN.db -o DIR [--as parquet|csv] [--tables NAMES] [--python PYTHON]", NULL};
+static const char *const export_usage[] = {
+        "export RUN.db -o DIR [--as parquet|csv] [--tables NAMES] [--python PYTHON]", NULL};
 
 static const char *const export_examples[] = {
-    "upgate export run.db -o run && duckdb -c \"SELECT * FROM 'run/v_cell.parquet'\"", "every table and view, a Parquet file each",
-    "upgate export run.db -o run --python venv/bin/python", "by the DuckDB of a virtual environment (pip install duckdb)",
-    "upgate export run.db -o run --as csv --tables v_step,v_cell", "two views as CSV, which needs nothing else",
-    "upgate export run.db -o run --format json | jq '.tables[] | select(.rows > 0)'", "for a script", NULL};
+        "upgate export run.db -o run && duckdb -c \"SELECT * FROM 'run/v_cell.parquet'\"",
+        "every table and view, a Parquet file each",
+        "upgate export run.db -o run --python venv/bin/python",
+        "by the DuckDB of a virtual environment (pip install duckdb)",
+        "upgate export run.db -o run --as csv --tables v_step,v_cell",
+        "two views as CSV, which needs nothing else",
+        "upgate export run.db -o run --format json | jq '.tables[] | select(.rows > 0)'",
+        "for a script", NULL};
 
 static const char export_exit_codes[] =
-    "  0  written, all of it\n"
-    "  2  usage, not a store, an unknown table, a directory that is not empty, no DuckDB; nothing written\n"
-    "  4  operational failure: no permission, disk full, a damaged store, one still being written\n";
+        "  0  written, all of it\n"
+        "  2  usage, not a store, an unknown table, a directory that is not empty, no DuckDB; nothing written\n"
+        "  4  operational failure: no permission, disk full, a damaged store, one still being written\n";
 
 static volatile sig_atomic_t export_signal;
 
@@ -65,8 +74,10 @@ static void export_print_json(const struct export_opts *opts, const struct table
     json_t *document = json_object(), *list = json_array();
     for (size_t i = 0; i < tables->count; i++) {
         const struct table *table = &tables->items[i];
-        json_array_append_new(list, json_pack("{ss,ss,sI,sI}", "name", table->name, "kind", table->view ? "view" : "table", "rows",
-                                              (json_int_t)table->rows, "bytes", (json_int_t)table->bytes));
+        json_array_append_new(list,
+                json_pack("{ss,ss,sI,sI}", "name", table->name, "kind",
+                        table->view ? "view" : "table", "rows", (json_int_t)table->rows, "bytes",
+                        (json_int_t)table->bytes));
     }
     json_object_set_new(document, "schema", json_string("upgate.export/1"));
     json_object_set_new(document, "directory", render_json_text(opts->dir));
@@ -81,10 +92,12 @@ static void export_print(const struct tables *tables)
 {
     int width = (int)strlen("table");
     for (size_t i = 0; i < tables->count; i++)
-        width = (int)strlen(tables->items[i].name) > width ? (int)strlen(tables->items[i].name) : width;
+        width = (int)strlen(tables->items[i].name) > width ? (int)strlen(tables->items[i].name)
+                                                           : width;
     printf("%-*s  %12s  %12s\n", width, "table", "rows", "bytes");
     for (size_t i = 0; i < tables->count; i++)
-        printf("%-*s  %12lld  %12lld\n", width, tables->items[i].name, (long long)tables->items[i].rows, (long long)tables->items[i].bytes);
+        printf("%-*s  %12lld  %12lld\n", width, tables->items[i].name,
+                (long long)tables->items[i].rows, (long long)tables->items[i].bytes);
 }
 
 // One line for all: a store that has them has them everywhere.
@@ -97,21 +110,24 @@ static void export_warn(const struct tables *tables)
         first = !first && tables->items[i].odd ? tables->items[i].name : first;
     }
     if (first)
-        log_warn("%lld texts, the first of them in %s, are not UTF-8 or have a NUL: '?' stands for each such byte", (long long)odd, first);
+        log_warn(
+                "%lld texts, the first of them in %s, are not UTF-8 or have a NUL: '?' stands for each such byte",
+                (long long)odd, first);
 }
 
 static int export_go(const struct export_values *values, const char *path, struct error *err)
 {
     const struct export_opts opts = {.store = path,
-                                     .dir = values->common.output,
-                                     .wanted = values->tables,
-                                     .parquet = strcmp(values->as, "parquet") == 0,
-                                     .python = values->python,
-                                     .dry_run = values->common.dry_run,
-                                     .stop = &export_signal};
+            .dir = values->common.output,
+            .wanted = values->tables,
+            .parquet = strcmp(values->as, "parquet") == 0,
+            .python = values->python,
+            .dry_run = values->common.dry_run,
+            .stop = &export_signal};
     struct tables tables;
     if (!opts.dir)
-        return error_set(err, -EINVAL, "nowhere to write: -o wants a directory, which is not there yet or is empty");
+        return error_set(err, -EINVAL,
+                "nowhere to write: -o wants a directory, which is not there yet or is empty");
     export_catch_signals();
     int rc = export_run(&opts, &tables, err);
     if (rc == 0)
@@ -145,13 +161,14 @@ static int cmd_export(int argc, char **argv)
 }
 
 const struct verb verb_export = {
-    .name = "export",
-    .summary = "Write the tables of a store as Parquet or CSV, for pandas, polars, DuckDB and warehouses.",
-    .usage = export_usage,
-    .options = export_options,
-    .examples = export_examples,
-    .exit_codes = export_exit_codes,
-    .positional_min = 1,
-    .positional_max = 1,
-    .run = cmd_export,
+        .name = "export",
+        .summary =
+                "Write the tables of a store as Parquet or CSV, for pandas, polars, DuckDB and warehouses.",
+        .usage = export_usage,
+        .options = export_options,
+        .examples = export_examples,
+        .exit_codes = export_exit_codes,
+        .positional_min = 1,
+        .positional_max = 1,
+        .run = cmd_export,
 };

@@ -22,43 +22,39 @@ struct gate_values {
 extern const struct verb verb_gate;
 
 static const struct option_spec gate_options[] = {
-    {.group = "Judging",
-     .letter = 'p',
-     .name = "policy",
-     .kind = OPTION_TEXT,
-     .value = "POLICY.yaml",
-     .default_text = "the run's plan",
-     .help = "a gate section (alpha, metrics, margins, parity), or a plan whose gate is used",
-     .offset = offsetof(struct gate_values, policy)},
-    {.name = "bisect",
-     .kind = OPTION_FLAG,
-     .help = "exit with 125 (cannot test) instead of 3 and 4, as `git bisect run` wants",
-     .offset = offsetof(struct gate_values, bisect)},
-    OPTIONS_COMMON(struct gate_values, common, "FILE",
-                   "write a report as well; its ending picks the form, as for `upgate report`",
-                   NULL),
-    {.name = NULL},
+        {.group = "Judging",
+                .letter = 'p',
+                .name = "policy",
+                .kind = OPTION_TEXT,
+                .value = "POLICY.yaml",
+                .default_text = "the run's plan",
+                .help = "a gate section (alpha, metrics, margins, parity), or a plan whose gate is used",
+                .offset = offsetof(struct gate_values, policy)},
+        {.name = "bisect",
+                .kind = OPTION_FLAG,
+                .help = "exit with 125 (cannot test) instead of 3 and 4, as `git bisect run` wants",
+                .offset = offsetof(struct gate_values, bisect)},
+        OPTIONS_COMMON(struct gate_values, common, "FILE",
+                "write a report as well; its ending picks the form, as for `upgate report`", NULL),
+        {.name = NULL},
 };
 
 static const char *const gate_usage[] = {"gate RUN.db [--policy POLICY.yaml] [-o FILE]", NULL};
 
-static const char *const gate_examples[] = {
-    "upgate gate run.db",
-    "judge again as the run's plan says; the same pairs give the same answer",
-    "upgate gate run.db --policy nightly.yaml",
-    "what the same pairs say under other margins",
-    "upgate gate run.db -o junit.xml --format json",
-    "the verdict for a script, and a file for the CI system",
-    "upgate gate run.db --policy nightly.yaml --dry-run",
-    "check the policy and show it with every default filled in",
-    NULL};
+static const char *const gate_examples[] = {"upgate gate run.db",
+        "judge again as the run's plan says; the same pairs give the same answer",
+        "upgate gate run.db --policy nightly.yaml", "what the same pairs say under other margins",
+        "upgate gate run.db -o junit.xml --format json",
+        "the verdict for a script, and a file for the CI system",
+        "upgate gate run.db --policy nightly.yaml --dry-run",
+        "check the policy and show it with every default filled in", NULL};
 
 static const char gate_exit_codes[] =
-    "0  pass: every gating cell is shown to be within its margin\n"
-    "1  fail: a regression beyond its margin, a numerical difference, a candidate that crashes\n"
-    "2  usage, an invalid policy, a file that is not a store\n"
-    "3  inconclusive: not enough evidence, or evidence that cannot be trusted\n"
-    "4  operational failure: the store is locked, read-only or damaged, disk full";
+        "0  pass: every gating cell is shown to be within its margin\n"
+        "1  fail: a regression beyond its margin, a numerical difference, a candidate that crashes\n"
+        "2  usage, an invalid policy, a file that is not a store\n"
+        "3  inconclusive: not enough evidence, or evidence that cannot be trusted\n"
+        "4  operational failure: the store is locked, read-only or damaged, disk full";
 
 // What would judge: the policy's section, or the plan's as stored.
 static int gate_show_policy(const char *path, const struct plan_gate *policy, struct error *err)
@@ -88,8 +84,7 @@ static int gate_show_policy(const char *path, const struct plan_gate *policy, st
 }
 
 static int gate_run_store(const char *path, const struct gate_values *values,
-                          const struct plan_gate *policy, enum exit_code *ret_exit,
-                          struct error *err)
+        const struct plan_gate *policy, enum exit_code *ret_exit, struct error *err)
 {
     struct store *store = NULL;
     int rc = store_open(path, STORE_WRITE, &store, err);
@@ -106,7 +101,7 @@ static int gate_run_store(const char *path, const struct gate_values *values,
 }
 
 static int gate_values_run(const char *path, const struct gate_values *values,
-                           enum exit_code *ret_exit, struct error *err)
+        enum exit_code *ret_exit, struct error *err)
 {
     struct plan_gate policy;
     int rc = values->common.output ? render_file_check(values->common.output, err) : 0;
@@ -145,13 +140,13 @@ static int gate_main(int argc, char **argv)
 }
 
 const struct verb verb_gate = {
-    .name = "gate",
-    .summary = "Judge a stored run again, by its own policy or another.",
-    .usage = gate_usage,
-    .options = gate_options,
-    .examples = gate_examples,
-    .exit_codes = gate_exit_codes,
-    .positional_min = 1,
-    .positional_max = 1,
-    .run = gate_main,
+        .name = "gate",
+        .summary = "Judge a stored run again, by its own policy or another.",
+        .usage = gate_usage,
+        .options = gate_options,
+        .examples = gate_examples,
+        .exit_codes = gate_exit_codes,
+        .positional_min = 1,
+        .positional_max = 1,
+        .run = gate_main,
 };

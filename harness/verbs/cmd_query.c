@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `upgate query`: SQL over the shards of a job's ranks (harness/rank/query.h), printed as a table or as JSON.
+// `upgate query`: SQL over the shards of a job's ranks (harness/rank/query.h), printed as a table
+// or as JSON.
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -29,27 +30,35 @@ struct query_values {
 extern const struct verb verb_query;
 
 static const struct option_spec query_options[] = {
-    {"What is asked", 0, "map", OPTION_TEXT, "SELECT", NULL, NULL, "is run on each shard; docs/SCHEMA.md has its tables",
-     offsetof(struct query_values, map), 0, 0, 0},
-    {NULL, 0, "reduce", OPTION_TEXT, "SELECT", NULL, "all of it",
-     "is run on the table map: rank, node, and the columns of --map, a row for each row of each shard", offsetof(struct query_values, reduce), 0, 0, 0},
-    OPTIONS_SHARDS(struct query_values, shards),
-    OPTIONS_COMMON(struct query_values, common, "FILE", "the rows go there, not to stdout", NULL),
-    {.name = NULL}};
+        {"What is asked", 0, "map", OPTION_TEXT, "SELECT", NULL, NULL,
+                "is run on each shard; docs/SCHEMA.md has its tables",
+                offsetof(struct query_values, map), 0, 0, 0},
+        {NULL, 0, "reduce", OPTION_TEXT, "SELECT", NULL, "all of it",
+                "is run on the table map: rank, node, and the columns of --map, a row for each row of each shard",
+                offsetof(struct query_values, reduce), 0, 0, 0},
+        OPTIONS_SHARDS(struct query_values, shards),
+        OPTIONS_COMMON(
+                struct query_values, common, "FILE", "the rows go there, not to stdout", NULL),
+        {.name = NULL}};
 
-static const char *const query_usage[] = {"query DIR --map SELECT [--reduce SELECT] [--job NAME] [--restart N]", NULL};
+static const char *const query_usage[] = {
+        "query DIR --map SELECT [--reduce SELECT] [--job NAME] [--restart N]", NULL};
 
 static const char *const query_examples[] = {
-    "upgate query shards --map 'SELECT count(*) AS steps FROM recorded_step'", "how many steps each rank made",
-    "upgate query runs --map 'SELECT dur_ns FROM recorded_step' --reduce 'SELECT max(dur_ns) FROM map'", "the longest step of all",
-    "upgate query shards --map 'SELECT state, sum(in_ns - out_ns) AS off_ns FROM gap GROUP BY state'", "how long threads were off their CPUs",
-    "upgate query shards --format json --map 'SELECT * FROM thread_total' | jq '.rows[]'", "for a script", NULL};
+        "upgate query shards --map 'SELECT count(*) AS steps FROM recorded_step'",
+        "how many steps each rank made",
+        "upgate query runs --map 'SELECT dur_ns FROM recorded_step' --reduce 'SELECT max(dur_ns) FROM map'",
+        "the longest step of all",
+        "upgate query shards --map 'SELECT state, sum(in_ns - out_ns) AS off_ns FROM gap GROUP BY state'",
+        "how long threads were off their CPUs",
+        "upgate query shards --format json --map 'SELECT * FROM thread_total' | jq '.rows[]'",
+        "for a script", NULL};
 
 static const char query_exit_codes[] =
-    "  0  every rank of the job is in the answer\n"
-    "  2  usage, SQL that is no SELECT or that SQLite does not take, no shards, several runs in DIR\n"
-    "  3  answered, but ranks are missing\n"
-    "  4  operational failure: no permission, disk full\n";
+        "  0  every rank of the job is in the answer\n"
+        "  2  usage, SQL that is no SELECT or that SQLite does not take, no shards, several runs in DIR\n"
+        "  3  answered, but ranks are missing\n"
+        "  4  operational failure: no permission, disk full\n";
 
 enum { QUERY_CELL_COLUMNS = 60 }; // on a terminal; what is longer is cut in its middle
 
@@ -64,7 +73,7 @@ static char *query_text(sqlite3_stmt *rows, int column)
     return copy;
 }
 
-// --- JSON -----------------------------------------------------------------------------------------
+// --- JSON ----------------------------------------------------------------------------------------
 
 static json_t *query_json_value(sqlite3_stmt *rows, int column)
 {
@@ -76,7 +85,8 @@ static json_t *query_json_value(sqlite3_stmt *rows, int column)
         return json_integer(sqlite3_column_int64(rows, column));
     case SQLITE_FLOAT:
         number = sqlite3_column_double(rows, column);
-        return isfinite(number) ? json_real(number) : render_json_text(number > 0 ? "Inf" : "-Inf"); // JSON has none
+        // JSON has none
+        return isfinite(number) ? json_real(number) : render_json_text(number > 0 ? "Inf" : "-Inf");
     case SQLITE_BLOB: {
         struct strbuf hex = {0};
         const unsigned char *bytes = sqlite3_column_blob(rows, column);
@@ -119,7 +129,9 @@ static int query_print_json(struct query *query, FILE *out, struct error *err)
     while ((rc = query_step(query, err)) > 0) {
         json_t *row = json_object();
         for (int i = 0; i < columns; i++)
-            json_object_set_new(row, json_string_value(json_array_get(names, (size_t)i)), query_json_value(rows, i)); // UTF-8
+            // UTF-8
+            json_object_set_new(row, json_string_value(json_array_get(names, (size_t)i)),
+                    query_json_value(rows, i));
         fputs(between, out);
         json_dumpf(row, out, JSON_COMPACT | JSON_REAL_PRECISION(17));
         json_decref(row);
@@ -131,7 +143,7 @@ static int query_print_json(struct query *query, FILE *out, struct error *err)
     return rc;
 }
 
-// --- a table --------------------------------------------------------------------------------------
+// --- a table -------------------------------------------------------------------------------------
 
 static char *query_cell(sqlite3_stmt *rows, int column, bool utf8, bool cut)
 {
@@ -165,7 +177,8 @@ static void query_add_cell(struct strbuf *cells, int *width, char *cell)
 }
 
 // Returns the first cell of the next line.
-static const char *query_print_line(FILE *out, const char *cell, const int *widths, const bool *right, int columns)
+static const char *query_print_line(
+        FILE *out, const char *cell, const int *widths, const bool *right, int columns)
 {
     struct strbuf line = {0};
     for (int i = 0; i < columns; i++) {
@@ -205,7 +218,7 @@ static int query_print_table(struct query *query, FILE *out, struct error *err)
     return rc;
 }
 
-// --- the verb -------------------------------------------------------------------------------------
+// --- the verb ------------------------------------------------------------------------------------
 
 // Shards are only read.
 static int query_check_output(const struct scan *scan, const char *output, struct error *err)
@@ -213,8 +226,10 @@ static int query_check_output(const struct scan *scan, const char *output, struc
     struct stat info, shard;
     bool there = output && stat(output, &info) == 0;
     for (size_t i = 0; there && i < scan->count; i++)
-        if (stat(scan->shards[i].path, &shard) == 0 && shard.st_dev == info.st_dev && shard.st_ino == info.st_ino)
-            return error_set(err, -EINVAL, "'%s' is one of the shards; name another file with -o", output);
+        if (stat(scan->shards[i].path, &shard) == 0 && shard.st_dev == info.st_dev &&
+                shard.st_ino == info.st_ino)
+            return error_set(
+                    err, -EINVAL, "'%s' is one of the shards; name another file with -o", output);
     return 0;
 }
 
@@ -225,22 +240,24 @@ static int query_print(struct query *query, const struct options_common *common,
     if (rc)
         return rc;
     FILE *out = stream ? render_stream_file(stream) : stdout;
-    rc = strcmp(common->format, "json") == 0 ? query_print_json(query, out, err) : query_print_table(query, out, err);
+    rc = strcmp(common->format, "json") == 0 ? query_print_json(query, out, err)
+                                             : query_print_table(query, out, err);
     int close_rc = stream ? render_stream_close(stream, rc == 0, err) : 0;
     return rc ? rc : close_rc;
 }
 
-static int query_go(const struct query_values *values, const char *dir, enum exit_code *ret_exit, struct error *err)
+static int query_go(const struct query_values *values, const char *dir, enum exit_code *ret_exit,
+        struct error *err)
 {
-    const struct query_opts opts = {
-        .dir = dir,
-        .run = values->shards.run,
-        .restart = shard_values_restart(&values->shards),
-        .map = values->map,
-        .reduce = values->reduce};
+    const struct query_opts opts = {.dir = dir,
+            .run = values->shards.run,
+            .restart = shard_values_restart(&values->shards),
+            .map = values->map,
+            .reduce = values->reduce};
     struct query *query = NULL;
     if (!values->map)
-        return error_set(err, -EINVAL, "nothing to ask: --map wants a SELECT, which is run on each shard");
+        return error_set(
+                err, -EINVAL, "nothing to ask: --map wants a SELECT, which is run on each shard");
     int rc = query_new(&opts, &query, err);
     const struct merge_result *shards = query_shards(query);
     if (rc == 0)
@@ -250,8 +267,9 @@ static int query_go(const struct query_values *values, const char *dir, enum exi
     for (size_t i = 0; i < shards->note_count && rc == 0; i++)
         log_info("%s", shards->notes[i]);
     if (rc == 0 && values->common.dry_run)
-        log_info("would answer from %zu of %d ranks of run '%s', restart %lld", (size_t)shards->ranks - shards->missing_count, (int)shards->ranks,
-                 shards->run, (long long)shards->restart);
+        log_info("would answer from %zu of %d ranks of run '%s', restart %lld",
+                (size_t)shards->ranks - shards->missing_count, (int)shards->ranks, shards->run,
+                (long long)shards->restart);
     else if (rc == 0)
         rc = query_print(query, &values->common, err);
     *ret_exit = shards->missing_count ? EXIT_CODE_INCONCLUSIVE : EXIT_CODE_PASS;
@@ -279,13 +297,14 @@ static int cmd_query(int argc, char **argv)
 }
 
 const struct verb verb_query = {
-    .name = "query",
-    .summary = "Ask the shards of a job's ranks by SQL, all of them at once, without merging them.",
-    .usage = query_usage,
-    .options = query_options,
-    .examples = query_examples,
-    .exit_codes = query_exit_codes,
-    .positional_min = 1,
-    .positional_max = 1,
-    .run = cmd_query,
+        .name = "query",
+        .summary =
+                "Ask the shards of a job's ranks by SQL, all of them at once, without merging them.",
+        .usage = query_usage,
+        .options = query_options,
+        .examples = query_examples,
+        .exit_codes = query_exit_codes,
+        .positional_min = 1,
+        .positional_max = 1,
+        .run = cmd_query,
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `upgate rank`: one rank of a job, recorded under whatever launcher starts it. Reads options, finds out who it is, and becomes the
-// worker (harness/rank). `upgate merge` puts the shards of all ranks together.
+// `upgate rank`: one rank of a job, recorded under whatever launcher starts it. Reads options,
+// finds out who it is, and becomes the worker (harness/rank). `upgate merge` puts the shards of all
+// ranks together.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,42 +25,50 @@ struct rank_values {
 extern const struct verb verb_rank;
 
 static const struct option_spec rank_options[] = {
-    // Not --run: torchrun takes that for its own --run-path, wherever it stands.
-    {"Rank", 0, "job", OPTION_TEXT, "NAME", NULL, "the launcher's name of the job",
-     "the run that this rank belongs to: a directory in DIR; the same on all ranks, another one for each start of a job",
-     offsetof(struct rank_values, run), 0, 0, 0},
-    {NULL, 'p', "pid", OPTION_UINT, "PID", NULL, NULL,
-     "a rank that runs already and has our environment, in place of a command: upgate.rank(DIR) in Python calls it",
-     offsetof(struct rank_values, pid), 1, INT32_MAX, offsetof(struct rank_values, pid_given)},
-    {NULL, 0, "shared", OPTION_FLAG, NULL, NULL, NULL,
-     "one recorder, and one shard, for all ranks of this node that are started so: its programs run once at each switch",
-     offsetof(struct rank_values, shared), 0, 0, 0},
-    OPTIONS_RECORDING("Recording", struct rank_values, recording),
-    OPTIONS_RECORDING_GPU(struct rank_values, recording),
-    OPTIONS_COMMON(struct rank_values, common, "DIR", "shared directory of the shards: DIR/RUN/RESTART-RANK.db", NULL),
-    {.name = NULL}};
+        // Not --run: torchrun takes that for its own --run-path, wherever it stands.
+        {"Rank", 0, "job", OPTION_TEXT, "NAME", NULL, "the launcher's name of the job",
+                "the run that this rank belongs to: a directory in DIR; the same on all ranks, another one for each start of a job",
+                offsetof(struct rank_values, run), 0, 0, 0},
+        {NULL, 'p', "pid", OPTION_UINT, "PID", NULL, NULL,
+                "a rank that runs already and has our environment, in place of a command: upgate.rank(DIR) in Python calls it",
+                offsetof(struct rank_values, pid), 1, INT32_MAX,
+                offsetof(struct rank_values, pid_given)},
+        {NULL, 0, "shared", OPTION_FLAG, NULL, NULL, NULL,
+                "one recorder, and one shard, for all ranks of this node that are started so: its programs run once at each switch",
+                offsetof(struct rank_values, shared), 0, 0, 0},
+        OPTIONS_RECORDING("Recording", struct rank_values, recording),
+        OPTIONS_RECORDING_GPU(struct rank_values, recording),
+        OPTIONS_COMMON(struct rank_values, common, "DIR",
+                "shared directory of the shards: DIR/RUN/RESTART-RANK.db", NULL),
+        {.name = NULL}};
 
-static const char *const rank_usage[] = {"rank -o DIR [--job NAME] -- COMMAND…", "rank -o DIR [--job NAME] --pid PID", NULL};
+static const char *const rank_usage[] = {
+        "rank -o DIR [--job NAME] -- COMMAND…", "rank -o DIR [--job NAME] --pid PID", NULL};
 
 static const char *const rank_examples[] = {
-    "torchrun --nproc-per-node 8 --no-python upgate rank -o /shared/run -- python train.py", "each rank of torchrun",
-    "srun upgate rank -o /shared/run -- python train.py", "each task of Slurm",
-    "mpirun -np 4 upgate rank -o /shared/run -- ./solver", "each process of MPI",
-    "upgate merge /shared/run -o run.db; upgate stalls run.db", "afterwards: which rank was late, and why",
-    "srun upgate rank -o /shared/run --dry-run -- true", "only say which rank of which run each would be", NULL};
+        "torchrun --nproc-per-node 8 --no-python upgate rank -o /shared/run -- python train.py",
+        "each rank of torchrun", "srun upgate rank -o /shared/run -- python train.py",
+        "each task of Slurm", "mpirun -np 4 upgate rank -o /shared/run -- ./solver",
+        "each process of MPI", "upgate merge /shared/run -o run.db; upgate stalls run.db",
+        "afterwards: which rank was late, and why",
+        "srun upgate rank -o /shared/run --dry-run -- true",
+        "only say which rank of which run each would be", NULL};
 
 static const char rank_exit_codes[] =
-    "  that of COMMAND, which becomes the process of `upgate rank`, recorded or not\n"
-    "  0  with --pid: the rank is being recorded\n"
-    "  2  usage\n"
-    "  4  COMMAND cannot be started; with --pid: why it is not recorded\n";
+        "  that of COMMAND, which becomes the process of `upgate rank`, recorded or not\n"
+        "  0  with --pid: the rank is being recorded\n"
+        "  2  usage\n"
+        "  4  COMMAND cannot be started; with --pid: why it is not recorded\n";
 
-static int rank_check(const struct rank_values *values, const struct options_rest *rest, struct error *err)
+static int rank_check(
+        const struct rank_values *values, const struct options_rest *rest, struct error *err)
 {
     if (!values->common.output || !*values->common.output)
-        return error_set(err, -EINVAL, "no directory for the shards: name one that all nodes share with -o DIR");
+        return error_set(err, -EINVAL,
+                "no directory for the shards: name one that all nodes share with -o DIR");
     if (!rest->command_count && !values->pid_given)
-        return error_set(err, -EINVAL, "nothing to record: name the worker behind --, as in `upgate rank -o DIR -- python train.py`");
+        return error_set(err, -EINVAL,
+                "nothing to record: name the worker behind --, as in `upgate rank -o DIR -- python train.py`");
     if (rest->command_count && values->pid_given)
         return error_set(err, -EINVAL, "--pid and a command exclude each other: name one");
     if (values->run && !*values->run)
@@ -67,7 +76,8 @@ static int rank_check(const struct rank_values *values, const struct options_res
     return recording_values_check(&values->recording, !values->pid_given, err);
 }
 
-static void rank_fill(const struct rank_values *values, const struct options_rest *rest, struct wrap_opts *opts)
+static void rank_fill(
+        const struct rank_values *values, const struct options_rest *rest, struct wrap_opts *opts)
 {
     opts->pid = (pid_t)values->pid;
     opts->dir = values->common.output;
@@ -78,27 +88,33 @@ static void rank_fill(const struct rank_values *values, const struct options_res
     identity_find(values->run, &opts->identity);
 }
 
-static int rank_go(const struct rank_values *values, const struct wrap_opts *opts, struct error *err)
+static int rank_go(
+        const struct rank_values *values, const struct wrap_opts *opts, struct error *err)
 {
     const struct launcher_rank *rank = &opts->identity.launcher;
     if (getpid() == 1 && !values->pid_given) // whoever loses its parent is a child of process 1
-        log_warn("the worker is process 1 of its container, and the recorder becomes its child: a program that waits until it has no child "
-                 "would wait for ever; start the container with an init (docker, podman: --init; a pod: shareProcessNamespace: true)");
+        log_warn(
+                "the worker is process 1 of its container, and the recorder becomes its child: a program that waits until it has no child "
+                "would wait for ever; start the container with an init (docker, podman: --init; a pod: shareProcessNamespace: true)");
     if (values->common.dry_run) {
         char *path = wrap_path(opts);
-        log_info("would record rank %d of %d (%s, run '%s', restart %d) into '%s'", (int)rank->rank, (int)rank->ranks,
-                 rank->launcher ? rank->launcher : "no launcher", opts->identity.run, (int)rank->restart, path);
+        log_info("would record rank %d of %d (%s, run '%s', restart %d) into '%s'", (int)rank->rank,
+                (int)rank->ranks, rank->launcher ? rank->launcher : "no launcher",
+                opts->identity.run, (int)rank->restart, path);
         free(path);
         return 0;
     }
     if (!rank->launcher)
-        log_warn("no launcher says which rank this is (docs/SCALE.md has the variables): recorded as rank 0 of 1, run '%s'", opts->identity.run);
+        log_warn(
+                "no launcher says which rank this is (docs/SCALE.md has the variables): recorded as rank 0 of 1, run '%s'",
+                opts->identity.run);
     return wrap_run(opts, err);
 }
 
 static int cmd_rank(int argc, char **argv)
 {
-    struct rank_values values = {.recording = RECORDING_VALUES_DEFAULT, .common = OPTIONS_COMMON_DEFAULT};
+    struct rank_values values = {
+            .recording = RECORDING_VALUES_DEFAULT, .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct wrap_opts opts = {0};
     struct error err = {0};
@@ -124,12 +140,13 @@ static int cmd_rank(int argc, char **argv)
 }
 
 const struct verb verb_rank = {
-    .name = "rank",
-    .summary = "Record one rank of a job under any launcher: a shard a rank, the worker as it would be without.",
-    .usage = rank_usage,
-    .options = rank_options,
-    .examples = rank_examples,
-    .exit_codes = rank_exit_codes,
-    .takes_command = true,
-    .run = cmd_rank,
+        .name = "rank",
+        .summary =
+                "Record one rank of a job under any launcher: a shard a rank, the worker as it would be without.",
+        .usage = rank_usage,
+        .options = rank_options,
+        .examples = rank_examples,
+        .exit_codes = rank_exit_codes,
+        .takes_command = true,
+        .run = cmd_rank,
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion files from the option tables, one function a shell. Reads the tables, writes a stream. An option without help is
-// taken, but not offered. tests/e2e/packages.py asks the shells themselves what they offer.
+// Completion files from the option tables, one function a shell. Reads the tables, writes a stream.
+// An option without help is taken, but not offered. tests/e2e/packages.py asks the shells
+// themselves what they offer.
 #include "harness/verbs/completion.h"
 
 #include <errno.h>
@@ -53,7 +54,7 @@ static void completion_bash(const struct verb *const *verbs, FILE *file)
           "    local verb=${COMP_WORDS[1]} words i\n"
           "    if ((COMP_CWORD == 1)) || [[ $COMP_CWORD == 2 && $verb == help ]]; then\n"
           "        COMPREPLY=($(compgen -W '",
-          file);
+            file);
     for (const struct verb *const *verb = verbs; *verb; verb++)
         fprintf(file, "%s ", (*verb)->name);
     fputs("help --help --version' -- \"$word\"))\n        return\n    fi\n", file);
@@ -62,20 +63,20 @@ static void completion_bash(const struct verb *const *verbs, FILE *file)
           "        declare -F _command_offset >/dev/null && _command_offset $((i + 1)) # of bash-completion\n"
           "        return\n"
           "    done\n",
-          file);
+            file);
     // "--format=js" arrives as three words, because "=" breaks words.
     fputs("    if [[ $previous == = ]]; then\n"
           "        previous=${COMP_WORDS[COMP_CWORD-2]}\n"
           "    elif [[ $word == = ]]; then\n"
           "        word=\n"
           "    fi\n",
-          file);
+            file);
     completion_bash_choices(verbs, file);
     fputs("    if [[ ! $words && $word == -* ]]; then\n", file);
     completion_bash_options(verbs, file);
     fputs("    fi\n    [[ $words ]] && COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
           "}\ncomplete -o default -F _upgate upgate\n",
-          file);
+            file);
 }
 
 // For zsh within '…', within [ ] or behind a colon: neither ends there.
@@ -99,8 +100,8 @@ static void completion_zsh_option(const struct option_spec *spec, FILE *file)
     if (spec->kind == OPTION_COUNT)
         fprintf(file, "'*'{-%c,--%s}'", spec->letter, spec->name);
     else if (spec->letter)
-        fprintf(file, "'(-%c --%s)'{-%c%s,--%s%s}'", spec->letter, spec->name, spec->letter, valued ? "+" : "", spec->name,
-                valued ? "=" : "");
+        fprintf(file, "'(-%c --%s)'{-%c%s,--%s%s}'", spec->letter, spec->name, spec->letter,
+                valued ? "+" : "", spec->name, valued ? "=" : "");
     else
         fprintf(file, "'--%s%s", spec->name, valued ? "=" : "");
     fputc('[', file);
@@ -122,7 +123,7 @@ static void completion_zsh(const struct verb *const *verbs, FILE *file)
 {
     fputs("#compdef upgate\n# Completion of upgate for zsh, made from its option tables.\n"
           "_upgate()\n{\n    local verb=$words[2] end=${words[(i)--]}\n    local -a verbs options\n    verbs=(\n",
-          file);
+            file);
     for (const struct verb *const *verb = verbs; *verb; verb++) {
         fprintf(file, "        '%s:", (*verb)->name);
         completion_zsh_text((*verb)->summary, file);
@@ -141,20 +142,21 @@ static void completion_zsh(const struct verb *const *verbs, FILE *file)
           "        return\n"
           "    fi\n"
           "    case $verb in\n",
-          file);
+            file);
     for (const struct verb *const *verb = verbs; *verb; verb++) {
         fprintf(file, "    %s)\n        options=(\n", (*verb)->name);
         for (const struct option_spec *spec = (*verb)->options; spec && spec->name; spec++)
             if (spec->help)
                 completion_zsh_option(spec, file);
-        fputs("            '(-h --help)'{-h,--help}'[print the help and stop]'\n        ) ;;\n", file);
+        fputs("            '(-h --help)'{-h,--help}'[print the help and stop]'\n        ) ;;\n",
+                file);
     }
     fputs("    *) options=() ;;\n    esac\n"
           "    shift words\n    ((CURRENT--))\n"
           "    _arguments -s $options '*:file:_files'\n}\n"
           "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then # a file of $fpath\n    _upgate \"$@\"\n"
           "else # eval \"$(upgate --print-completion zsh)\"\n    compdef _upgate upgate\nfi\n",
-          file);
+            file);
 }
 
 // For fish within '…'.
@@ -196,7 +198,7 @@ static void completion_fish(const struct verb *const *verbs, FILE *file)
           "    test (count $words) -eq 1; or test \"$words[2..-1]\" = help\n"
           "end\n"
           "complete -c upgate -n __upgate_first -f\n",
-          file);
+            file);
     for (const struct verb *const *verb = verbs; *verb; verb++) {
         fprintf(file, "complete -c upgate -n __upgate_first -a %s -d '", (*verb)->name);
         completion_fish_text((*verb)->summary, file);
@@ -204,12 +206,14 @@ static void completion_fish(const struct verb *const *verbs, FILE *file)
         for (const struct option_spec *spec = (*verb)->options; spec && spec->name; spec++)
             if (spec->help)
                 completion_fish_option((*verb)->name, spec, file);
-        fprintf(file, "complete -c upgate -n '__upgate_verb %s' -s h -l help -d 'print the help and stop'\n", (*verb)->name);
+        fprintf(file,
+                "complete -c upgate -n '__upgate_verb %s' -s h -l help -d 'print the help and stop'\n",
+                (*verb)->name);
     }
     fputs("complete -c upgate -n __upgate_first -a help -d 'Explain a verb.'\n"
           "complete -c upgate -n __upgate_first -l help -d 'print the help and stop'\n"
           "complete -c upgate -n __upgate_first -l version -d 'print version and commit, and stop'\n",
-          file);
+            file);
 }
 
 int completion_print(const char *shell, const struct verb *const *verbs, FILE *file)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion files for shells, made from the option tables: verbs, options of each verb, choices of each option, file names
-// elsewhere, the words of another command behind "--".
+// Completion files for shells, made from the option tables: verbs, options of each verb, choices of
+// each option, file names elsewhere, the words of another command behind "--".
 #ifndef UPGATE_VERBS_COMPLETION_H
 #define UPGATE_VERBS_COMPLETION_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages in docs/, from the tables of options, variables, plans and causes; writes files of a directory. Prose is not its
-// job: it stands in docs/ beside the pages.
+// Pages in docs/, from the tables of options, variables, plans and causes; writes files of a
+// directory. Prose is not its job: it stands in docs/ beside the pages.
 #include "harness/verbs/docs.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void docs_print_environment(void *stream)
     fputs("<!-- Made from common/environment.c by `upgate --print-docs docs`; edit there. -->\n"
           "# Environment variables\n\nAn unknown `UPGATE_*` variable is a warning.\n\n"
           "| variable | meaning |\n|---|---|\n",
-          file);
+            file);
     for (enum environment_id id = 0; id < ENVIRONMENT_COUNT; id++)
         fprintf(file, "| `%s` | %s |\n", environment_name(id), environment_help(id));
 }
@@ -89,19 +89,21 @@ int docs_write(const struct verb *const *verbs, const char *directory, struct er
         const char *name;
         void (*print)(void *stream);
     } pages[] = {
-        {"environment", docs_print_environment},
-        {"plan", plan_print_markdown},
+            {"environment", docs_print_environment},
+            {"plan", plan_print_markdown},
 #ifdef UPGATE_HAVE_ROLLOUT
-        {"rollout", rollout_print_markdown},
+            {"rollout", rollout_print_markdown},
 #endif
 #ifdef UPGATE_HAVE_STALLS
-        {"stall-causes", docs_print_causes},
+            {"stall-causes", docs_print_causes},
 #endif
     };
     int rc = 0;
     for (size_t i = 0; i < sizeof pages / sizeof *pages && !rc; i++)
-        rc = page_write(xasprintf("%s/%s.md", directory, pages[i].name), docs_print, &(struct docs_page){.print = pages[i].print}, err);
+        rc = page_write(xasprintf("%s/%s.md", directory, pages[i].name), docs_print,
+                &(struct docs_page){.print = pages[i].print}, err);
     for (; *verbs && !rc; verbs++)
-        rc = page_write(xasprintf("%s/upgate-%s.md", directory, (*verbs)->name), docs_print, &(struct docs_page){.verb = *verbs}, err);
+        rc = page_write(xasprintf("%s/upgate-%s.md", directory, (*verbs)->name), docs_print,
+                &(struct docs_page){.verb = *verbs}, err);
     return rc;
 }

@@ -6,8 +6,8 @@
 #include "common/error.h"
 #include "common/options.h"
 
-// upgate-VERB.md for each verb, plan.md, rollout.md, environment.md and stall-causes.md, into a directory that exists. `verbs`
-// is NULL-terminated.
+// upgate-VERB.md for each verb, plan.md, rollout.md, environment.md and stall-causes.md, into a
+// directory that exists. `verbs` is NULL-terminated.
 int docs_write(const struct verb *const *verbs, const char *directory, struct error *err);
 
 #endif

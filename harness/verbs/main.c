@@ -27,26 +27,28 @@
 #define UPGATE_VERB(name) &verb_##name,
 static const struct verb *const main_verbs[] = {
 #include "verbs.inc"
-    NULL};
+        NULL};
 #undef UPGATE_VERB
 
 static const char *const main_verbs_off[] = {
 #include "verbs_off.inc"
-    NULL};
+        NULL};
 
 enum { MAIN_VERBS_MAX = sizeof main_verbs / sizeof *main_verbs };
 
-static const char main_summary[] = "upgate runs the same workloads under two framework or CUDA versions, side by side, and\n"
-                                   "gives a verdict that carries error rates.\n";
-static const char main_exit_codes[] = "  0  pass, done\n  1  fail: a regression, a breached gate\n"
-                                      "  2  usage or invalid input\n  3  inconclusive\n"
-                                      "  4  operational failure: a side could not be started, disk full, no permission\n";
+static const char main_summary[] =
+        "upgate runs the same workloads under two framework or CUDA versions, side by side, and\n"
+        "gives a verdict that carries error rates.\n";
+static const char main_exit_codes[] =
+        "  0  pass, done\n  1  fail: a regression, a breached gate\n"
+        "  2  usage or invalid input\n  3  inconclusive\n"
+        "  4  operational failure: a side could not be started, disk full, no permission\n";
 
 static void main_print_help(FILE *file)
 {
     fputs(main_summary, file);
     fputs("\nUsage:\n  upgate VERB [options]\n  upgate help VERB\n  upgate --version\n\nVerbs:\n",
-          file);
+            file);
     for (const struct verb *const *verb = main_verbs; *verb; verb++)
         fprintf(file, "  %-10s%s\n", (*verb)->name, (*verb)->summary);
     fprintf(file, "\nExit codes:\n%s\n`upgate VERB --help` explains a verb.\n", main_exit_codes);
@@ -63,8 +65,10 @@ static const struct verb *main_find(const char *word)
     }
     for (const char *const *off = main_verbs_off; *off; off++) {
         if (strcmp(*off, word) == 0) {
-            log_error("verb '%s' is not in this build of upgate: what it needs was missing when it was built; the summary of cmake says "
-                      "what, ci/setup installs it", word);
+            log_error(
+                    "verb '%s' is not in this build of upgate: what it needs was missing when it was built; the summary of cmake says "
+                    "what, ci/setup installs it",
+                    word);
             return NULL;
         }
     }
@@ -99,7 +103,8 @@ static int main_pages(const char *option, const char *directory)
     if (!directory)
         rc = error_set(&err, -EINVAL, "option '%s' needs a directory", option);
     else
-        rc = strcmp(option, "--print-man") == 0 ? man_write(&program, directory, &err) : docs_write(main_verbs, directory, &err);
+        rc = strcmp(option, "--print-man") == 0 ? man_write(&program, directory, &err)
+                                                : docs_write(main_verbs, directory, &err);
     if (rc)
         log_error("%s", err.text);
     return error_exit_code(rc);
@@ -135,7 +140,8 @@ static int main_dispatch(int argc, char **argv)
     if (!verb)
         return EXIT_CODE_USAGE;
 #ifdef UPGATE_HAVE_STEPS
-    reader_sweep("/dev/shm", "upgate-"); // what a killed `ab` or `record` left is memory of the machine
+    reader_sweep(
+            "/dev/shm", "upgate-"); // what a killed `ab` or `record` left is memory of the machine
 #endif
     return verb->run(argc - 1, argv + 1);
 }

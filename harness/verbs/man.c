@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Manual pages from the option tables, in the man(7) macros that groff and mandoc both read. Reads the tables of verbs and
-// of environment variables, writes files of a directory. The same words as --help: no prose of its own but headings.
+// Manual pages from the option tables, in the man(7) macros that groff and mandoc both read. Reads
+// the tables of verbs and of environment variables, writes files of a directory. The same words as
+// --help: no prose of its own but headings.
 #include "harness/verbs/man.h"
 
 #include <stdio.h>
@@ -23,11 +24,17 @@ static size_t man_wide(const unsigned char *text, FILE *file)
     return more + 1;
 }
 
-// Text that shows as it stands: no request, no hyphen that looks like an option's dash and cannot be copied, no curly quote.
+// Text that shows as it stands: no request, no hyphen that looks like an option's dash and cannot
+// be copied, no curly quote.
 static void man_text(const char *text, size_t len, FILE *file)
 {
-    static const char *const escapes[128] = {['\\'] = "\\e", ['-'] = "\\-", ['\''] = "\\(aq", ['`'] = "\\(ga", ['"'] = "\\(dq",
-                                             ['^'] = "\\(ha", ['~'] = "\\(ti"};
+    static const char *const escapes[128] = {['\\'] = "\\e",
+            ['-'] = "\\-",
+            ['\''] = "\\(aq",
+            ['`'] = "\\(ga",
+            ['"'] = "\\(dq",
+            ['^'] = "\\(ha",
+            ['~'] = "\\(ti"};
     if (len && *text == '.')
         fputs("\\&", file);
     for (size_t i = 0; i < len;) {
@@ -66,10 +73,12 @@ static void man_line(const char *text, FILE *file)
 // NAME must be one line without a full stop.
 static void man_head(const char *name, const char *summary, FILE *file)
 {
-    fputs(".\\\" Made from the option tables by `upgate --print-man`; edit the tables.\n.TH ", file);
+    fputs(".\\\" Made from the option tables by `upgate --print-man`; edit the tables.\n.TH ",
+            file);
     for (const char *c = name; *c; c++)
         fputc(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c, file);
-    fprintf(file, " 1 \"%s\" \"upgate %s\" \"User Commands\"\n.SH NAME\n", version_date(), UPGATE_VERSION);
+    fprintf(file, " 1 \"%s\" \"upgate %s\" \"User Commands\"\n.SH NAME\n", version_date(),
+            UPGATE_VERSION);
     man_words(name, file);
     fputs(" \\- ", file);
     size_t len = strlen(summary);
@@ -186,13 +195,14 @@ static void man_print_verb(const struct man_program *program, const struct verb 
 
 static void man_print_program(const struct man_program *program, FILE *file)
 {
-    man_head("upgate", "judge an upgrade of a framework or of CUDA, and say what got slower and why", file);
+    man_head("upgate",
+            "judge an upgrade of a framework or of CUDA, and say what got slower and why", file);
     fputs(".SH SYNOPSIS\n.nf\n"
           "\\fBupgate\\fR \\fIVERB\\fR [options]\n"
           "\\fBupgate help\\fR [\\fIVERB\\fR]\n"
           "\\fBupgate \\-\\-version\\fR\n"
           "\\fBupgate \\-\\-print\\-completion\\fR bash|zsh|fish\n.fi\n.SH DESCRIPTION\n",
-          file);
+            file);
     man_line(program->summary, file);
     fputs(".SH VERBS\n", file);
     for (const struct verb *const *verb = program->verbs; *verb; verb++) {
@@ -236,7 +246,8 @@ int man_write(const struct man_program *program, const char *directory, struct e
     int rc = page_write(xasprintf("%s/upgate.1", directory), man_print, &page, err);
     for (const struct verb *const *verb = program->verbs; *verb && !rc; verb++) {
         page.verb = *verb;
-        rc = page_write(xasprintf("%s/upgate-%s.1", directory, (*verb)->name), man_print, &page, err);
+        rc = page_write(
+                xasprintf("%s/upgate-%s.1", directory, (*verb)->name), man_print, &page, err);
     }
     return rc;
 }

@@ -7,8 +7,8 @@
 #include "common/options.h"
 
 struct man_program {
-    const char *summary;    // what the program does, in sentences
-    const char *exit_codes; // lines that begin with a number
+    const char *summary;             // what the program does, in sentences
+    const char *exit_codes;          // lines that begin with a number
     const struct verb *const *verbs; // NULL-terminated
 };
 

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int page_write(char *path, void (*print)(const void *context, FILE *file), const void *context, struct error *err)
+int page_write(char *path, void (*print)(const void *context, FILE *file), const void *context,
+        struct error *err)
 {
     FILE *file = fopen(path, "we");
     bool failed = !file;

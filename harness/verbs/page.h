@@ -8,6 +8,7 @@
 #include "common/error.h"
 
 // What `print` writes into a new file at path, which is taken. -EIO in words.
-int page_write(char *path, void (*print)(const void *context, FILE *file), const void *context, struct error *err);
+int page_write(char *path, void (*print)(const void *context, FILE *file), const void *context,
+        struct error *err);
 
 #endif

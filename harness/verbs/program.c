@@ -28,9 +28,9 @@ static void program_environment_unknown(const char *name, const char *nearest)
 static void program_apply_log(void)
 {
     static const char *const levels[] = {[LOG_LEVEL_ERROR] = "error",
-                                         [LOG_LEVEL_WARN] = "warn",
-                                         [LOG_LEVEL_INFO] = "info",
-                                         [LOG_LEVEL_DEBUG] = "debug"};
+            [LOG_LEVEL_WARN] = "warn",
+            [LOG_LEVEL_INFO] = "info",
+            [LOG_LEVEL_DEBUG] = "debug"};
     const char *word = environment_get(ENVIRONMENT_LOG);
     if (!word)
         return;
@@ -41,7 +41,7 @@ static void program_apply_log(void)
         }
     }
     log_warn("ignoring %s='%s'; accepted: error, warn, info, debug",
-             environment_name(ENVIRONMENT_LOG), word);
+            environment_name(ENVIRONMENT_LOG), word);
 }
 
 // Descriptors 0 to 2 that came closed would be given to the next file opened, the store for one,
@@ -78,7 +78,7 @@ int program_end(int rc)
     if (!failed || rc == EXIT_CODE_OPERATIONAL) // a verb that noticed has said so
         return rc;
     log_error("failed to write to stdout: %s; the output is incomplete",
-              errno ? strerror(errno) : "an earlier write failed");
+            errno ? strerror(errno) : "an earlier write failed");
     return rc ? rc : EXIT_CODE_OPERATIONAL;
 }
 
@@ -89,6 +89,7 @@ void program_begin(void)
     program_catch_failed_writes(SIGPIPE);
     program_catch_failed_writes(SIGXFSZ); // a limit on the size of files
     program_apply_log();
-    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); // its count of bytes is under one lock, which threads would take for each allocation
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); // its count of bytes is under one lock, which
+                                                // threads would take for each allocation
     environment_check(environ, program_environment_unknown);
 }

@@ -14,8 +14,8 @@ void device_check(struct device *device, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess || device_failed(device))
         return;
-    error_set(&device->err, error == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, "failed to %s: %s (%s)", what, cudaGetErrorString(error),
-              cudaGetErrorName(error));
+    error_set(&device->err, error == cudaErrorMemoryAllocation ? -ENOMEM : -EIO,
+            "failed to %s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
     device_must(device, device->err.code);
 }
 
@@ -57,20 +57,26 @@ int device_open_rank(struct device *device, uint32_t rank, uint32_t ranks, struc
     int driver = 0, runtime = 0, count = 0, driver_minor, runtime_minor, major = 0, minor = 0;
     *device = (struct device){.ranked = ranks > 1};
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
-        return error_set(err, -ENODEV, "there is no NVIDIA driver on this machine; --device cpu needs none");
+        return error_set(
+                err, -ENODEV, "there is no NVIDIA driver on this machine; --device cpu needs none");
     cudaError_t error = cudaRuntimeGetVersion(&runtime);
     if (error == cudaSuccess)
         error = cudaGetDeviceCount(&count);
-    if (error == cudaErrorInsufficientDriver || (error == cudaSuccess && driver / 1000 < runtime / 1000)) {
-        int driver_major = device_version(driver, &driver_minor), runtime_major = device_version(runtime, &runtime_minor);
-        return error_set(err, -ENODEV, "the driver is too old: it takes programs up to CUDA %d.%d, this one is of %d.%d", driver_major,
-                         driver_minor, runtime_major, runtime_minor);
+    if (error == cudaErrorInsufficientDriver ||
+            (error == cudaSuccess && driver / 1000 < runtime / 1000)) {
+        int driver_major = device_version(driver, &driver_minor),
+            runtime_major = device_version(runtime, &runtime_minor);
+        return error_set(err, -ENODEV,
+                "the driver is too old: it takes programs up to CUDA %d.%d, this one is of %d.%d",
+                driver_major, driver_minor, runtime_major, runtime_minor);
     }
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
-        return error_set(err, -ENODEV, "there is no GPU, or CUDA_VISIBLE_DEVICES hides it; --device cpu needs none");
+        return error_set(err, -ENODEV,
+                "there is no GPU, or CUDA_VISIBLE_DEVICES hides it; --device cpu needs none");
     if (error == cudaSuccess && (uint32_t)count < ranks)
-        return error_set(err, -EINVAL, "%u ranks need a GPU each, and this machine shows %d; --ranks %d, or --device cpu", ranks, count,
-                         count);
+        return error_set(err, -EINVAL,
+                "%u ranks need a GPU each, and this machine shows %d; --ranks %d, or --device cpu",
+                ranks, count, count);
     if (error == cudaSuccess)
         error = cudaSetDevice((int)rank);
     if (error == cudaSuccess)
@@ -78,11 +84,14 @@ int device_open_rank(struct device *device, uint32_t rank, uint32_t ranks, struc
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, (int)rank);
     if (error == cudaSuccess && (major != 9 || minor != 0))
-        return error_set(err, -EINVAL, "this GPU has compute capability %d.%d; the kernels are built for 9.0 (Hopper)", major, minor);
+        return error_set(err, -EINVAL,
+                "this GPU has compute capability %d.%d; the kernels are built for 9.0 (Hopper)",
+                major, minor);
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
     if (error != cudaSuccess)
-        return error_set(err, -EIO, "failed to open the GPU: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
+        return error_set(err, -EIO, "failed to open the GPU: %s (%s)", cudaGetErrorString(error),
+                cudaGetErrorName(error));
     const char *side = environment_get(ENVIRONMENT_KERNELS);
     int rc = side ? kernel_side(side, err) : 0;
     if (rc)
@@ -117,8 +126,9 @@ void *device_alloc(struct device *device, size_t bytes, const char *what)
     if (cudaMalloc(&memory, bytes ? bytes : 1) != cudaSuccess) {
         cudaGetLastError(); // it is not the next launch's
         cudaMemGetInfo(&free_bytes, &all);
-        error_set(&device->err, -ENOMEM, "no room on the GPU for %s: %.1f MiB more are needed, %.1f of its %.1f MiB are free; a smaller --size?",
-                  what, (double)bytes / 0x1p20, (double)free_bytes / 0x1p20, (double)all / 0x1p20);
+        error_set(&device->err, -ENOMEM,
+                "no room on the GPU for %s: %.1f MiB more are needed, %.1f of its %.1f MiB are free; a smaller --size?",
+                what, (double)bytes / 0x1p20, (double)free_bytes / 0x1p20, (double)all / 0x1p20);
         return NULL;
     }
     device->block[device->blocks++] = memory;
@@ -132,9 +142,11 @@ void *device_pinned(struct device *device, size_t bytes)
     void *memory = NULL;
     if (device_failed(device))
         return NULL;
-    if (device->pinned_count == DEVICE_BLOCKS_MAX || cudaMallocHost(&memory, bytes ? bytes : 1) != cudaSuccess) {
+    if (device->pinned_count == DEVICE_BLOCKS_MAX ||
+            cudaMallocHost(&memory, bytes ? bytes : 1) != cudaSuccess) {
         cudaGetLastError();
-        error_set(&device->err, -ENOMEM, "failed to pin %.1f MiB of the host's memory", (double)bytes / 0x1p20);
+        error_set(&device->err, -ENOMEM, "failed to pin %.1f MiB of the host's memory",
+                (double)bytes / 0x1p20);
         return NULL;
     }
     device->pinned[device->pinned_count++] = memory;
@@ -144,19 +156,24 @@ void *device_pinned(struct device *device, size_t bytes)
 void device_upload(struct device *device, void *to, const void *from, size_t bytes)
 {
     if (!device_failed(device))
-        device_check(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->stream), "copy to the GPU");
+        device_check(device,
+                cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->stream),
+                "copy to the GPU");
 }
 
 void device_download(struct device *device, void *to, const void *from, size_t bytes)
 {
     if (!device_failed(device))
-        device_check(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device->stream), "copy from the GPU");
+        device_check(device,
+                cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device->stream),
+                "copy from the GPU");
 }
 
 void device_zero(struct device *device, void *to, size_t bytes)
 {
     if (!device_failed(device) && bytes)
-        device_check(device, cudaMemsetAsync(to, 0, bytes, device->stream), "clear memory of the GPU");
+        device_check(
+                device, cudaMemsetAsync(to, 0, bytes, device->stream), "clear memory of the GPU");
 }
 
 void device_wait(struct device *device)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recommender of native/models/dlrm.c on the GPU: the same shapes, start values and inputs. Tables in float32, everything
-// between them and the loss in bfloat16 with sums in float32, parameters in float32. Reads kernels.h's launchers only.
+// The recommender of native/models/dlrm.c on the GPU: the same shapes, start values and inputs.
+// Tables in float32, everything between them and the loss in bfloat16 with sums in float32,
+// parameters in float32. Reads kernels.h's launchers only.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -31,10 +32,12 @@ struct model {
     uint32_t *drawn;       // ids as the data gives them
     int64_t *ids, *offsets;
     float *dense32, *label, *row_loss, *table[DLRM_TABLES_MAX], *pooled, *dpooled, *logits32;
-    void *dense, *bottom_active, *bottom_out, *concat, *features, *top_active1, *top_active2, *logits; // bfloat16, as what follows
+    // bfloat16, as what follows
+    void *dense, *bottom_active, *bottom_out, *concat, *features, *top_active1, *top_active2,
+            *logits;
     void *dlogits, *dtop2, *dtop1, *dfeatures, *dconcat, *dbottom_out, *dbottom1;
     void *scratch;
-    size_t scratch_bytes, lookups; // lookups: of a sample
+    size_t scratch_bytes, lookups;            // lookups: of a sample
     float *host_loss, *host_logits, *answers; // answers: the logits without their padding
     float *host_table[DLRM_TABLES_MAX];
     struct model_param name[PARAMS_MAX]; // of the CPU's parameters; the addresses are its
@@ -78,8 +81,14 @@ static void dlrm_tables(struct model *model, const struct model_param *start)
     device_upload(device, model->offsets, offsets, (shape->tables * batch + 1) * 8);
     device_wait(device);
     free(offsets);
-    model->bags = (struct kernel_bags){.type = KERNEL_FLOAT32, .pooling = KERNEL_SUM, .tables = (int64_t)shape->tables, .bags = (int64_t)batch,
-                                       .dim = (int64_t)shape->dim, .ids_count = at, .ids = model->ids, .offsets = model->offsets};
+    model->bags = (struct kernel_bags){.type = KERNEL_FLOAT32,
+            .pooling = KERNEL_SUM,
+            .tables = (int64_t)shape->tables,
+            .bags = (int64_t)batch,
+            .dim = (int64_t)shape->dim,
+            .ids_count = at,
+            .ids = model->ids,
+            .offsets = model->offsets};
     for (size_t t = 0; t < shape->tables; t++) {
         model->bags.rows[t] = model->table[t];
         model->bags.row_counts[t] = shape->table[t].rows;
@@ -87,7 +96,8 @@ static void dlrm_tables(struct model *model, const struct model_param *start)
     model->update = (struct kernel_update){.optimizer = KERNEL_SGD, .rate = model->rate};
     if (!model->train || device_failed(device))
         return;
-    device_must(device, kernel_bag_update_scratch(&model->bags, &model->scratch_bytes, &device->err));
+    device_must(
+            device, kernel_bag_update_scratch(&model->bags, &model->scratch_bytes, &device->err));
     model->scratch = device_alloc(device, model->scratch_bytes, "the sort of the ids");
 }
 
@@ -95,32 +105,30 @@ static void dlrm_buffers(struct model *model)
 {
     struct device *device = &model->device;
     const struct dlrm_shape *shape = model->shape;
-    size_t batch = shape->batch, vectors = shape->tables + 1, pooled = batch * shape->tables * shape->dim;
+    size_t batch = shape->batch, vectors = shape->tables + 1,
+           pooled = batch * shape->tables * shape->dim;
     const struct {
         void *to;
         size_t bytes;
         bool train;
-    } arrays[] = {{&model->dense32, batch * DENSE * 4, false},
-                  {&model->label, batch * 4, false},
-                  {&model->row_loss, batch * 4, true},
-                  {&model->pooled, pooled * 4, false},
-                  {&model->dpooled, pooled * 4, true},
-                  {&model->logits32, batch * LOGITS * 4, false},
-                  {&model->dense, batch * DENSE * 2, false},
-                  {&model->bottom_active, batch * shape->bottom * 2, false},
-                  {&model->bottom_out, batch * shape->dim * 2, false},
-                  {&model->concat, batch * vectors * shape->dim * 2, false},
-                  {&model->features, batch * model->top1.in * 2, false},
-                  {&model->top_active1, batch * shape->top1 * 2, false},
-                  {&model->top_active2, batch * shape->top2 * 2, false},
-                  {&model->logits, batch * LOGITS * 2, false},
-                  {&model->dlogits, batch * LOGITS * 2, true},
-                  {&model->dtop2, batch * shape->top2 * 2, true},
-                  {&model->dtop1, batch * shape->top1 * 2, true},
-                  {&model->dfeatures, batch * model->top1.in * 2, true},
-                  {&model->dconcat, batch * vectors * shape->dim * 2, true},
-                  {&model->dbottom_out, batch * shape->dim * 2, true},
-                  {&model->dbottom1, batch * shape->bottom * 2, true}};
+    } arrays[] = {{&model->dense32, batch * DENSE * 4, false}, {&model->label, batch * 4, false},
+            {&model->row_loss, batch * 4, true}, {&model->pooled, pooled * 4, false},
+            {&model->dpooled, pooled * 4, true}, {&model->logits32, batch * LOGITS * 4, false},
+            {&model->dense, batch * DENSE * 2, false},
+            {&model->bottom_active, batch * shape->bottom * 2, false},
+            {&model->bottom_out, batch * shape->dim * 2, false},
+            {&model->concat, batch * vectors * shape->dim * 2, false},
+            {&model->features, batch * model->top1.in * 2, false},
+            {&model->top_active1, batch * shape->top1 * 2, false},
+            {&model->top_active2, batch * shape->top2 * 2, false},
+            {&model->logits, batch * LOGITS * 2, false},
+            {&model->dlogits, batch * LOGITS * 2, true},
+            {&model->dtop2, batch * shape->top2 * 2, true},
+            {&model->dtop1, batch * shape->top1 * 2, true},
+            {&model->dfeatures, batch * model->top1.in * 2, true},
+            {&model->dconcat, batch * vectors * shape->dim * 2, true},
+            {&model->dbottom_out, batch * shape->dim * 2, true},
+            {&model->dbottom1, batch * shape->bottom * 2, true}};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         if (arrays[i].train && !model->train)
             continue;
@@ -130,11 +138,20 @@ static void dlrm_buffers(struct model *model)
     model->host_loss = device_pinned(device, batch * 4);
     model->host_logits = device_pinned(device, batch * LOGITS * 4);
     model->answers = device_pinned(device, batch * 4);
-    model->interaction = (struct kernel_interaction){.type = KERNEL_BFLOAT16, .rows = (int64_t)batch, .vectors = (int64_t)vectors,
-                                                     .dim = (int64_t)shape->dim, .stride = (int64_t)model->top1.in, .x = model->concat};
-    model->entropy = (struct kernel_binary_entropy){.type = KERNEL_BFLOAT16, .rows = (int64_t)batch, .stride = LOGITS, .scale = 1 / (float)batch,
-                                                    .logits = model->logits, .label = model->label, .loss = model->row_loss,
-                                                    .dlogits = model->dlogits};
+    model->interaction = (struct kernel_interaction){.type = KERNEL_BFLOAT16,
+            .rows = (int64_t)batch,
+            .vectors = (int64_t)vectors,
+            .dim = (int64_t)shape->dim,
+            .stride = (int64_t)model->top1.in,
+            .x = model->concat};
+    model->entropy = (struct kernel_binary_entropy){.type = KERNEL_BFLOAT16,
+            .rows = (int64_t)batch,
+            .stride = LOGITS,
+            .scale = 1 / (float)batch,
+            .logits = model->logits,
+            .label = model->label,
+            .loss = model->row_loss,
+            .dlogits = model->dlogits};
 }
 
 static void dlrm_layers(struct model *model)
@@ -145,11 +162,20 @@ static void dlrm_layers(struct model *model)
         struct layer *layer;
         struct layer_arrays arrays;
     } layers[] = {
-        {&model->bottom1, {rows, model->dense, model->dbottom1, model->bottom_active, NULL, NULL}},
-        {&model->bottom2, {rows, model->bottom_active, model->dbottom_out, model->bottom_out, model->dbottom1, &model->bottom1}},
-        {&model->top1, {rows, model->features, model->dtop1, model->top_active1, model->dfeatures, NULL}},
-        {&model->top2, {rows, model->top_active1, model->dtop2, model->top_active2, model->dtop1, &model->top1}},
-        {&model->top3, {rows, model->top_active2, model->dlogits, model->logits, model->dtop2, &model->top2}},
+            {&model->bottom1,
+                    {rows, model->dense, model->dbottom1, model->bottom_active, NULL, NULL}},
+            {&model->bottom2,
+                    {rows, model->bottom_active, model->dbottom_out, model->bottom_out,
+                            model->dbottom1, &model->bottom1}},
+            {&model->top1,
+                    {rows, model->features, model->dtop1, model->top_active1, model->dfeatures,
+                            NULL}},
+            {&model->top2,
+                    {rows, model->top_active1, model->dtop2, model->top_active2, model->dtop1,
+                            &model->top1}},
+            {&model->top3,
+                    {rows, model->top_active2, model->dlogits, model->logits, model->dtop2,
+                            &model->top2}},
     };
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         layer_plan(layers[i].layer, device, model->train, &layers[i].arrays);
@@ -179,7 +205,8 @@ static void dlrm_inputs(struct model *model)
     model->inputs = calloc(count, sizeof *model->inputs);
     model->drawn = calloc(batch * model->lookups + 1, sizeof *model->drawn);
     if (!model->inputs || !model->drawn) {
-        device_must(&model->device, error_set(&model->device.err, -ENOMEM, "no memory for the inputs"));
+        device_must(
+                &model->device, error_set(&model->device.err, -ENOMEM, "no memory for the inputs"));
         return;
     }
     for (size_t i = 0; i < count; i++) {
@@ -195,7 +222,8 @@ static void dlrm_destroy(struct model *model)
 {
     if (!model)
         return;
-    struct layer *layers[] = {&model->bottom1, &model->bottom2, &model->top1, &model->top2, &model->top3};
+    struct layer *layers[] = {
+            &model->bottom1, &model->bottom2, &model->top1, &model->top2, &model->top3};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         layer_free(layers[i]);
     for (size_t t = 0; t < DLRM_TABLES_MAX; t++)
@@ -212,10 +240,15 @@ static int dlrm_refuse(const struct dlrm_shape *shape, struct error *err)
 {
     for (size_t t = 0; t < shape->tables; t++)
         if (shape->table[t].bag < 1 || shape->table[t].rows < 1)
-            return error_set(err, -EINVAL, "table %zu has %u rows and bags of %u: both are 1 or more", t, shape->table[t].rows, shape->table[t].bag);
-    if ((shape->dim != 32 && shape->dim != 64 && shape->dim != 128) || shape->bottom % 128 || shape->top1 % 128 || shape->top2 % 128)
-        return error_set(err, -EINVAL, "rows of %zu and layers of %zu, %zu, %zu are not supported on the GPU: 32, 64 or 128, and multiples of 128; "
-                         "--size demo or large", shape->dim, shape->bottom, shape->top1, shape->top2);
+            return error_set(err, -EINVAL,
+                    "table %zu has %u rows and bags of %u: both are 1 or more", t,
+                    shape->table[t].rows, shape->table[t].bag);
+    if ((shape->dim != 32 && shape->dim != 64 && shape->dim != 128) || shape->bottom % 128 ||
+            shape->top1 % 128 || shape->top2 % 128)
+        return error_set(err, -EINVAL,
+                "rows of %zu and layers of %zu, %zu, %zu are not supported on the GPU: 32, 64 or 128, and multiples of 128; "
+                "--size demo or large",
+                shape->dim, shape->bottom, shape->top1, shape->top2);
     return 0;
 }
 
@@ -285,16 +318,16 @@ static void dlrm_load(struct model *model, uint64_t step)
 }
 
 // columns of each row, from rows of `from_row` to rows of `to_row` values.
-static void dlrm_copy(struct model *model, size_t columns, void *from, enum kernel_type from_type, size_t from_row, void *to, enum kernel_type to_type,
-                      size_t to_row)
+static void dlrm_copy(struct model *model, size_t columns, void *from, enum kernel_type from_type,
+        size_t from_row, void *to, enum kernel_type to_type, size_t to_row)
 {
     struct device *device = &model->device;
     const struct kernel_pointwise copy = {.op = KERNEL_POINT_COPY,
-                                          .outer = 1,
-                                          .rows = (int64_t)model->shape->batch,
-                                          .columns = (int64_t)columns,
-                                          .a = {.at = from, .type = from_type, .row = (int64_t)from_row},
-                                          .out = {.at = to, .type = to_type, .row = (int64_t)to_row}};
+            .outer = 1,
+            .rows = (int64_t)model->shape->batch,
+            .columns = (int64_t)columns,
+            .a = {.at = from, .type = from_type, .row = (int64_t)from_row},
+            .out = {.at = to, .type = to_type, .row = (int64_t)to_row}};
     device_must(device, kernel_pointwise(&copy, device->stream, &device->err));
 }
 
@@ -302,17 +335,24 @@ static void dlrm_start_forward(struct model *model)
 {
     struct device *device = &model->device;
     const size_t dim = model->shape->dim, pooled = model->shape->tables * dim, row = pooled + dim;
-    device_must(device, kernel_bag_forward(&model->bags, model->pooled, device->stream, &device->err));
-    dlrm_copy(model, pooled, model->pooled, KERNEL_FLOAT32, pooled, (char *)model->concat + 2 * dim, KERNEL_BFLOAT16, row);
-    dlrm_copy(model, DENSE, model->dense32, KERNEL_FLOAT32, DENSE, model->dense, KERNEL_BFLOAT16, DENSE);
+    device_must(
+            device, kernel_bag_forward(&model->bags, model->pooled, device->stream, &device->err));
+    dlrm_copy(model, pooled, model->pooled, KERNEL_FLOAT32, pooled, (char *)model->concat + 2 * dim,
+            KERNEL_BFLOAT16, row);
+    dlrm_copy(model, DENSE, model->dense32, KERNEL_FLOAT32, DENSE, model->dense, KERNEL_BFLOAT16,
+            DENSE);
     layer_forward(&model->bottom1);
     layer_forward(&model->bottom2);
-    dlrm_copy(model, dim, model->bottom_out, KERNEL_BFLOAT16, dim, model->concat, KERNEL_BFLOAT16, row);
-    device_must(device, kernel_interaction_forward(&model->interaction, model->features, device->stream, &device->err));
+    dlrm_copy(model, dim, model->bottom_out, KERNEL_BFLOAT16, dim, model->concat, KERNEL_BFLOAT16,
+            row);
+    device_must(device,
+            kernel_interaction_forward(
+                    &model->interaction, model->features, device->stream, &device->err));
     layer_forward(&model->top1);
     layer_forward(&model->top2);
     layer_forward(&model->top3);
-    dlrm_copy(model, LOGITS, model->logits, KERNEL_BFLOAT16, LOGITS, model->logits32, KERNEL_FLOAT32, LOGITS);
+    dlrm_copy(model, LOGITS, model->logits, KERNEL_BFLOAT16, LOGITS, model->logits32,
+            KERNEL_FLOAT32, LOGITS);
     device_download(device, model->host_logits, model->logits32, model->shape->batch * LOGITS * 4);
 }
 
@@ -339,9 +379,13 @@ static void dlrm_backward(struct model *model)
     layer_backward(&model->top3);
     layer_backward(&model->top2);
     layer_backward(&model->top1);
-    device_must(device, kernel_interaction_backward(&model->interaction, model->dfeatures, model->dconcat, device->stream, &device->err));
-    dlrm_copy(model, dim, model->dconcat, KERNEL_BFLOAT16, row, model->dbottom_out, KERNEL_BFLOAT16, dim);
-    dlrm_copy(model, pooled, (char *)model->dconcat + 2 * dim, KERNEL_BFLOAT16, row, model->dpooled, KERNEL_FLOAT32, pooled);
+    device_must(device,
+            kernel_interaction_backward(&model->interaction, model->dfeatures, model->dconcat,
+                    device->stream, &device->err));
+    dlrm_copy(model, dim, model->dconcat, KERNEL_BFLOAT16, row, model->dbottom_out, KERNEL_BFLOAT16,
+            dim);
+    dlrm_copy(model, pooled, (char *)model->dconcat + 2 * dim, KERNEL_BFLOAT16, row, model->dpooled,
+            KERNEL_FLOAT32, pooled);
     layer_backward(&model->bottom2);
     layer_backward(&model->bottom1);
 }
@@ -350,8 +394,9 @@ static void dlrm_update(struct model *model)
 {
     struct device *device = &model->device;
     params_sgd(&model->params, model->rate);
-    device_must(device, kernel_bag_update(&model->bags, &model->update, model->dpooled, model->scratch, model->scratch_bytes, device->stream,
-                                          &device->err));
+    device_must(device,
+            kernel_bag_update(&model->bags, &model->update, model->dpooled, model->scratch,
+                    model->scratch_bytes, device->stream, &device->err));
 }
 
 static double dlrm_settle(struct model *model)
@@ -394,26 +439,28 @@ static const struct model_param *dlrm_params(const struct model *model_const, si
         free(model->host_table[t]);
         model->host_table[t] = malloc(count * 4);
         if (!model->host_table[t])
-            device_must(&model->device, error_set(&model->device.err, -ENOMEM, "no memory for a copy of the tables"));
+            device_must(&model->device,
+                    error_set(&model->device.err, -ENOMEM, "no memory for a copy of the tables"));
         device_download(&model->device, model->host_table[t], model->table[t], count * 4);
-        tables[t] = (struct model_param){.name = "table", .value = model->host_table[t], .count = count};
+        tables[t] = (struct model_param){
+                .name = "table", .value = model->host_table[t], .count = count};
     }
     return params_download(&model->params, model->name, tables, model->shape->tables, ret_count);
 }
 
 const struct model_ops dlrm_ops_cuda = {
-    .name = "dlrm",
-    .real_bytes = 4,
-    .create = dlrm_create,
-    .destroy = dlrm_destroy,
-    .load = dlrm_load,
-    .forward = dlrm_forward,
-    .loss = dlrm_loss,
-    .backward = dlrm_backward,
-    .update = dlrm_update,
-    .settle = dlrm_settle,
-    .poison = dlrm_poison,
-    .samples = dlrm_samples,
-    .logits = dlrm_logits,
-    .params = dlrm_params,
+        .name = "dlrm",
+        .real_bytes = 4,
+        .create = dlrm_create,
+        .destroy = dlrm_destroy,
+        .load = dlrm_load,
+        .forward = dlrm_forward,
+        .loss = dlrm_loss,
+        .backward = dlrm_backward,
+        .update = dlrm_update,
+        .settle = dlrm_settle,
+        .poison = dlrm_poison,
+        .samples = dlrm_samples,
+        .logits = dlrm_logits,
+        .params = dlrm_params,
 };

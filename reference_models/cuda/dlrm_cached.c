@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recommender of native/models/dlrm_cached.c on the GPU: the same shapes, start values and inputs, and the same books of its cache
-// (row_cache.h), so the same hits, misses and new ids. All rows, each with its squares of Adagrad, lie in pinned memory of the host, which grows;
-// those of the cache on the GPU, in float32. What lies between the rows and the loss is bfloat16 with sums in float32, parameters are float32.
+// The recommender of native/models/dlrm_cached.c on the GPU: the same shapes, start values and
+// inputs, and the same books of its cache (row_cache.h), so the same hits, misses and new ids. All
+// rows, each with its squares of Adagrad, lie in pinned memory of the host, which grows; those of
+// the cache on the GPU, in float32. What lies between the rows and the loss is bfloat16 with sums
+// in float32, parameters are float32.
 //
-// A step launches everything before it waits. The rows of batches ahead move meanwhile, on a stream of their own, and the host draws a batch.
-// Two events order the streams: `there`, a batch's rows are in their slots; `released`, the last step is done with its own, which may leave now.
+// A step launches everything before it waits. The rows of batches ahead move meanwhile, on a stream
+// of their own, and the host draws a batch. Two events order the streams: `there`, a batch's rows
+// are in their slots; `released`, the last step is done with its own, which may leave now.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -50,16 +53,17 @@ struct model {
     uint64_t seed;
     bool train, loaded;
     float rate;
-    // Batches drawn, oldest first; the rows of the first `wanted` are in the cache, or on their way. The first is the step's, once there is one.
+    // Batches drawn, oldest first; the rows of the first `wanted` are in the cache, or on their
+    // way. The first is the step's, once there is one.
     struct coming ring[CACHED_RING];
     size_t first, drawn, wanted;
     struct row_cache cache;
     float **leaving; // [slots]: where in the store a row goes that leaves, while moves are made
     float **block;   // of the store: [STORE_BLOCK][planes][dim] each, pinned
     size_t blocks;
-    int planes;             // of a row: values; in training, squares too
-    float *value, *square;  // of the cache, [slots][dim]
-    cudaStream_t link;      // of the moves
+    int planes;            // of a row: values; in training, squares too
+    float *value, *square; // of the cache, [slots][dim]
+    cudaStream_t link;     // of the moves
     cudaEvent_t released;
     struct kernel_cache_move *moves;
     struct inputs host, gpu;
@@ -83,8 +87,10 @@ static void cached_check(struct model *model, cudaError_t error, const char *wha
     struct device *device = &model->device;
     if (error == cudaSuccess || device_failed(device))
         return;
-    device_must(device, error_set(&device->err, error == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, "failed to %s: %s (%s)", what,
-                                  cudaGetErrorString(error), cudaGetErrorName(error)));
+    device_must(device,
+            error_set(&device->err, error == cudaErrorMemoryAllocation ? -ENOMEM : -EIO,
+                    "failed to %s: %s (%s)", what, cudaGetErrorString(error),
+                    cudaGetErrorName(error)));
 }
 
 static struct coming *cached_coming(struct model *model, size_t i)
@@ -92,22 +98,27 @@ static struct coming *cached_coming(struct model *model, size_t i)
     return &model->ring[(model->first + i) % CACHED_RING];
 }
 
-// --- rows between store and cache -----------------------------------------------------------------
+// --- rows between store and cache ----------------------------------------------------------------
 
 static float *store_row(const struct model *model, uint32_t place)
 {
-    return model->block[place / STORE_BLOCK] + (size_t)(place % STORE_BLOCK) * (size_t)model->planes * model->shape.dim;
+    return model->block[place / STORE_BLOCK] +
+            (size_t)(place % STORE_BLOCK) * (size_t)model->planes * model->shape.dim;
 }
 
 static void store_grow(struct model *model)
 {
     size_t bytes = (size_t)STORE_BLOCK * (size_t)model->planes * model->shape.dim * sizeof(float);
-    while (!device_failed(&model->device) && (size_t)model->cache.places > model->blocks * STORE_BLOCK) {
+    while (!device_failed(&model->device) &&
+            (size_t)model->cache.places > model->blocks * STORE_BLOCK) {
         void *block = NULL;
         if (cudaMallocHost(&block, bytes) != cudaSuccess) {
             cudaGetLastError(); // it is not the next launch's
-            device_must(&model->device, error_set(&model->device.err, -ENOMEM, "failed to pin %.1f MiB of the host's memory: %u different ids have "
-                                                  "come, and each has a row there; fewer steps?", (double)bytes / 0x1p20, model->cache.places));
+            device_must(&model->device,
+                    error_set(&model->device.err, -ENOMEM,
+                            "failed to pin %.1f MiB of the host's memory: %u different ids have "
+                            "come, and each has a row there; fewer steps?",
+                            (double)bytes / 0x1p20, model->cache.places));
             return;
         }
         model->block = xrealloc(model->block, (model->blocks + 1) * sizeof *model->block);
@@ -131,7 +142,8 @@ static void moving_part(void *arg, size_t begin, size_t end, bool again)
     for (size_t i = begin; i < end; i++) {
         const struct row_move *in = &model->cache.in[i];
         float *row = store_row(model, in->place);
-        moving->moves[i] = (struct kernel_cache_move){.out = model->leaving[in->slot], .in = row, .slot = in->slot};
+        moving->moves[i] = (struct kernel_cache_move){
+                .out = model->leaving[in->slot], .in = row, .slot = in->slot};
         if (!in->fresh)
             continue;
         dlrm_cached_row(dim, model->seed, in->id, start);
@@ -147,13 +159,16 @@ static void cached_move(struct model *model, const struct coming *coming, bool l
 {
     struct device *device = &model->device;
     const struct kernel_cache_moves moves = {.count = (int64_t)model->cache.in_count,
-                                             .dim = (int64_t)model->shape.dim,
-                                             .planes = model->planes,
-                                             .slots = {model->value, model->square},
-                                             .moves = model->moves,
-                                             .late = late};
-    cached_check(model, cudaMemcpyAsync(model->moves, coming->moves, model->cache.in_count * sizeof *model->moves, cudaMemcpyHostToDevice,
-                                        model->link), "copy to the GPU");
+            .dim = (int64_t)model->shape.dim,
+            .planes = model->planes,
+            .slots = {model->value, model->square},
+            .moves = model->moves,
+            .late = late};
+    cached_check(model,
+            cudaMemcpyAsync(model->moves, coming->moves,
+                    model->cache.in_count * sizeof *model->moves, cudaMemcpyHostToDevice,
+                    model->link),
+            "copy to the GPU");
     if (!device_failed(device))
         device_must(device, kernel_cache_move(&moves, model->link, &device->err));
     cached_check(model, cudaEventRecord(coming->there, model->link), "record an event");
@@ -165,34 +180,39 @@ static bool cached_want(struct model *model, size_t i)
     struct coming *coming = cached_coming(model, i);
     struct row_cache *cache = &model->cache;
     struct moving moving = {.model = model, .moves = coming->moves};
-    if (device_failed(&model->device) || !row_cache_want(cache, coming->batch.distinct, coming->batch.distinct_id, coming->slot))
+    if (device_failed(&model->device) ||
+            !row_cache_want(cache, coming->batch.distinct, coming->batch.distinct_id, coming->slot))
         return false;
     store_grow(model);
     if (device_failed(&model->device))
         return false;
-    for (size_t k = 0; k < cache->out_count && model->train; k++) // else the store has what the slot has
+    // else the store has what the slot has
+    for (size_t k = 0; k < cache->out_count && model->train; k++)
         model->leaving[cache->out[k].slot] = store_row(model, cache->out[k].place);
-    pool_for(model->pool, &(struct pool_work){.count = cache->in_count,
-                                              .cost = 4.0 * (double)model->shape.dim,
-                                              POOL_FN(moving_part),
-                                              .arg = &moving});
+    pool_for(model->pool,
+            &(struct pool_work){.count = cache->in_count,
+                    .cost = 4.0 * (double)model->shape.dim,
+                    POOL_FN(moving_part),
+                    .arg = &moving});
     for (size_t k = 0; k < cache->out_count; k++)
         model->leaving[cache->out[k].slot] = NULL;
     cached_move(model, coming, i == 0);
     return true;
 }
 
-// The rows of as many of the drawn batches as fit. One of them always does, see dlrm_cached_cache_check().
+// The rows of as many of the drawn batches as fit. One of them always does, see
+// dlrm_cached_cache_check().
 static void cached_prefetch(struct model *model)
 {
     if (device_failed(&model->device))
         return;
     cached_check(model, cudaStreamWaitEvent(model->link, model->released, 0), "wait for an event");
-    while (model->wanted < CACHED_WINDOW && model->wanted < model->drawn && cached_want(model, model->wanted))
+    while (model->wanted < CACHED_WINDOW && model->wanted < model->drawn &&
+            cached_want(model, model->wanted))
         model->wanted++;
 }
 
-// --- inputs ---------------------------------------------------------------------------------------
+// --- inputs --------------------------------------------------------------------------------------
 
 static void cached_draw(struct model *model)
 {
@@ -200,8 +220,8 @@ static void cached_draw(struct model *model)
     model->drawn++;
 }
 
-// The slots may be others' now. While the GPU works: the batch behind those whose rows are asked for; it only asks for its own at the next
-// load, as the CPU's does.
+// The slots may be others' now. While the GPU works: the batch behind those whose rows are asked
+// for; it only asks for its own at the next load, as the CPU's does.
 static void cached_release(struct model *model)
 {
     cached_check(model, cudaEventRecord(model->released, model->device.stream), "record an event");
@@ -229,7 +249,8 @@ static void cached_take(struct model *model)
             host->offsets[t * rows + row] = batch->offset[t * (rows + 1) + row];
     for (size_t row = 0; row < rows; row++) {
         for (size_t i = 0; i < DENSE; i++)
-            host->dense[row * DENSE + i] = i < DLRM_DENSE ? (float)batch->dense[row * DLRM_DENSE + i] : 0;
+            host->dense[row * DENSE + i] =
+                    i < DLRM_DENSE ? (float)batch->dense[row * DLRM_DENSE + i] : 0;
         host->label[row] = (float)batch->label[row];
     }
     device_upload(device, gpu->slots, host->slots, batch->lookups * sizeof *gpu->slots);
@@ -246,7 +267,8 @@ static void cached_take(struct model *model)
         model->named.row_counts[t] = (int64_t)batch->distinct;
 }
 
-// Batches come in the order of the stream, whatever the step's number. The step before has been waited for: its inputs are overwritten.
+// Batches come in the order of the stream, whatever the step's number. The step before has been
+// waited for: its inputs are overwritten.
 static void cached_load(struct model *model, uint64_t step)
 {
     (void)step;
@@ -264,7 +286,7 @@ static void cached_load(struct model *model, uint64_t step)
     cached_take(model);
 }
 
-// --- the model ------------------------------------------------------------------------------------
+// --- the model -----------------------------------------------------------------------------------
 
 static void cached_destroy(struct model *model)
 {
@@ -297,31 +319,40 @@ static void cached_destroy(struct model *model)
     free(model);
 }
 
-static int cached_refuse(const struct dlrm_cached_shape *shape, const struct model_opts *opts, struct error *err)
+static int cached_refuse(
+        const struct dlrm_cached_shape *shape, const struct model_opts *opts, struct error *err)
 {
     if (opts->plain_sgd)
-        return error_set(err, -EINVAL, "rows that learn by plain SGD are not supported on the GPU: by Adagrad they are");
+        return error_set(err, -EINVAL,
+                "rows that learn by plain SGD are not supported on the GPU: by Adagrad they are");
     if (shape->dim != 32 && shape->dim != 64 && shape->dim != DIM_MAX)
-        return error_set(err, -EINVAL, "rows of %zu are not supported on the GPU: 32, 64 or 128; --size demo or large", shape->dim);
+        return error_set(err, -EINVAL,
+                "rows of %zu are not supported on the GPU: 32, 64 or 128; --size demo or large",
+                shape->dim);
     return dlrm_cached_cache_check(shape, err);
 }
 
 static void cached_plan(struct model *model)
 {
     const size_t dim = model->shape.dim, vectors = model->shape.tables + 1;
-    size_t bottom[1 + PERCEPTRON_LAYERS] = {DLRM_DENSE}, top[1 + PERCEPTRON_LAYERS] = {dim + vectors * (vectors - 1) / 2};
+    size_t bottom[1 + PERCEPTRON_LAYERS] = {DLRM_DENSE},
+                      top[1 + PERCEPTRON_LAYERS] = {dim + vectors * (vectors - 1) / 2};
     perceptron_widths(dim, bottom + 1, top + 1);
-    for (int i = 0; i < PERCEPTRON_LAYERS; i++) // the ReLU behind the bottom's last is an operation of its own: of 32 or 64 columns
-        model->bottom[i] = layer_add(&model->params, bottom[i], bottom[i + 1], i < 2 ? KERNEL_RELU : KERNEL_IDENTITY);
+    for (int i = 0; i < PERCEPTRON_LAYERS; i++) // the ReLU behind the bottom's last is an operation
+                                                // of its own: of 32 or 64 columns
+        model->bottom[i] = layer_add(
+                &model->params, bottom[i], bottom[i + 1], i < 2 ? KERNEL_RELU : KERNEL_IDENTITY);
     for (int i = 0; i < PERCEPTRON_LAYERS; i++)
-        model->top[i] = layer_add(&model->params, top[i], top[i + 1], i < 2 ? KERNEL_RELU : KERNEL_IDENTITY);
+        model->top[i] = layer_add(
+                &model->params, top[i], top[i + 1], i < 2 ? KERNEL_RELU : KERNEL_IDENTITY);
 }
 
 static void cached_buffers(struct model *model)
 {
     struct device *device = &model->device;
     const struct dlrm_cached_shape *shape = &model->shape;
-    const size_t batch = shape->batch, dim = shape->dim, vectors = shape->tables + 1, pooled = batch * shape->tables * dim;
+    const size_t batch = shape->batch, dim = shape->dim, vectors = shape->tables + 1,
+                 pooled = batch * shape->tables * dim;
     const size_t lookups = dlrm_cached_lookups_max(shape), offsets = shape->tables * batch + 1;
     const struct {
         void *to;
@@ -329,35 +360,35 @@ static void cached_buffers(struct model *model)
         bool train;
         const char *what;
     } arrays[] = {{&model->value, shape->cache * dim * 4, false, "the rows of the cache (--cache)"},
-                  {&model->square, shape->cache * dim * 4, true, "the rows of the cache (--cache)"},
-                  {&model->moves, lookups * sizeof *model->moves, false, "the moves of rows"},
-                  {&model->gpu.slots, lookups * 8, false, "the ids"},
-                  {&model->gpu.ranks, lookups * 8, true, "the ids"},
-                  {&model->gpu.places, lookups * 4, true, "the ids"},
-                  {&model->gpu.offsets, offsets * 8, false, "the bags"},
-                  {&model->gpu.dense, batch * DENSE * 4, false, "activations"},
-                  {&model->gpu.label, batch * 4, true, "activations"},
-                  {&model->row_loss, batch * 4, true, "activations"},
-                  {&model->pooled, pooled * 4, false, "activations"},
-                  {&model->dpooled, pooled * 4, true, "activations"},
-                  {&model->logits32, batch * LOGITS * 4, false, "activations"},
-                  {&model->dense, batch * DENSE * 2, false, "activations"},
-                  {&model->bottom_active[0], batch * model->bottom[0].out * 2, false, "activations"},
-                  {&model->bottom_active[1], batch * model->bottom[1].out * 2, false, "activations"},
-                  {&model->bottom_out, batch * dim * 2, false, "activations"},
-                  {&model->concat, batch * vectors * dim * 2, false, "activations"},
-                  {&model->features, batch * model->top[0].in * 2, false, "activations"},
-                  {&model->top_active[0], batch * model->top[0].out * 2, false, "activations"},
-                  {&model->top_active[1], batch * model->top[1].out * 2, false, "activations"},
-                  {&model->logits, batch * LOGITS * 2, false, "activations"},
-                  {&model->dbottom[0], batch * model->bottom[0].out * 2, true, "activations"},
-                  {&model->dbottom[1], batch * model->bottom[1].out * 2, true, "activations"},
-                  {&model->dbottom_out, batch * dim * 2, true, "activations"},
-                  {&model->dconcat, batch * vectors * dim * 2, true, "activations"},
-                  {&model->dfeatures, batch * model->top[0].in * 2, true, "activations"},
-                  {&model->dtop[0], batch * model->top[0].out * 2, true, "activations"},
-                  {&model->dtop[1], batch * model->top[1].out * 2, true, "activations"},
-                  {&model->dlogits, batch * LOGITS * 2, true, "activations"}};
+            {&model->square, shape->cache * dim * 4, true, "the rows of the cache (--cache)"},
+            {&model->moves, lookups * sizeof *model->moves, false, "the moves of rows"},
+            {&model->gpu.slots, lookups * 8, false, "the ids"},
+            {&model->gpu.ranks, lookups * 8, true, "the ids"},
+            {&model->gpu.places, lookups * 4, true, "the ids"},
+            {&model->gpu.offsets, offsets * 8, false, "the bags"},
+            {&model->gpu.dense, batch * DENSE * 4, false, "activations"},
+            {&model->gpu.label, batch * 4, true, "activations"},
+            {&model->row_loss, batch * 4, true, "activations"},
+            {&model->pooled, pooled * 4, false, "activations"},
+            {&model->dpooled, pooled * 4, true, "activations"},
+            {&model->logits32, batch * LOGITS * 4, false, "activations"},
+            {&model->dense, batch * DENSE * 2, false, "activations"},
+            {&model->bottom_active[0], batch * model->bottom[0].out * 2, false, "activations"},
+            {&model->bottom_active[1], batch * model->bottom[1].out * 2, false, "activations"},
+            {&model->bottom_out, batch * dim * 2, false, "activations"},
+            {&model->concat, batch * vectors * dim * 2, false, "activations"},
+            {&model->features, batch * model->top[0].in * 2, false, "activations"},
+            {&model->top_active[0], batch * model->top[0].out * 2, false, "activations"},
+            {&model->top_active[1], batch * model->top[1].out * 2, false, "activations"},
+            {&model->logits, batch * LOGITS * 2, false, "activations"},
+            {&model->dbottom[0], batch * model->bottom[0].out * 2, true, "activations"},
+            {&model->dbottom[1], batch * model->bottom[1].out * 2, true, "activations"},
+            {&model->dbottom_out, batch * dim * 2, true, "activations"},
+            {&model->dconcat, batch * vectors * dim * 2, true, "activations"},
+            {&model->dfeatures, batch * model->top[0].in * 2, true, "activations"},
+            {&model->dtop[0], batch * model->top[0].out * 2, true, "activations"},
+            {&model->dtop[1], batch * model->top[1].out * 2, true, "activations"},
+            {&model->dlogits, batch * LOGITS * 2, true, "activations"}};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         if (arrays[i].train && !model->train)
             continue;
@@ -365,11 +396,11 @@ static void cached_buffers(struct model *model)
         memcpy(arrays[i].to, &memory, sizeof memory);
     }
     model->host = (struct inputs){.slots = device_pinned(device, lookups * 8),
-                                  .ranks = device_pinned(device, lookups * 8),
-                                  .places = device_pinned(device, lookups * 4),
-                                  .offsets = device_pinned(device, offsets * 8),
-                                  .dense = device_pinned(device, batch * DENSE * 4),
-                                  .label = device_pinned(device, batch * 4)};
+            .ranks = device_pinned(device, lookups * 8),
+            .places = device_pinned(device, lookups * 4),
+            .offsets = device_pinned(device, offsets * 8),
+            .dense = device_pinned(device, batch * DENSE * 4),
+            .label = device_pinned(device, batch * 4)};
     model->host_loss = device_pinned(device, batch * 4);
     model->host_logits = device_pinned(device, batch * LOGITS * 4);
     model->answers = device_pinned(device, batch * 4);
@@ -383,26 +414,44 @@ static void cached_layers(struct model *model)
         struct layer *layer;
         struct layer_arrays arrays;
     } layers[] = {
-        {&bottom[0], {rows, model->dense, model->dbottom[0], model->bottom_active[0], NULL, NULL}},
-        {&bottom[1], {rows, model->bottom_active[0], model->dbottom[1], model->bottom_active[1], model->dbottom[0], &bottom[0]}},
-        {&bottom[2], {rows, model->bottom_active[1], model->dbottom_out, model->bottom_out, model->dbottom[1], &bottom[1]}},
-        {&top[0], {rows, model->features, model->dtop[0], model->top_active[0], model->dfeatures, NULL}},
-        {&top[1], {rows, model->top_active[0], model->dtop[1], model->top_active[1], model->dtop[0], &top[0]}},
-        {&top[2], {rows, model->top_active[1], model->dlogits, model->logits, model->dtop[1], &top[1]}},
+            {&bottom[0],
+                    {rows, model->dense, model->dbottom[0], model->bottom_active[0], NULL, NULL}},
+            {&bottom[1],
+                    {rows, model->bottom_active[0], model->dbottom[1], model->bottom_active[1],
+                            model->dbottom[0], &bottom[0]}},
+            {&bottom[2],
+                    {rows, model->bottom_active[1], model->dbottom_out, model->bottom_out,
+                            model->dbottom[1], &bottom[1]}},
+            {&top[0],
+                    {rows, model->features, model->dtop[0], model->top_active[0], model->dfeatures,
+                            NULL}},
+            {&top[1],
+                    {rows, model->top_active[0], model->dtop[1], model->top_active[1],
+                            model->dtop[0], &top[0]}},
+            {&top[2],
+                    {rows, model->top_active[1], model->dlogits, model->logits, model->dtop[1],
+                            &top[1]}},
     };
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         layer_plan(layers[i].layer, &model->device, model->train, &layers[i].arrays);
 }
 
-// All tables are one: the cache. An update names rows by their number among the batch's, so that their gradients are added up in the order of
-// the ids, whatever the slots.
+// All tables are one: the cache. An update names rows by their number among the batch's, so that
+// their gradients are added up in the order of the ids, whatever the slots.
 static void cached_launchers(struct model *model)
 {
     struct device *device = &model->device;
     const struct dlrm_cached_shape *shape = &model->shape;
-    const int64_t lookups = (int64_t)dlrm_cached_lookups_max(shape), slots = (int64_t)shape->cache, batch = (int64_t)shape->batch;
-    model->lookup = (struct kernel_bags){.type = KERNEL_FLOAT32, .pooling = KERNEL_SUM, .tables = (int64_t)shape->tables, .bags = batch,
-                                         .dim = (int64_t)shape->dim, .ids_count = lookups, .ids = model->gpu.slots, .offsets = model->gpu.offsets};
+    const int64_t lookups = (int64_t)dlrm_cached_lookups_max(shape), slots = (int64_t)shape->cache,
+                  batch = (int64_t)shape->batch;
+    model->lookup = (struct kernel_bags){.type = KERNEL_FLOAT32,
+            .pooling = KERNEL_SUM,
+            .tables = (int64_t)shape->tables,
+            .bags = batch,
+            .dim = (int64_t)shape->dim,
+            .ids_count = lookups,
+            .ids = model->gpu.slots,
+            .offsets = model->gpu.offsets};
     for (size_t t = 0; t < shape->tables; t++) {
         model->lookup.rows[t] = model->value;
         model->lookup.row_counts[t] = slots;
@@ -413,16 +462,28 @@ static void cached_launchers(struct model *model)
     model->named.slots = slots;
     for (size_t t = 0; t < shape->tables; t++)
         model->named.row_counts[t] = lookups; // at most
-    model->update = (struct kernel_update){.optimizer = KERNEL_ADAGRAD_EACH, .rate = (float)DLRM_CACHED_ROWS_RATE,
-                                           .epsilon = (float)DLRM_CACHED_EPSILON, .state = model->square};
-    model->interaction = (struct kernel_interaction){.type = KERNEL_BFLOAT16, .rows = batch, .vectors = (int64_t)shape->tables + 1,
-                                                     .dim = (int64_t)shape->dim, .stride = (int64_t)model->top[0].in, .x = model->concat};
-    model->entropy = (struct kernel_binary_entropy){.type = KERNEL_BFLOAT16, .rows = batch, .stride = LOGITS, .scale = 1 / (float)batch,
-                                                    .logits = model->logits, .label = model->gpu.label, .loss = model->row_loss,
-                                                    .dlogits = model->dlogits};
+    model->update = (struct kernel_update){.optimizer = KERNEL_ADAGRAD_EACH,
+            .rate = (float)DLRM_CACHED_ROWS_RATE,
+            .epsilon = (float)DLRM_CACHED_EPSILON,
+            .state = model->square};
+    model->interaction = (struct kernel_interaction){.type = KERNEL_BFLOAT16,
+            .rows = batch,
+            .vectors = (int64_t)shape->tables + 1,
+            .dim = (int64_t)shape->dim,
+            .stride = (int64_t)model->top[0].in,
+            .x = model->concat};
+    model->entropy = (struct kernel_binary_entropy){.type = KERNEL_BFLOAT16,
+            .rows = batch,
+            .stride = LOGITS,
+            .scale = 1 / (float)batch,
+            .logits = model->logits,
+            .label = model->gpu.label,
+            .loss = model->row_loss,
+            .dlogits = model->dlogits};
     if (!model->train || device_failed(device))
         return;
-    device_must(device, kernel_bag_update_scratch(&model->named, &model->scratch_bytes, &device->err));
+    device_must(
+            device, kernel_bag_update_scratch(&model->named, &model->scratch_bytes, &device->err));
     model->scratch = device_alloc(device, model->scratch_bytes, "the sort of the ids");
 }
 
@@ -438,12 +499,16 @@ static int cached_batches(struct model *model, struct error *err)
         rc = dlrm_cached_batch_new(&model->shape, &coming->batch, err);
         coming->slot = calloc(lookups, sizeof *coming->slot);
         coming->moves = device_pinned(&model->device, lookups * sizeof *coming->moves);
-        cached_check(model, cudaEventCreateWithFlags(&coming->there, cudaEventDisableTiming), "create an event");
+        cached_check(model, cudaEventCreateWithFlags(&coming->there, cudaEventDisableTiming),
+                "create an event");
         if (rc == 0 && !coming->slot)
-            rc = error_set(err, -ENOMEM, "no memory for the rows of a batch of %zu samples", model->shape.batch);
+            rc = error_set(err, -ENOMEM, "no memory for the rows of a batch of %zu samples",
+                    model->shape.batch);
     }
-    cached_check(model, cudaStreamCreateWithFlags(&model->link, cudaStreamNonBlocking), "create a stream");
-    cached_check(model, cudaEventCreateWithFlags(&model->released, cudaEventDisableTiming), "create an event");
+    cached_check(model, cudaStreamCreateWithFlags(&model->link, cudaStreamNonBlocking),
+            "create a stream");
+    cached_check(model, cudaEventCreateWithFlags(&model->released, cudaEventDisableTiming),
+            "create an event");
     return rc;
 }
 
@@ -454,7 +519,8 @@ static int cached_begin(struct model *model, struct error *err)
     device_wait(&model->device); // the slots have been cleared, which is another stream's work
     for (int i = 0; rc == 0 && i < DLRM_CACHED_AHEAD; i++) {
         cached_draw(model);
-        rc = dlrm_cached_batch_check(&model->shape, &cached_coming(model, model->drawn - 1)->batch, err);
+        rc = dlrm_cached_batch_check(
+                &model->shape, &cached_coming(model, model->drawn - 1)->batch, err);
     }
     if (rc)
         return rc;
@@ -500,7 +566,8 @@ static int cached_create(const struct model_opts *opts, struct model **ret_model
     if (rc == 0)
         rc = cached_refuse(&model->shape, opts, err);
     if (rc == 0)
-        rc = row_cache_init(&model->cache, model->shape.cache, dlrm_cached_lookups_max(&model->shape), err);
+        rc = row_cache_init(
+                &model->cache, model->shape.cache, dlrm_cached_lookups_max(&model->shape), err);
     if (rc == 0)
         rc = device_open(&model->device, err);
     if (rc == 0)
@@ -516,21 +583,28 @@ static int cached_create(const struct model_opts *opts, struct model **ret_model
 static void cached_start_forward(struct model *model)
 {
     struct device *device = &model->device;
-    const size_t batch = model->shape.batch, dim = model->shape.dim, pooled = model->shape.tables * dim, row = pooled + dim;
-    device_must(device, kernel_bag_forward(&model->lookup, model->pooled, device->stream, &device->err));
-    pointwise(device, KERNEL_POINT_COPY, 1, batch, pooled, pointwise_float32(model->pooled, pooled), POINTWISE_NONE,
-              pointwise_bfloat16((char *)model->concat + 2 * dim, 0, row));
-    pointwise(device, KERNEL_POINT_COPY, 1, batch, DENSE, pointwise_float32(model->gpu.dense, DENSE), POINTWISE_NONE,
-              pointwise_bfloat16(model->dense, 0, DENSE));
+    const size_t batch = model->shape.batch, dim = model->shape.dim,
+                 pooled = model->shape.tables * dim, row = pooled + dim;
+    device_must(device,
+            kernel_bag_forward(&model->lookup, model->pooled, device->stream, &device->err));
+    pointwise(device, KERNEL_POINT_COPY, 1, batch, pooled, pointwise_float32(model->pooled, pooled),
+            POINTWISE_NONE, pointwise_bfloat16((char *)model->concat + 2 * dim, 0, row));
+    pointwise(device, KERNEL_POINT_COPY, 1, batch, DENSE,
+            pointwise_float32(model->gpu.dense, DENSE), POINTWISE_NONE,
+            pointwise_bfloat16(model->dense, 0, DENSE));
     for (int i = 0; i < PERCEPTRON_LAYERS; i++)
         layer_forward(&model->bottom[i]);
-    pointwise(device, KERNEL_POINT_RELU, 1, batch, dim, pointwise_bfloat16(model->bottom_out, 0, dim), POINTWISE_NONE,
-              pointwise_bfloat16(model->concat, 0, row));
-    device_must(device, kernel_interaction_forward(&model->interaction, model->features, device->stream, &device->err));
+    pointwise(device, KERNEL_POINT_RELU, 1, batch, dim,
+            pointwise_bfloat16(model->bottom_out, 0, dim), POINTWISE_NONE,
+            pointwise_bfloat16(model->concat, 0, row));
+    device_must(device,
+            kernel_interaction_forward(
+                    &model->interaction, model->features, device->stream, &device->err));
     for (int i = 0; i < PERCEPTRON_LAYERS; i++)
         layer_forward(&model->top[i]);
-    pointwise(device, KERNEL_POINT_COPY, 1, batch, LOGITS, pointwise_bfloat16(model->logits, 0, LOGITS), POINTWISE_NONE,
-              pointwise_float32(model->logits32, LOGITS));
+    pointwise(device, KERNEL_POINT_COPY, 1, batch, LOGITS,
+            pointwise_bfloat16(model->logits, 0, LOGITS), POINTWISE_NONE,
+            pointwise_float32(model->logits32, LOGITS));
     device_download(device, model->host_logits, model->logits32, batch * LOGITS * 4);
 }
 
@@ -555,14 +629,20 @@ static double cached_loss(struct model *model)
 static void cached_backward(struct model *model)
 {
     struct device *device = &model->device;
-    const size_t batch = model->shape.batch, dim = model->shape.dim, pooled = model->shape.tables * dim, row = pooled + dim;
+    const size_t batch = model->shape.batch, dim = model->shape.dim,
+                 pooled = model->shape.tables * dim, row = pooled + dim;
     for (int i = PERCEPTRON_LAYERS - 1; i >= 0; i--)
         layer_backward(&model->top[i]);
-    device_must(device, kernel_interaction_backward(&model->interaction, model->dfeatures, model->dconcat, device->stream, &device->err));
-    pointwise(device, KERNEL_POINT_RELU_GRADIENT, 1, batch, dim, pointwise_bfloat16(model->bottom_out, 0, dim),
-              pointwise_bfloat16(model->dconcat, 0, row), pointwise_bfloat16(model->dbottom_out, 0, dim));
-    pointwise(device, KERNEL_POINT_COPY, 1, batch, pooled, pointwise_bfloat16((char *)model->dconcat + 2 * dim, 0, row), POINTWISE_NONE,
-              pointwise_float32(model->dpooled, pooled));
+    device_must(device,
+            kernel_interaction_backward(&model->interaction, model->dfeatures, model->dconcat,
+                    device->stream, &device->err));
+    pointwise(device, KERNEL_POINT_RELU_GRADIENT, 1, batch, dim,
+            pointwise_bfloat16(model->bottom_out, 0, dim),
+            pointwise_bfloat16(model->dconcat, 0, row),
+            pointwise_bfloat16(model->dbottom_out, 0, dim));
+    pointwise(device, KERNEL_POINT_COPY, 1, batch, pooled,
+            pointwise_bfloat16((char *)model->dconcat + 2 * dim, 0, row), POINTWISE_NONE,
+            pointwise_float32(model->dpooled, pooled));
     for (int i = PERCEPTRON_LAYERS - 1; i >= 0; i--)
         layer_backward(&model->bottom[i]);
 }
@@ -571,8 +651,9 @@ static void cached_update(struct model *model)
 {
     struct device *device = &model->device;
     params_sgd(&model->params, model->rate);
-    device_must(device, kernel_bag_update(&model->named, &model->update, model->dpooled, model->scratch, model->scratch_bytes, device->stream,
-                                          &device->err));
+    device_must(device,
+            kernel_bag_update(&model->named, &model->update, model->dpooled, model->scratch,
+                    model->scratch_bytes, device->stream, &device->err));
     cached_release(model);
 }
 
@@ -615,19 +696,19 @@ static size_t cached_notes(const struct model *model, struct model_note *ret)
 }
 
 const struct model_ops dlrm_cached_ops_cuda = {
-    .name = "dlrm-cached",
-    .real_bytes = 4,
-    .create = cached_create,
-    .destroy = cached_destroy,
-    .load = cached_load,
-    .forward = cached_forward,
-    .loss = cached_loss,
-    .backward = cached_backward,
-    .update = cached_update,
-    .settle = cached_settle,
-    .poison = cached_poison,
-    .samples = cached_samples,
-    .logits = cached_logits,
-    .params = cached_params,
-    .notes = cached_notes,
+        .name = "dlrm-cached",
+        .real_bytes = 4,
+        .create = cached_create,
+        .destroy = cached_destroy,
+        .load = cached_load,
+        .forward = cached_forward,
+        .loss = cached_loss,
+        .backward = cached_backward,
+        .update = cached_update,
+        .settle = cached_settle,
+        .poison = cached_poison,
+        .samples = cached_samples,
+        .logits = cached_logits,
+        .params = cached_params,
+        .notes = cached_notes,
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a model on GPUs tell each other, as exchange.h says it. One stream takes all collectives, so that they have one order.
+// What the ranks of a model on GPUs tell each other, as exchange.h says it. One stream takes all
+// collectives, so that they have one order.
 #include "reference_models/cuda/exchange.h"
 
 #include <errno.h>
@@ -8,7 +9,8 @@
 
 #include "reference_models/native/ranks/share.h"
 
-#define EXCHANGE_SHARDS_MAX 8 // what params_add() aligns to, 64 values, in parts of which Adam reads 16 bytes at a time
+#define EXCHANGE_SHARDS_MAX \
+    8 // what params_add() aligns to, 64 values, in parts of which Adam reads 16 bytes at a time
 
 struct exchange {
     const struct exchange_plan *plan;
@@ -17,7 +19,8 @@ struct exchange {
     struct device *device;
     struct kernel_comm *comm;
     cudaStream_t stream;
-    cudaEvent_t ready, gathered[MODEL_UNITS_MAX]; // ready: one that is recorded and waited for at once
+    cudaEvent_t ready,
+            gathered[MODEL_UNITS_MAX]; // ready: one that is recorded and waited for at once
     size_t units, first[MODEL_UNITS_MAX + 1];
     size_t bucket_end, bucket_bytes; // narrow values from bucket_end on are on their way
 };
@@ -28,7 +31,8 @@ static void exchange_check(const struct exchange *exchange, cudaError_t error)
 }
 
 // What is put into `later` from here on waits for what is in `earlier` now.
-static void exchange_order(const struct exchange *exchange, cudaStream_t earlier, cudaStream_t later)
+static void exchange_order(
+        const struct exchange *exchange, cudaStream_t earlier, cudaStream_t later)
 {
     exchange_check(exchange, cudaEventRecord(exchange->ready, earlier));
     exchange_check(exchange, cudaStreamWaitEvent(later, exchange->ready, 0));
@@ -52,23 +56,29 @@ static void exchange_reduce(const struct exchange *exchange, size_t begin, size_
     if (begin < params->narrow)
         params_widen(params, begin, count, exchange->stream);
     if (exchange->plan->sharded)
-        device_must(device, kernel_reduce_scatter(exchange->comm, KERNEL_FLOAT32, (int64_t)part, grad, grad + exchange->rank * part,
-                                                  exchange->stream, &device->err));
+        device_must(device,
+                kernel_reduce_scatter(exchange->comm, KERNEL_FLOAT32, (int64_t)part, grad,
+                        grad + exchange->rank * part, exchange->stream, &device->err));
     else
-        device_must(device, kernel_all_reduce(exchange->comm, KERNEL_FLOAT32, (int64_t)count, grad, grad, exchange->stream, &device->err));
+        device_must(device,
+                kernel_all_reduce(exchange->comm, KERNEL_FLOAT32, (int64_t)count, grad, grad,
+                        exchange->stream, &device->err));
 }
 
-// In the order in which the forward pass reads them: it may begin with the first while the others come.
+// In the order in which the forward pass reads them: it may begin with the first while the others
+// come.
 static void exchange_start_gather(struct exchange *exchange)
 {
     struct device *device = exchange->device;
     const struct params *params = exchange->params;
     exchange_order(exchange, device->stream, exchange->stream);
     for (size_t unit = 0; unit < exchange->units; unit++) {
-        size_t count, begin = exchange_unit(exchange, unit, &count), part = count / exchange->plan->ranks;
+        size_t count, begin = exchange_unit(exchange, unit, &count),
+                      part = count / exchange->plan->ranks;
         float *value = params->value + begin;
-        device_must(device, kernel_all_gather(exchange->comm, KERNEL_FLOAT32, (int64_t)part, value + exchange->rank * part, value,
-                                              exchange->stream, &device->err));
+        device_must(device,
+                kernel_all_gather(exchange->comm, KERNEL_FLOAT32, (int64_t)part,
+                        value + exchange->rank * part, value, exchange->stream, &device->err));
         if (unit)
             params_narrow(params, begin, count, exchange->stream);
         exchange_check(exchange, cudaEventRecord(exchange->gathered[unit], exchange->stream));
@@ -81,7 +91,8 @@ void exchange_before(struct exchange *exchange, size_t unit)
         return;
     if (unit == 0)
         exchange_start_gather(exchange);
-    exchange_check(exchange, cudaStreamWaitEvent(exchange->device->stream, exchange->gathered[unit], 0));
+    exchange_check(
+            exchange, cudaStreamWaitEvent(exchange->device->stream, exchange->gathered[unit], 0));
 }
 
 // The tables lie behind all others in memory: they are a bucket of their own, the last one.
@@ -104,10 +115,12 @@ void exchange_after(struct exchange *exchange, size_t unit)
     exchange->bucket_bytes = plan->bucket_bytes ? plan->bucket_bytes : SHARE_BUCKET_BYTES;
 }
 
-void exchange_update(struct exchange *exchange, float rate, float beta1, float beta2, float epsilon, float decay)
+void exchange_update(
+        struct exchange *exchange, float rate, float beta1, float beta2, float epsilon, float decay)
 {
     struct params *params = exchange->params;
-    struct params_adamw adamw = {.rate = rate, .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .decay = decay};
+    struct params_adamw adamw = {
+            .rate = rate, .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .decay = decay};
     size_t all = params->narrow + params->wide;
     exchange_order(exchange, exchange->stream, exchange->device->stream);
     params->updates++;
@@ -117,8 +130,10 @@ void exchange_update(struct exchange *exchange, float rate, float beta1, float b
         return;
     }
     for (size_t unit = 0; unit < exchange->units; unit++) {
-        size_t count, begin = exchange_unit(exchange, unit, &count), part = count / exchange->plan->ranks;
-        params_adamw(params, &adamw, begin + exchange->rank * part, begin / exchange->plan->ranks, part);
+        size_t count, begin = exchange_unit(exchange, unit, &count),
+                      part = count / exchange->plan->ranks;
+        params_adamw(
+                params, &adamw, begin + exchange->rank * part, begin / exchange->plan->ranks, part);
     }
 }
 
@@ -138,19 +153,23 @@ static int exchange_join(struct exchange *exchange, struct error *err)
     if (rc)
         return rc;
     ranks_barrier_wait(&plan->meeting->barrier, plan->ranks);
-    return kernel_comm_new(plan->meeting->id, (int)plan->ranks, (int)exchange->rank, &exchange->comm, err);
+    return kernel_comm_new(
+            plan->meeting->id, (int)plan->ranks, (int)exchange->rank, &exchange->comm, err);
 }
 
-int exchange_new(const struct exchange_plan *plan, uint32_t rank, struct params *params, size_t units, const size_t *first,
-                 struct exchange **ret, struct error *err)
+int exchange_new(const struct exchange_plan *plan, uint32_t rank, struct params *params,
+        size_t units, const size_t *first, struct exchange **ret, struct error *err)
 {
     uint32_t ranks = plan->ranks;
     if (plan->sharded && (ranks > EXCHANGE_SHARDS_MAX || (ranks & (ranks - 1)) != 0))
-        return error_set(err, -EINVAL, "%u ranks cannot share the parameters on GPUs: 1, 2, 4 and %d can", ranks, EXCHANGE_SHARDS_MAX);
+        return error_set(err, -EINVAL,
+                "%u ranks cannot share the parameters on GPUs: 1, 2, 4 and %d can", ranks,
+                EXCHANGE_SHARDS_MAX);
     struct exchange *exchange = calloc(1, sizeof *exchange);
     if (!exchange)
         return error_set(err, -ENOMEM, "no memory for the exchange between ranks");
-    *exchange = (struct exchange){.plan = plan, .rank = rank, .params = params, .device = params->device, .units = units};
+    *exchange = (struct exchange){
+            .plan = plan, .rank = rank, .params = params, .device = params->device, .units = units};
     memcpy(exchange->first, first, (units + 1) * sizeof *first);
     cudaError_t error = cudaStreamCreateWithFlags(&exchange->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
@@ -158,8 +177,8 @@ int exchange_new(const struct exchange_plan *plan, uint32_t rank, struct params 
     for (size_t unit = 0; unit < units && error == cudaSuccess; unit++)
         error = cudaEventCreateWithFlags(&exchange->gathered[unit], cudaEventDisableTiming);
     int rc = error == cudaSuccess ? exchange_join(exchange, err)
-                                  : error_set(err, -EIO, "failed to open a second stream: %s (%s)", cudaGetErrorString(error),
-                                              cudaGetErrorName(error));
+                                  : error_set(err, -EIO, "failed to open a second stream: %s (%s)",
+                                            cudaGetErrorString(error), cudaGetErrorName(error));
     if (rc)
         exchange_free(exchange);
     else

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The generative recommender of native/models/hstu.c on the GPU: the same shapes, start values and inputs. Parameters and the
-// table of items in float32, everything between it and the loss in bfloat16 with sums in float32. Reads kernels.h's launchers
-// only.
+// The generative recommender of native/models/hstu.c on the GPU: the same shapes, start values and
+// inputs. Parameters and the table of items in float32, everything between it and the loss in
+// bfloat16 with sums in float32. Reads kernels.h's launchers only.
 //
-// Products take as many rows as a batch can have at most: their plans are made once. Rows behind a batch's own are finite,
-// as memory starts at 0, and their gradients are 0: they add nothing.
+// Products take as many rows as a batch can have at most: their plans are made once. Rows behind a
+// batch's own are finite, as memory starts at 0, and their gradients are 0: they add nothing.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "reference_models/cuda/pointwise.h"
 #include "reference_models/native/models/hstu_data.h"
 
-#define LOGITS 8      // columns of the last layer: one, padded
+#define LOGITS 8 // columns of the last layer: one, padded
 
 enum { HSTU_U, HSTU_V, HSTU_Q, HSTU_K, HSTU_PARTS };
 enum hstu_call { HSTU_HISTORY, HSTU_TARGETS, HSTU_SELF, HSTU_CALLS };
@@ -24,7 +24,8 @@ struct block {
     struct norm norm1, norm2;
     struct layer uvqk, out;
     size_t position;
-    void *x, *normed1, *z, *active, *mixed, *normed2, *gated; // z[rows][4][width], active[4][rows][width]
+    // z[rows][4][width], active[4][rows][width]
+    void *x, *normed1, *z, *active, *mixed, *normed2, *gated;
 };
 
 // The inputs of a step, in pinned memory.
@@ -51,14 +52,15 @@ struct model {
     int64_t *ids, *offsets;
     int32_t *history, *target_offset, *self_offset;
     void *last, *branch, *crossed, *self, *normed, *logits; // bfloat16, as what follows
-    void *dlogits, *dx, *dbranch, *dnormed, *dgated, *dgate, *dmixed, *dactive, *dz, *dk[2], *dv[2], *dq[2];
+    void *dlogits, *dx, *dbranch, *dnormed, *dgated, *dgate, *dmixed, *dactive, *dz, *dk[2], *dv[2],
+            *dq[2];
     void *norm_scratch, *attention_scratch, *scratch;
     size_t scratch_bytes;
     float *host_loss, *host_logits, *answers, *host_table;
     struct model_param name[PARAMS_MAX];
 };
 
-// --- what it is made of -------------------------------------------------------------------------------------------------
+// --- what it is made of --------------------------------------------------------------------------
 
 static size_t hstu_positions(const struct hstu_shape *shape)
 {
@@ -90,8 +92,9 @@ static void hstu_gradients(struct model *model)
 {
     struct device *device = &model->device;
     size_t width = model->shape.width, targets = model->batch.users * model->batch.targets;
-    void **const arrays[] = {&model->dx,    &model->dbranch, &model->dnormed, &model->dgated, &model->dgate,
-                             &model->dmixed, &model->dk[0],  &model->dk[1],   &model->dv[0],  &model->dv[1]};
+    void **const arrays[] = {&model->dx, &model->dbranch, &model->dnormed, &model->dgated,
+            &model->dgate, &model->dmixed, &model->dk[0], &model->dk[1], &model->dv[0],
+            &model->dv[1]};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         *arrays[i] = hstu_array(model, width);
     model->dactive = hstu_array(model, HSTU_PARTS * width);
@@ -100,7 +103,9 @@ static void hstu_gradients(struct model *model)
         model->dq[i] = device_alloc(device, targets * width * 2, "activations");
     // A call of targets writes its bias' gradient so much further on, see hstu_attention().
     for (size_t i = 0; i < HSTU_CALLS; i++)
-        model->dposition[i] = device_alloc(device, (params_padded(hstu_positions(&model->shape)) + model->batch.targets) * 4, "the gradients");
+        model->dposition[i] = device_alloc(device,
+                (params_padded(hstu_positions(&model->shape)) + model->batch.targets) * 4,
+                "the gradients");
     model->dlogits = device_alloc(device, targets * LOGITS * 2, "activations");
     model->row_loss = device_alloc(device, targets * 4, "the losses");
     model->host_loss = device_pinned(device, targets * 4);
@@ -142,19 +147,24 @@ static void hstu_layers(struct model *model)
     size_t rows = model->rows_max;
     for (size_t i = 0; i < model->shape.layers; i++) {
         struct block *b = &model->block[i];
-        layer_plan(&b->uvqk, device, model->train, &(struct layer_arrays){rows, b->normed1, model->dz, b->z, model->dnormed, NULL});
-        layer_plan(&b->out, device, model->train, &(struct layer_arrays){rows, b->gated, model->dx, model->branch, model->dgated, NULL});
+        layer_plan(&b->uvqk, device, model->train,
+                &(struct layer_arrays){rows, b->normed1, model->dz, b->z, model->dnormed, NULL});
+        layer_plan(&b->out, device, model->train,
+                &(struct layer_arrays){
+                        rows, b->gated, model->dx, model->branch, model->dgated, NULL});
     }
     layer_plan(&model->head, device, model->train,
-               &(struct layer_arrays){model->batch.users * model->batch.targets, model->normed, model->dlogits, model->logits, model->dnormed, NULL});
+            &(struct layer_arrays){model->batch.users * model->batch.targets, model->normed,
+                    model->dlogits, model->logits, model->dnormed, NULL});
 }
 
-// --- inputs -------------------------------------------------------------------------------------------------------------
+// --- inputs --------------------------------------------------------------------------------------
 
 static void hstu_constant_offsets(struct model *model)
 {
     struct device *device = &model->device;
-    size_t users = model->batch.users, targets = users * model->batch.targets, rows = model->rows_max;
+    size_t users = model->batch.users, targets = users * model->batch.targets,
+           rows = model->rows_max;
     int64_t *offsets = malloc((rows + 1) * sizeof *offsets);
     int32_t *sequences = malloc((users + targets + 2) * sizeof *sequences);
     if (!offsets || !sequences)
@@ -224,15 +234,16 @@ static void hstu_load(struct model *model, uint64_t step)
     device_upload(device, model->label, inputs->label, model->target_rows * 4);
 }
 
-// --- operations ---------------------------------------------------------------------------------------------------------
+// --- operations ----------------------------------------------------------------------------------
 
 // Of two arrays of rows of the model's width, from row `first` on.
-static void hstu_rows(struct model *model, enum kernel_pointwise_op op, size_t first, size_t rows, void *a, void *b, void *out)
+static void hstu_rows(struct model *model, enum kernel_pointwise_op op, size_t first, size_t rows,
+        void *a, void *b, void *out)
 {
     size_t width = model->shape.width, from = 2 * first * width;
     pointwise(&model->device, op, 1, rows, width, pointwise_bfloat16((char *)a + from, 0, width),
-              pointwise_bfloat16((char *)b + from, 0, width),
-                   pointwise_bfloat16((char *)out + from, 0, width));
+            pointwise_bfloat16((char *)b + from, 0, width),
+            pointwise_bfloat16((char *)out + from, 0, width));
 }
 
 // Part of active or dactive: [rows_max][width], from row `first` on.
@@ -241,47 +252,60 @@ static void *hstu_part(const struct model *model, void *parts, size_t part, size
     return (char *)parts + 2 * (part * model->rows_max + first) * model->shape.width;
 }
 
-// A target's place is behind the history: its distance to an event is that of the ends, and as many more as there are targets.
-static struct kernel_attention hstu_attention(const struct model *model, const struct block *block, enum hstu_call call)
+// A target's place is behind the history: its distance to an event is that of the ends, and as many
+// more as there are targets.
+static struct kernel_attention hstu_attention(
+        const struct model *model, const struct block *block, enum hstu_call call)
 {
     const struct hstu_shape *shape = &model->shape;
-    const int32_t *offset = call == HSTU_HISTORY ? model->history : call == HSTU_TARGETS ? model->target_offset : model->self_offset;
-    size_t head = shape->width / shape->heads, targets = model->history_rows, keys = call == HSTU_SELF ? targets : 0;
+    const int32_t *offset = call == HSTU_HISTORY ? model->history
+            : call == HSTU_TARGETS               ? model->target_offset
+                                                 : model->self_offset;
+    size_t head = shape->width / shape->heads, targets = model->history_rows,
+           keys = call == HSTU_SELF ? targets : 0;
     size_t of_targets = call == HSTU_SELF ? 1 : model->batch.targets;
     return (struct kernel_attention){.type = KERNEL_BFLOAT16,
-                                     .scores = KERNEL_SILU,
-                                     .causal = call == HSTU_HISTORY,
-                                     .sequences = (int64_t)(call == HSTU_SELF ? model->target_rows : model->batch.users),
-                                     .heads = (int64_t)shape->heads,
-                                     .key_heads = (int64_t)shape->heads,
-                                     .dim = (int64_t)head,
-                                     .queries = (int64_t)(call == HSTU_HISTORY ? model->history_rows : model->target_rows),
-                                     .keys = (int64_t)(call == HSTU_SELF ? model->target_rows : model->history_rows),
-                                     .longest_queries = (int64_t)(call == HSTU_HISTORY ? model->longest : of_targets),
-                                     .longest_keys = (int64_t)(call == HSTU_SELF ? 1 : model->longest),
-                                     .scale = 1 / sqrtf((float)head),
-                                     .weight = 1 / (float)shape->history,
-                                     .query_offsets = offset,
-                                     .key_offsets = call == HSTU_SELF ? offset : model->history,
-                                     .bias = params_value(&model->params, block->position) + (call == HSTU_TARGETS ? model->batch.targets : 0),
-                                     .span = (int64_t)hstu_span(shape),
-                                     .q = hstu_part(model, block->active, HSTU_Q, call == HSTU_HISTORY ? 0 : targets),
-                                     .k = hstu_part(model, block->active, HSTU_K, keys),
-                                     .v = hstu_part(model, block->active, HSTU_V, keys),
-                                     .out = call == HSTU_HISTORY ? block->mixed : call == HSTU_TARGETS ? model->crossed : model->self};
+            .scores = KERNEL_SILU,
+            .causal = call == HSTU_HISTORY,
+            .sequences = (int64_t)(call == HSTU_SELF ? model->target_rows : model->batch.users),
+            .heads = (int64_t)shape->heads,
+            .key_heads = (int64_t)shape->heads,
+            .dim = (int64_t)head,
+            .queries = (int64_t)(call == HSTU_HISTORY ? model->history_rows : model->target_rows),
+            .keys = (int64_t)(call == HSTU_SELF ? model->target_rows : model->history_rows),
+            .longest_queries = (int64_t)(call == HSTU_HISTORY ? model->longest : of_targets),
+            .longest_keys = (int64_t)(call == HSTU_SELF ? 1 : model->longest),
+            .scale = 1 / sqrtf((float)head),
+            .weight = 1 / (float)shape->history,
+            .query_offsets = offset,
+            .key_offsets = call == HSTU_SELF ? offset : model->history,
+            .bias = params_value(&model->params, block->position) +
+                    (call == HSTU_TARGETS ? model->batch.targets : 0),
+            .span = (int64_t)hstu_span(shape),
+            .q = hstu_part(model, block->active, HSTU_Q, call == HSTU_HISTORY ? 0 : targets),
+            .k = hstu_part(model, block->active, HSTU_K, keys),
+            .v = hstu_part(model, block->active, HSTU_V, keys),
+            .out = call == HSTU_HISTORY    ? block->mixed
+                    : call == HSTU_TARGETS ? model->crossed
+                                           : model->self};
 }
 
 static struct kernel_bags hstu_bags(const struct model *model)
 {
-    struct kernel_bags bags = {.type = KERNEL_FLOAT32, .pooling = KERNEL_SUM, .tables = 1, .bags = (int64_t)model->rows,
-                               .dim = (int64_t)model->shape.width, .ids_count = HSTU_BAG * (int64_t)model->rows, .ids = model->ids,
-                               .offsets = model->offsets};
+    struct kernel_bags bags = {.type = KERNEL_FLOAT32,
+            .pooling = KERNEL_SUM,
+            .tables = 1,
+            .bags = (int64_t)model->rows,
+            .dim = (int64_t)model->shape.width,
+            .ids_count = HSTU_BAG * (int64_t)model->rows,
+            .ids = model->ids,
+            .offsets = model->offsets};
     bags.rows[0] = model->table;
     bags.row_counts[0] = (int64_t)(model->shape.items + HSTU_ACTIONS);
     return bags;
 }
 
-// --- creating -----------------------------------------------------------------------------------------------------------
+// --- creating ------------------------------------------------------------------------------------
 
 // Of the largest batch.
 static void hstu_scratch(struct model *model)
@@ -330,9 +354,11 @@ static int hstu_refuse(const struct hstu_shape *shape, struct error *err)
 {
     size_t head = shape->width / shape->heads;
     if (head != 64 && head != 128)
-        return error_set(err, -EINVAL, "heads of %zu are not supported on the GPU: 64 and 128 are; --size large", head);
+        return error_set(err, -EINVAL,
+                "heads of %zu are not supported on the GPU: 64 and 128 are; --size large", head);
     if (shape->width % 64 != 0)
-        return error_set(err, -EINVAL, "a width of %zu is not supported on the GPU: a multiple of 64 is", shape->width);
+        return error_set(err, -EINVAL,
+                "a width of %zu is not supported on the GPU: a multiple of 64 is", shape->width);
     return 0;
 }
 
@@ -391,7 +417,7 @@ static int hstu_create(const struct model_opts *opts, struct model **ret_model, 
     return 0;
 }
 
-// --- a step -------------------------------------------------------------------------------------------------------------
+// --- a step --------------------------------------------------------------------------------------
 
 // Rows from which on a block has an output: in the last one only the targets do.
 static size_t hstu_first(const struct model *model, const struct block *block)
@@ -407,19 +433,23 @@ static void *hstu_from(const struct model *model, void *array, size_t first)
 static void hstu_block_forward(struct model *model, struct block *block, void *next)
 {
     struct device *device = &model->device;
-    size_t width = model->shape.width, first = hstu_first(model, block), count = model->rows - first;
+    size_t width = model->shape.width, first = hstu_first(model, block),
+           count = model->rows - first;
     norm_forward(&block->norm1, &model->device, model->rows, block->x, block->normed1);
     layer_forward(&block->uvqk);
-    pointwise(&model->device, KERNEL_POINT_SILU, HSTU_PARTS, model->rows, width, pointwise_bfloat16(block->z, width, HSTU_PARTS * width),
-              POINTWISE_NONE,
-                   pointwise_bfloat16(block->active, model->rows_max * width, width));
+    pointwise(&model->device, KERNEL_POINT_SILU, HSTU_PARTS, model->rows, width,
+            pointwise_bfloat16(block->z, width, HSTU_PARTS * width), POINTWISE_NONE,
+            pointwise_bfloat16(block->active, model->rows_max * width, width));
     for (enum hstu_call call = first ? HSTU_TARGETS : HSTU_HISTORY; call < HSTU_CALLS; call++) {
         const struct kernel_attention attention = hstu_attention(model, block, call);
         device_must(device, kernel_attention_forward(&attention, device->stream, &device->err));
     }
-    hstu_rows(model, KERNEL_POINT_ADD, 0, model->target_rows, model->crossed, model->self, hstu_from(model, block->mixed, model->history_rows));
-    norm_forward(&block->norm2, &model->device, count, hstu_from(model, block->mixed, first), hstu_from(model, block->normed2, first));
-    hstu_rows(model, KERNEL_POINT_MUL, first, count, block->normed2, hstu_part(model, block->active, HSTU_U, 0), block->gated);
+    hstu_rows(model, KERNEL_POINT_ADD, 0, model->target_rows, model->crossed, model->self,
+            hstu_from(model, block->mixed, model->history_rows));
+    norm_forward(&block->norm2, &model->device, count, hstu_from(model, block->mixed, first),
+            hstu_from(model, block->normed2, first));
+    hstu_rows(model, KERNEL_POINT_MUL, first, count, block->normed2,
+            hstu_part(model, block->active, HSTU_U, 0), block->gated);
     layer_forward(&block->out);
     hstu_rows(model, KERNEL_POINT_ADD, first, count, block->x, model->branch, next);
 }
@@ -430,15 +460,18 @@ static void hstu_start_forward(struct model *model)
     size_t width = model->shape.width, layers = model->shape.layers;
     const struct kernel_bags bags = hstu_bags(model);
     device_must(device, kernel_bag_forward(&bags, model->embedded, device->stream, &device->err));
-    pointwise(&model->device, KERNEL_POINT_COPY, 1, model->rows, width, pointwise_float32(model->embedded, width), POINTWISE_NONE,
-                   pointwise_bfloat16(model->block[0].x, 0, width));
+    pointwise(&model->device, KERNEL_POINT_COPY, 1, model->rows, width,
+            pointwise_float32(model->embedded, width), POINTWISE_NONE,
+            pointwise_bfloat16(model->block[0].x, 0, width));
     for (size_t i = 0; i < layers; i++)
-        hstu_block_forward(model, &model->block[i], i + 1 < layers ? model->block[i + 1].x : model->last);
-    norm_forward(&model->norm, &model->device, model->target_rows, hstu_from(model, model->last, model->history_rows), model->normed);
+        hstu_block_forward(
+                model, &model->block[i], i + 1 < layers ? model->block[i + 1].x : model->last);
+    norm_forward(&model->norm, &model->device, model->target_rows,
+            hstu_from(model, model->last, model->history_rows), model->normed);
     layer_forward(&model->head);
-    pointwise(&model->device, KERNEL_POINT_COPY, 1, model->target_rows, LOGITS, pointwise_bfloat16(model->logits, 0, LOGITS),
-              POINTWISE_NONE,
-                   pointwise_float32(model->logits32, LOGITS));
+    pointwise(&model->device, KERNEL_POINT_COPY, 1, model->target_rows, LOGITS,
+            pointwise_bfloat16(model->logits, 0, LOGITS), POINTWISE_NONE,
+            pointwise_float32(model->logits32, LOGITS));
     device_download(device, model->host_logits, model->logits32, model->target_rows * LOGITS * 4);
 }
 
@@ -453,9 +486,14 @@ static void hstu_forward(struct model *model)
 static double hstu_loss(struct model *model)
 {
     struct device *device = &model->device;
-    const struct kernel_binary_entropy entropy = {.type = KERNEL_BFLOAT16, .rows = (int64_t)model->target_rows, .stride = LOGITS,
-                                                  .scale = 1 / (float)model->target_rows, .logits = model->logits, .label = model->label,
-                                                  .loss = model->row_loss, .dlogits = model->dlogits};
+    const struct kernel_binary_entropy entropy = {.type = KERNEL_BFLOAT16,
+            .rows = (int64_t)model->target_rows,
+            .stride = LOGITS,
+            .scale = 1 / (float)model->target_rows,
+            .logits = model->logits,
+            .label = model->label,
+            .loss = model->row_loss,
+            .dlogits = model->dlogits};
     device_must(device, kernel_binary_entropy(&entropy, device->stream, &device->err));
     device_download(device, model->host_loss, model->row_loss, model->target_rows * 4);
     return NAN;
@@ -465,31 +503,41 @@ static double hstu_loss(struct model *model)
 static void hstu_attention_backward(struct model *model, struct block *block)
 {
     struct device *device = &model->device;
-    size_t width = model->shape.width, history = model->history_rows, positions = params_padded(hstu_positions(&model->shape));
+    size_t width = model->shape.width, history = model->history_rows,
+           positions = params_padded(hstu_positions(&model->shape));
     bool last = hstu_first(model, block) > 0;
-    void *dk = hstu_part(model, model->dactive, HSTU_K, 0), *dv = hstu_part(model, model->dactive, HSTU_V, 0);
-    void *dq = hstu_part(model, model->dactive, HSTU_Q, 0), *dtargets = hstu_from(model, model->dmixed, history);
+    void *dk = hstu_part(model, model->dactive, HSTU_K, 0),
+         *dv = hstu_part(model, model->dactive, HSTU_V, 0);
+    void *dq = hstu_part(model, model->dactive, HSTU_Q, 0),
+         *dtargets = hstu_from(model, model->dmixed, history);
     const struct kernel_attention_gradient gradients[HSTU_CALLS] = {
-        {model->dmixed, dq, model->dk[0], model->dv[0], model->attention_scratch, model->dposition[HSTU_HISTORY]},
-        {dtargets, model->dq[0], last ? dk : model->dk[1], last ? dv : model->dv[1], model->attention_scratch,
-         model->dposition[HSTU_TARGETS] + model->batch.targets},
-        {dtargets, model->dq[1], hstu_from(model, dk, history), hstu_from(model, dv, history), model->attention_scratch,
-         model->dposition[HSTU_SELF]}};
+            {model->dmixed, dq, model->dk[0], model->dv[0], model->attention_scratch,
+                    model->dposition[HSTU_HISTORY]},
+            {dtargets, model->dq[0], last ? dk : model->dk[1], last ? dv : model->dv[1],
+                    model->attention_scratch,
+                    model->dposition[HSTU_TARGETS] + model->batch.targets},
+            {dtargets, model->dq[1], hstu_from(model, dk, history), hstu_from(model, dv, history),
+                    model->attention_scratch, model->dposition[HSTU_SELF]}};
     for (enum hstu_call call = last ? HSTU_TARGETS : HSTU_HISTORY; call < HSTU_CALLS; call++) {
         const struct kernel_attention attention = hstu_attention(model, block, call);
-        device_must(device, kernel_attention_backward(&attention, &gradients[call], device->stream, &device->err));
+        device_must(device,
+                kernel_attention_backward(
+                        &attention, &gradients[call], device->stream, &device->err));
     }
-    pointwise(&model->device, KERNEL_POINT_ADD, 1, model->target_rows, width, pointwise_bfloat16(model->dq[0], 0, width),
-              pointwise_bfloat16(model->dq[1], 0, width),
-                   pointwise_bfloat16(hstu_from(model, dq, history), 0, width));
-    const struct kernel_operand sum = pointwise_float32(params_wide_grad(&model->params, block->position), 0);
-    pointwise(&model->device, KERNEL_POINT_ADD, 1, 1, positions, pointwise_float32(model->dposition[HSTU_TARGETS], 0),
-                   pointwise_float32(model->dposition[HSTU_SELF], 0), sum);
+    pointwise(&model->device, KERNEL_POINT_ADD, 1, model->target_rows, width,
+            pointwise_bfloat16(model->dq[0], 0, width), pointwise_bfloat16(model->dq[1], 0, width),
+            pointwise_bfloat16(hstu_from(model, dq, history), 0, width));
+    const struct kernel_operand sum =
+            pointwise_float32(params_wide_grad(&model->params, block->position), 0);
+    pointwise(&model->device, KERNEL_POINT_ADD, 1, 1, positions,
+            pointwise_float32(model->dposition[HSTU_TARGETS], 0),
+            pointwise_float32(model->dposition[HSTU_SELF], 0), sum);
     if (last) { // the history attends to nothing
         device_zero(device, dq, history * width * 2);
         return;
     }
-    pointwise(&model->device, KERNEL_POINT_ADD, 1, 1, positions, sum, pointwise_float32(model->dposition[HSTU_HISTORY], 0), sum);
+    pointwise(&model->device, KERNEL_POINT_ADD, 1, 1, positions, sum,
+            pointwise_float32(model->dposition[HSTU_HISTORY], 0), sum);
     hstu_rows(model, KERNEL_POINT_ADD, 0, history, model->dk[0], model->dk[1], dk);
     hstu_rows(model, KERNEL_POINT_ADD, 0, history, model->dv[0], model->dv[1], dv);
 }
@@ -497,21 +545,25 @@ static void hstu_attention_backward(struct model *model, struct block *block)
 // model->dx holds the gradient of the block's output and then that of its input.
 static void hstu_block_backward(struct model *model, struct block *block)
 {
-    size_t width = model->shape.width, first = hstu_first(model, block), count = model->rows - first;
-    void *u = hstu_part(model, block->active, HSTU_U, 0), *du = hstu_part(model, model->dactive, HSTU_U, 0);
+    size_t width = model->shape.width, first = hstu_first(model, block),
+           count = model->rows - first;
+    void *u = hstu_part(model, block->active, HSTU_U, 0),
+         *du = hstu_part(model, model->dactive, HSTU_U, 0);
     layer_backward(&block->out);
     hstu_rows(model, KERNEL_POINT_MUL, first, count, model->dgated, block->normed2, du);
     device_zero(&model->device, du, first * width * 2);
     hstu_rows(model, KERNEL_POINT_MUL, first, count, model->dgated, u, model->dgate);
-    norm_backward(&block->norm2, &model->device, count, hstu_from(model, block->mixed, first), hstu_from(model, model->dgate, first),
-                  hstu_from(model, model->dmixed, first), model->norm_scratch);
+    norm_backward(&block->norm2, &model->device, count, hstu_from(model, block->mixed, first),
+            hstu_from(model, model->dgate, first), hstu_from(model, model->dmixed, first),
+            model->norm_scratch);
     hstu_attention_backward(model, block);
     pointwise(&model->device, KERNEL_POINT_SILU_GRADIENT, HSTU_PARTS, model->rows_max, width,
-              pointwise_bfloat16(block->z, width, HSTU_PARTS * width),
-                   pointwise_bfloat16(model->dactive, model->rows_max * width, width), pointwise_bfloat16(model->dz, width,
-                                      HSTU_PARTS * width));
+            pointwise_bfloat16(block->z, width, HSTU_PARTS * width),
+            pointwise_bfloat16(model->dactive, model->rows_max * width, width),
+            pointwise_bfloat16(model->dz, width, HSTU_PARTS * width));
     layer_backward(&block->uvqk);
-    norm_backward(&block->norm1, &model->device, model->rows, block->x, model->dnormed, model->dbranch, model->norm_scratch);
+    norm_backward(&block->norm1, &model->device, model->rows, block->x, model->dnormed,
+            model->dbranch, model->norm_scratch);
     hstu_rows(model, KERNEL_POINT_ADD, 0, model->rows, model->dx, model->dbranch, model->dx);
 }
 
@@ -529,8 +581,9 @@ static void hstu_backward(struct model *model)
 {
     hstu_clear_rest(model);
     layer_backward(&model->head);
-    norm_backward(&model->norm, &model->device, model->target_rows, hstu_from(model, model->last, model->history_rows), model->dnormed,
-                  hstu_from(model, model->dx, model->history_rows), model->norm_scratch);
+    norm_backward(&model->norm, &model->device, model->target_rows,
+            hstu_from(model, model->last, model->history_rows), model->dnormed,
+            hstu_from(model, model->dx, model->history_rows), model->norm_scratch);
     for (size_t i = model->shape.layers; i-- > 0;)
         hstu_block_backward(model, &model->block[i]);
 }
@@ -542,9 +595,12 @@ static void hstu_update(struct model *model)
     const struct kernel_bags bags = hstu_bags(model);
     const struct kernel_update update = {.optimizer = KERNEL_SGD, .rate = model->rate};
     params_sgd(&model->params, model->rate);
-    pointwise(&model->device, KERNEL_POINT_COPY, 1, model->rows, width, pointwise_bfloat16(model->dx, 0, width), POINTWISE_NONE,
-              pointwise_float32(model->embedded, width));
-    device_must(device, kernel_bag_update(&bags, &update, model->embedded, model->scratch, model->scratch_bytes, device->stream, &device->err));
+    pointwise(&model->device, KERNEL_POINT_COPY, 1, model->rows, width,
+            pointwise_bfloat16(model->dx, 0, width), POINTWISE_NONE,
+            pointwise_float32(model->embedded, width));
+    device_must(device,
+            kernel_bag_update(&bags, &update, model->embedded, model->scratch, model->scratch_bytes,
+                    device->stream, &device->err));
 }
 
 static double hstu_settle(struct model *model)
@@ -583,25 +639,26 @@ static const struct model_param *hstu_params(const struct model *model_const, si
     free(model->host_table);
     model->host_table = malloc(count * 4);
     if (!model->host_table)
-        device_must(&model->device, error_set(&model->device.err, -ENOMEM, "no memory for a copy of the table"));
+        device_must(&model->device,
+                error_set(&model->device.err, -ENOMEM, "no memory for a copy of the table"));
     device_download(&model->device, model->host_table, model->table, count * 4);
     const struct model_param table = {.name = "table", .value = model->host_table, .count = count};
     return params_download(&model->params, model->name, &table, 1, ret_count);
 }
 
 const struct model_ops hstu_ops_cuda = {
-    .name = "hstu",
-    .real_bytes = 4,
-    .create = hstu_create,
-    .destroy = hstu_destroy,
-    .load = hstu_load,
-    .forward = hstu_forward,
-    .loss = hstu_loss,
-    .backward = hstu_backward,
-    .update = hstu_update,
-    .settle = hstu_settle,
-    .poison = hstu_poison,
-    .samples = hstu_samples,
-    .logits = hstu_logits,
-    .params = hstu_params,
+        .name = "hstu",
+        .real_bytes = 4,
+        .create = hstu_create,
+        .destroy = hstu_destroy,
+        .load = hstu_load,
+        .forward = hstu_forward,
+        .loss = hstu_loss,
+        .backward = hstu_backward,
+        .update = hstu_update,
+        .settle = hstu_settle,
+        .poison = hstu_poison,
+        .samples = hstu_samples,
+        .logits = hstu_logits,
+        .params = hstu_params,
 };

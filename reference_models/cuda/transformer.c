@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The language model of native/models/transformer.c on the GPU: the same shapes, start values and text. Parameters in float32,
-// everything between the tables and the loss in bfloat16 with sums in float32. Inference is one pass over whole windows, or
-// prefill and decode with a cache of keys and values. As one of several ranks (opts.ranks) it is the model of torch/transformer.py, but for
+// The language model of native/models/transformer.c on the GPU: the same shapes, start values and
+// text. Parameters in float32, everything between the tables and the loss in bfloat16 with sums in
+// float32. Inference is one pass over whole windows, or prefill and decode with a cache of keys and
+// values. As one of several ranks (opts.ranks) it is the model of torch/transformer.py, but for
 // GELU, which is that of the products here, by tanh. Reads kernels.h's launchers only.
 #include <errno.h>
 #include <math.h>
@@ -18,18 +19,20 @@
 
 enum { PART_Q, PART_K, PART_V, PARTS };
 
-#define ROW_MAX ((size_t)512) // values of a row of a table that the launchers of bags take, in float32
+#define ROW_MAX \
+    ((size_t)512) // values of a row of a table that the launchers of bags take, in float32
 
 struct block {
     struct norm norm1, norm2;
-    struct layer qkv, out, up, down, step_qkv, step_out, step_up, step_down; // step: of decoding, a row of each sequence
-    void *x, *normed1, *parts, *mixed, *mid, *normed2, *active;             // parts[3][rows][dim]
-    void *cache;                                                            // [2][batch][context][dim]: keys, values
+    // step: of decoding, a row of each sequence
+    struct layer qkv, out, up, down, step_qkv, step_out, step_up, step_down;
+    void *x, *normed1, *parts, *mixed, *mid, *normed2, *active; // parts[3][rows][dim]
+    void *cache; // [2][batch][context][dim]: keys, values
     float *lse;
 };
 
-// The inputs of a step, in pinned memory: a row's ids are its byte's and its place's, in one table of both; where that has rows too
-// wide for one bag, those of each piece of the row.
+// The inputs of a step, in pinned memory: a row's ids are its byte's and its place's, in one table
+// of both; where that has rows too wide for one bag, those of each piece of the row.
 struct inputs {
     int64_t *ids; // [batch][context][pieces][2]
     int32_t *target;
@@ -43,10 +46,11 @@ struct model {
     uint64_t seed;
     bool train;
     float rate;
-    const struct model_ranks *ranks; // NULL: alone, and the native model
-    struct exchange *exchange;       // of several ranks that train; else NULL
+    const struct model_ranks *ranks;        // NULL: alone, and the native model
+    struct exchange *exchange;              // of several ranks that train; else NULL
     size_t unit_first[MODEL_UNITS_MAX + 1]; // as exchange_new() takes them
-    size_t rows, decode, prompt; // rows: batch * context; bytes decoded one at a time, and those before
+    size_t rows, decode,
+            prompt; // rows: batch * context; bytes decoded one at a time, and those before
     size_t token, position;
     size_t pieces; // of a row of the tables, each a bag of its own
     struct block block[TRANSFORMER_LAYERS_MAX];
@@ -55,7 +59,8 @@ struct model {
     struct inputs inputs;
     uint32_t *drawn; // [2][rows]
     int64_t *ids, *offsets;
-    int32_t *target, *sequences; // sequences: offsets of rows, of one pass; decoding: of each step, see transformer_offsets()
+    int32_t *target, *sequences; // sequences: offsets of rows, of one pass; decoding: of each step,
+                                 // see transformer_offsets()
     float *embedded, *row_loss, *logits32;
     void *branch, *qkv, *last, *tail, *normed, *logits; // bfloat16, as what follows
     void *dlogits, *dx, *dbranch, *dnorm, *dsum, *dhidden, *dparts, *dqkv;
@@ -65,7 +70,7 @@ struct model {
     struct model_param name[PARAMS_MAX];
 };
 
-// --- what it is made of -------------------------------------------------------------------------------------------------
+// --- what it is made of --------------------------------------------------------------------------
 
 static void transformer_plan(struct model *model)
 {
@@ -86,7 +91,8 @@ static void transformer_plan(struct model *model)
     }
     model->unit_first[1 + model->shape.layers] = params->narrow;
     model->norm = norm_add(params, dim);
-    model->head = model->ranks ? layer_add_matrix(params, dim, VOCABULARY) : layer_add(params, dim, VOCABULARY, KERNEL_IDENTITY);
+    model->head = model->ranks ? layer_add_matrix(params, dim, VOCABULARY)
+                               : layer_add(params, dim, VOCABULARY, KERNEL_IDENTITY);
     model->unit_first[2 + model->shape.layers] = params->narrow;
 }
 
@@ -101,7 +107,8 @@ static void transformer_buffers(struct model *model)
     size_t dim = model->shape.dim, rows = model->rows;
     for (size_t i = 0; i < model->shape.layers; i++) {
         struct block *block = &model->block[i];
-        void **const arrays[] = {&block->x, &block->normed1, &block->mixed, &block->mid, &block->normed2};
+        void **const arrays[] = {
+                &block->x, &block->normed1, &block->mixed, &block->mid, &block->normed2};
         for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++)
             *arrays[k] = transformer_array(model, dim);
         block->parts = transformer_array(model, 3 * dim);
@@ -134,9 +141,11 @@ static void transformer_buffers(struct model *model)
     model->dqkv = transformer_array(model, 3 * dim);
 }
 
-// The rows of a pass over `n` new rows of each sequence: queries [0, n, 2n...]; where there is a cache each sequence has a
-// second one of no queries, which covers the rows of the cache that are not yet filled. Returns how many offsets it wrote.
-static size_t transformer_offsets(const struct model *model, size_t n, size_t seen, int32_t *queries, int32_t *keys)
+// The rows of a pass over `n` new rows of each sequence: queries [0, n, 2n...]; where there is a
+// cache each sequence has a second one of no queries, which covers the rows of the cache that are
+// not yet filled. Returns how many offsets it wrote.
+static size_t transformer_offsets(
+        const struct model *model, size_t n, size_t seen, int32_t *queries, int32_t *keys)
 {
     size_t each = model->decode ? 2 : 1, count = each * model->shape.batch;
     for (size_t i = 0; i <= count; i++) {
@@ -165,8 +174,8 @@ static void transformer_inputs(struct model *model)
     for (size_t i = 0; offsets && i <= bags; i++)
         offsets[i] = 2 * (int64_t)i;
     for (size_t pass = 0; sequences && pass < passes; pass++)
-        transformer_offsets(model, pass ? 1 : model->prompt, model->prompt + pass, sequences + 2 * pass * count,
-                            sequences + (2 * pass + 1) * count);
+        transformer_offsets(model, pass ? 1 : model->prompt, model->prompt + pass,
+                sequences + 2 * pass * count, sequences + (2 * pass + 1) * count);
     model->inputs.ids = device_pinned(device, bags * 16);
     model->inputs.target = device_pinned(device, rows * 4);
     model->ids = device_alloc(device, bags * 16, "the ids");
@@ -183,17 +192,22 @@ static void transformer_inputs(struct model *model)
 static void transformer_layers(struct model *model)
 {
     struct device *device = &model->device;
-    size_t rows = model->decode ? model->shape.batch * model->prompt : model->rows, batch = model->shape.batch;
+    size_t rows = model->decode ? model->shape.batch * model->prompt : model->rows,
+           batch = model->shape.batch;
     bool train = model->train;
     for (size_t i = 0; i < model->shape.layers; i++) {
         struct block *b = &model->block[i];
         const struct {
             struct layer *layer, *step;
             struct layer_arrays arrays;
-        } layers[] = {{&b->qkv, &b->step_qkv, {rows, b->normed1, model->dqkv, model->qkv, model->dbranch, NULL}},
-                      {&b->out, &b->step_out, {rows, b->mixed, model->dsum, model->branch, model->dbranch, NULL}},
-                      {&b->up, &b->step_up, {rows, b->normed2, model->dhidden, b->active, model->dbranch, NULL}},
-                      {&b->down, &b->step_down, {rows, b->active, model->dx, model->branch, model->dhidden, &b->up}}};
+        } layers[] = {{&b->qkv, &b->step_qkv,
+                              {rows, b->normed1, model->dqkv, model->qkv, model->dbranch, NULL}},
+                {&b->out, &b->step_out,
+                        {rows, b->mixed, model->dsum, model->branch, model->dbranch, NULL}},
+                {&b->up, &b->step_up,
+                        {rows, b->normed2, model->dhidden, b->active, model->dbranch, NULL}},
+                {&b->down, &b->step_down,
+                        {rows, b->active, model->dx, model->branch, model->dhidden, &b->up}}};
         for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
             struct layer_arrays step = layers[k].arrays;
             step.rows = batch;
@@ -205,58 +219,70 @@ static void transformer_layers(struct model *model)
         }
     }
     layer_plan(&model->head, device, train,
-               &(struct layer_arrays){model->decode ? batch : rows, model->normed, model->dlogits, model->logits, model->dnorm, NULL});
+            &(struct layer_arrays){model->decode ? batch : rows, model->normed, model->dlogits,
+                    model->logits, model->dnorm, NULL});
 }
 
-// --- operations ---------------------------------------------------------------------------------------------------------
+// --- operations ----------------------------------------------------------------------------------
 
 // out = a, or a + b, of [outer][rows][dim]; operands of bfloat16 unless their type says otherwise.
-static void transformer_pointwise(struct model *model, size_t outer, size_t rows, struct kernel_operand a, struct kernel_operand b,
-                                  struct kernel_operand out)
+static void transformer_pointwise(struct model *model, size_t outer, size_t rows,
+        struct kernel_operand a, struct kernel_operand b, struct kernel_operand out)
 {
-    pointwise(&model->device, b.at ? KERNEL_POINT_ADD : KERNEL_POINT_COPY, outer, rows, model->shape.dim, a, b, out);
+    pointwise(&model->device, b.at ? KERNEL_POINT_ADD : KERNEL_POINT_COPY, outer, rows,
+            model->shape.dim, a, b, out);
 }
 
 static void transformer_add(struct model *model, size_t rows, void *a, void *b, void *out)
 {
     size_t dim = model->shape.dim;
-    transformer_pointwise(model, 1, rows, pointwise_bfloat16(a, 0, dim), pointwise_bfloat16(b, 0, dim), pointwise_bfloat16(out, 0, dim));
+    transformer_pointwise(model, 1, rows, pointwise_bfloat16(a, 0, dim),
+            pointwise_bfloat16(b, 0, dim), pointwise_bfloat16(out, 0, dim));
 }
 
-static struct kernel_attention transformer_attention(const struct model *model, const struct block *block, size_t pass)
+static struct kernel_attention transformer_attention(
+        const struct model *model, const struct block *block, size_t pass)
 {
     const struct transformer_shape *shape = &model->shape;
-    size_t part = model->rows * shape->dim * 2, count = transformer_offsets_count(model), n = pass ? 1 : model->prompt;
+    size_t part = model->rows * shape->dim * 2, count = transformer_offsets_count(model),
+           n = pass ? 1 : model->prompt;
     int64_t rows = (int64_t)(shape->batch * n), keys = model->decode ? (int64_t)model->rows : rows;
     char *parts = block->parts, *cache = block->cache;
     return (struct kernel_attention){.type = KERNEL_BFLOAT16,
-                                     .scores = KERNEL_SOFTMAX,
-                                     .causal = true,
-                                     .sequences = (int64_t)count - 1,
-                                     .heads = (int64_t)shape->heads,
-                                     .key_heads = (int64_t)shape->heads,
-                                     .dim = (int64_t)(shape->dim / shape->heads),
-                                     .queries = rows,
-                                     .keys = keys,
-                                     .longest_queries = (int64_t)n,
-                                     .longest_keys = (int64_t)(model->decode ? shape->context : n),
-                                     .scale = 1 / sqrtf((float)(shape->dim / shape->heads)),
-                                     .query_offsets = model->sequences + 2 * pass * count,
-                                     .key_offsets = model->sequences + (2 * pass + 1) * count,
-                                     .q = parts,
-                                     .k = model->decode ? cache : parts + part,
-                                     .v = model->decode ? cache + part : parts + 2 * part,
-                                     .out = block->mixed,
-                                     .lse = block->lse};
+            .scores = KERNEL_SOFTMAX,
+            .causal = true,
+            .sequences = (int64_t)count - 1,
+            .heads = (int64_t)shape->heads,
+            .key_heads = (int64_t)shape->heads,
+            .dim = (int64_t)(shape->dim / shape->heads),
+            .queries = rows,
+            .keys = keys,
+            .longest_queries = (int64_t)n,
+            .longest_keys = (int64_t)(model->decode ? shape->context : n),
+            .scale = 1 / sqrtf((float)(shape->dim / shape->heads)),
+            .query_offsets = model->sequences + 2 * pass * count,
+            .key_offsets = model->sequences + (2 * pass + 1) * count,
+            .q = parts,
+            .k = model->decode ? cache : parts + part,
+            .v = model->decode ? cache + part : parts + 2 * part,
+            .out = block->mixed,
+            .lse = block->lse};
 }
 
-// --- creating -----------------------------------------------------------------------------------------------------------
+// --- creating ------------------------------------------------------------------------------------
 
-static struct kernel_bags transformer_bags(const struct model *model, int64_t rows, const int64_t *ids, float *table)
+static struct kernel_bags transformer_bags(
+        const struct model *model, int64_t rows, const int64_t *ids, float *table)
 {
     const int64_t pieces = (int64_t)model->pieces;
-    struct kernel_bags bags = {.type = KERNEL_FLOAT32, .pooling = KERNEL_SUM, .tables = 1, .bags = rows * pieces,
-                               .dim = (int64_t)model->shape.dim / pieces, .ids_count = 2 * rows * pieces, .ids = ids, .offsets = model->offsets};
+    struct kernel_bags bags = {.type = KERNEL_FLOAT32,
+            .pooling = KERNEL_SUM,
+            .tables = 1,
+            .bags = rows * pieces,
+            .dim = (int64_t)model->shape.dim / pieces,
+            .ids_count = 2 * rows * pieces,
+            .ids = ids,
+            .offsets = model->offsets};
     bags.rows[0] = table;
     bags.row_counts[0] = (int64_t)(VOCABULARY + model->shape.context) * pieces;
     return bags;
@@ -272,9 +298,14 @@ static struct kernel_cross_entropy transformer_entropy(const struct model *model
 {
     const struct exchange_plan *plan = transformer_exchange(model);
     size_t rows = model->rows * (plan ? plan->ranks : 1); // the gradients of all ranks are added
-    return (struct kernel_cross_entropy){.type = KERNEL_BFLOAT16, .rows = (int64_t)model->rows, .n = (int64_t)VOCABULARY,
-                                         .scale = 1 / (float)rows, .logits = model->logits, .target = model->target,
-                                         .loss = model->row_loss, .dlogits = model->dlogits};
+    return (struct kernel_cross_entropy){.type = KERNEL_BFLOAT16,
+            .rows = (int64_t)model->rows,
+            .n = (int64_t)VOCABULARY,
+            .scale = 1 / (float)rows,
+            .logits = model->logits,
+            .target = model->target,
+            .loss = model->row_loss,
+            .dlogits = model->dlogits};
 }
 
 static void transformer_scratch(struct model *model)
@@ -282,7 +313,8 @@ static void transformer_scratch(struct model *model)
     struct device *device = &model->device;
     const struct kernel_norm norm = norm_work(&model->norm, model->rows, model->last, NULL);
     const struct kernel_attention attention = transformer_attention(model, &model->block[0], 0);
-    const struct kernel_bags bags = transformer_bags(model, (int64_t)model->rows, model->ids, params_wide_grad(&model->params, model->token));
+    const struct kernel_bags bags = transformer_bags(model, (int64_t)model->rows, model->ids,
+            params_wide_grad(&model->params, model->token));
     size_t norm_bytes = 0, attention_bytes = 0;
     if (device_failed(device))
         return;
@@ -300,7 +332,8 @@ static void transformer_destroy(struct model *model)
         return;
     for (size_t i = 0; i < model->shape.layers; i++) {
         struct block *b = &model->block[i];
-        struct layer *layers[] = {&b->qkv, &b->out, &b->up, &b->down, &b->step_qkv, &b->step_out, &b->step_up, &b->step_down};
+        struct layer *layers[] = {&b->qkv, &b->out, &b->up, &b->down, &b->step_qkv, &b->step_out,
+                &b->step_up, &b->step_down};
         for (size_t k = 0; k < sizeof layers / sizeof *layers; k++)
             layer_free(layers[k]);
     }
@@ -313,23 +346,28 @@ static void transformer_destroy(struct model *model)
     free(model);
 }
 
-static int transformer_refuse(const struct model *model, const struct model_opts *opts, struct error *err)
+static int transformer_refuse(
+        const struct model *model, const struct model_opts *opts, struct error *err)
 {
     const struct transformer_shape *shape = &model->shape;
     size_t head = shape->dim / shape->heads;
     if (opts->plain_sgd)
         return error_set(err, -EINVAL, "plain SGD is not supported on the GPU: Adam is");
     if (model->decode >= shape->context)
-        return error_set(err, -EINVAL, "%zu bytes to decode are too many: a sequence has %zu, and at least one is the prompt", model->decode,
-                         shape->context);
+        return error_set(err, -EINVAL,
+                "%zu bytes to decode are too many: a sequence has %zu, and at least one is the prompt",
+                model->decode, shape->context);
     if (head != 64 && head != 128)
-        return error_set(err, -EINVAL, "heads of %zu are not supported on the GPU: 64 and 128 are; --size large", head);
+        return error_set(err, -EINVAL,
+                "heads of %zu are not supported on the GPU: 64 and 128 are; --size large", head);
     if (shape->dim > 2 * ROW_MAX)
-        return error_set(err, -EINVAL, "rows of %zu are not supported on the GPU: up to %zu are", shape->dim, 2 * ROW_MAX);
+        return error_set(err, -EINVAL, "rows of %zu are not supported on the GPU: up to %zu are",
+                shape->dim, 2 * ROW_MAX);
     return 0;
 }
 
-static int transformer_create_from(struct model *model, const struct model_opts *opts, struct error *err)
+static int transformer_create_from(
+        struct model *model, const struct model_opts *opts, struct error *err)
 {
     struct model_opts cpu_opts = *opts;
     struct model *cpu = NULL;
@@ -353,17 +391,20 @@ static int transformer_create_from(struct model *model, const struct model_opts 
         transformer_scratch(model);
     rc = device_created(&model->device, err);
     if (rc == 0 && plan)
-        rc = exchange_new(plan, model->ranks->rank, &model->params, model->shape.layers + 2, model->unit_first, &model->exchange, err);
+        rc = exchange_new(plan, model->ranks->rank, &model->params, model->shape.layers + 2,
+                model->unit_first, &model->exchange, err);
     return rc;
 }
 
 static int transformer_open(struct model *model, struct error *err)
 {
     const struct exchange_plan *plan = model->ranks ? model->ranks->arg : NULL;
-    return plan ? device_open_rank(&model->device, model->ranks->rank, plan->ranks, err) : device_open(&model->device, err);
+    return plan ? device_open_rank(&model->device, model->ranks->rank, plan->ranks, err)
+                : device_open(&model->device, err);
 }
 
-static int transformer_create(const struct model_opts *opts, struct model **ret_model, struct error *err)
+static int transformer_create(
+        const struct model_opts *opts, struct model **ret_model, struct error *err)
 {
     struct model *model = calloc(1, sizeof *model);
     if (!model)
@@ -381,7 +422,7 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
     model->decode = opts->train ? 0 : opts->decode;
     model->prompt = model->shape.context - model->decode;
     model->rate = (float)(opts->learning_rate > 0 ? opts->learning_rate
-                          : opts->ranks           ? TRANSFORMER_RANKS_RATE
+                    : opts->ranks                 ? TRANSFORMER_RANKS_RATE
                                                   : TRANSFORMER_RATE(model->shape.dim));
     int rc = transformer_refuse(model, opts, err);
     if (rc == 0)
@@ -398,7 +439,7 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
     return 0;
 }
 
-// --- a step -------------------------------------------------------------------------------------------------------------
+// --- a step --------------------------------------------------------------------------------------
 
 static void transformer_load(struct model *model, uint64_t step)
 {
@@ -406,12 +447,14 @@ static void transformer_load(struct model *model, uint64_t step)
     uint32_t *token = model->drawn, *target = model->drawn + model->rows;
     size_t batch = model->shape.batch, context = model->shape.context, pieces = model->pieces;
     if (model->ranks)
-        transformer_data_draw_rank(&model->text, &model->shape, model->seed, model->train, model->ranks->rank, step, token, target);
+        transformer_data_draw_rank(&model->text, &model->shape, model->seed, model->train,
+                model->ranks->rank, step, token, target);
     else
         transformer_data_draw(&model->text, &model->shape, model->seed, step, token, target);
     for (size_t b = 0; b < batch; b++)
         for (size_t i = 0; i < context; i++) {
-            // Rows of a pass are neighbours: first all of the prompts, then each place of all sequences.
+            // Rows of a pass are neighbours: first all of the prompts, then each place of all
+            // sequences.
             size_t row = i < model->prompt ? b * model->prompt + i : i * batch + b;
             for (size_t piece = 0; piece < pieces; piece++) {
                 int64_t *ids = model->inputs.ids + 2 * (row * pieces + piece);
@@ -438,24 +481,31 @@ static void transformer_after(struct model *model, size_t unit)
         exchange_after(model->exchange, unit);
 }
 
-// The new rows' queries where attention reads them, their keys and values too, or into the cache behind `first`.
+// The new rows' queries where attention reads them, their keys and values too, or into the cache
+// behind `first`.
 static void transformer_split(struct model *model, struct block *block, size_t first, size_t n)
 {
-    size_t dim = model->shape.dim, part = model->rows * dim, batch = model->shape.batch, context = model->shape.context;
+    size_t dim = model->shape.dim, part = model->rows * dim, batch = model->shape.batch,
+           context = model->shape.context;
     if (!model->decode) {
-        transformer_pointwise(model, PARTS, model->rows, pointwise_bfloat16(model->qkv, dim, 3 * dim), POINTWISE_NONE,
-                              pointwise_bfloat16(block->parts, part, dim));
+        transformer_pointwise(model, PARTS, model->rows,
+                pointwise_bfloat16(model->qkv, dim, 3 * dim), POINTWISE_NONE,
+                pointwise_bfloat16(block->parts, part, dim));
         return;
     }
-    transformer_pointwise(model, 1, batch * n, pointwise_bfloat16(model->qkv, 0, 3 * dim), POINTWISE_NONE,
-                          pointwise_bfloat16(block->parts, 0, dim));
+    transformer_pointwise(model, 1, batch * n, pointwise_bfloat16(model->qkv, 0, 3 * dim),
+            POINTWISE_NONE, pointwise_bfloat16(block->parts, 0, dim));
     for (size_t which = 0; which < 2; which++)
-        transformer_pointwise(model, batch, n, pointwise_bfloat16((char *)model->qkv + 2 * (which + 1) * dim, n * 3 * dim, 3 * dim),
-                              POINTWISE_NONE,
-                              pointwise_bfloat16((char *)block->cache + 2 * (which * part + first * dim), context * dim, dim));
+        transformer_pointwise(model, batch, n,
+                pointwise_bfloat16(
+                        (char *)model->qkv + 2 * (which + 1) * dim, n * 3 * dim, 3 * dim),
+                POINTWISE_NONE,
+                pointwise_bfloat16((char *)block->cache + 2 * (which * part + first * dim),
+                        context * dim, dim));
 }
 
-static void transformer_block_forward(struct model *model, struct block *block, size_t pass, void *next)
+static void transformer_block_forward(
+        struct model *model, struct block *block, size_t pass, void *next)
 {
     struct device *device = &model->device;
     size_t n = pass ? 1 : model->prompt, rows = model->shape.batch * n;
@@ -476,33 +526,41 @@ static void transformer_block_forward(struct model *model, struct block *block, 
 static void transformer_pass(struct model *model, size_t pass)
 {
     struct device *device = &model->device;
-    size_t batch = model->shape.batch, n = pass ? 1 : model->prompt, rows = batch * n, dim = model->shape.dim, layers = model->shape.layers;
+    size_t batch = model->shape.batch, n = pass ? 1 : model->prompt, rows = batch * n,
+           dim = model->shape.dim, layers = model->shape.layers;
     size_t first = pass ? (model->prompt + pass - 1) * batch : 0;
-    const struct kernel_bags bags = transformer_bags(model, (int64_t)rows, model->ids + 2 * first * model->pieces, params_value(&model->params, model->token));
+    const struct kernel_bags bags = transformer_bags(model, (int64_t)rows,
+            model->ids + 2 * first * model->pieces, params_value(&model->params, model->token));
     transformer_before(model, 0);
     device_must(device, kernel_bag_forward(&bags, model->embedded, device->stream, &device->err));
-    transformer_pointwise(model, 1, rows, (struct kernel_operand){.at = model->embedded, .type = KERNEL_FLOAT32, .row = (int64_t)dim},
-                          POINTWISE_NONE, pointwise_bfloat16(model->block[0].x, 0, dim));
+    transformer_pointwise(model, 1, rows,
+            (struct kernel_operand){
+                    .at = model->embedded, .type = KERNEL_FLOAT32, .row = (int64_t)dim},
+            POINTWISE_NONE, pointwise_bfloat16(model->block[0].x, 0, dim));
     for (size_t i = 0; i < layers; i++) {
         transformer_before(model, 1 + i);
-        transformer_block_forward(model, &model->block[i], pass, i + 1 < layers ? model->block[i + 1].x : model->last);
+        transformer_block_forward(model, &model->block[i], pass,
+                i + 1 < layers ? model->block[i + 1].x : model->last);
     }
     transformer_before(model, 1 + layers);
     if (model->decode) // of the last row of each sequence only
-        transformer_pointwise(model, 1, batch, pointwise_bfloat16((char *)model->last + 2 * (n - 1) * dim, 0, n * dim), POINTWISE_NONE,
-                              pointwise_bfloat16(model->tail, 0, dim));
+        transformer_pointwise(model, 1, batch,
+                pointwise_bfloat16((char *)model->last + 2 * (n - 1) * dim, 0, n * dim),
+                POINTWISE_NONE, pointwise_bfloat16(model->tail, 0, dim));
     size_t answers = model->decode ? batch : rows;
-    norm_forward(&model->norm, &model->device, answers, model->decode ? model->tail : model->last, model->normed);
+    norm_forward(&model->norm, &model->device, answers, model->decode ? model->tail : model->last,
+            model->normed);
     layer_forward(&model->head);
     if (model->train)
         return;
     const struct kernel_pointwise copy = {.op = KERNEL_POINT_COPY,
-                                          .outer = 1,
-                                          .rows = (int64_t)answers,
-                                          .columns = (int64_t)VOCABULARY,
-                                          .a = {.at = model->logits, .type = KERNEL_BFLOAT16, .row = (int64_t)VOCABULARY},
-                                          .out = {.at = model->logits32 + pass * batch * VOCABULARY, .type = KERNEL_FLOAT32,
-                                                  .row = (int64_t)VOCABULARY}};
+            .outer = 1,
+            .rows = (int64_t)answers,
+            .columns = (int64_t)VOCABULARY,
+            .a = {.at = model->logits, .type = KERNEL_BFLOAT16, .row = (int64_t)VOCABULARY},
+            .out = {.at = model->logits32 + pass * batch * VOCABULARY,
+                    .type = KERNEL_FLOAT32,
+                    .row = (int64_t)VOCABULARY}};
     device_must(device, kernel_pointwise(&copy, device->stream, &device->err));
 }
 
@@ -514,7 +572,8 @@ static size_t transformer_answers(const struct model *model)
 // A request is answered when its answers are on the host.
 static void transformer_answer(struct model *model)
 {
-    device_download(&model->device, model->host_logits, model->logits32, transformer_answers(model) * 4);
+    device_download(
+            &model->device, model->host_logits, model->logits32, transformer_answers(model) * 4);
     device_wait(&model->device);
 }
 
@@ -548,50 +607,64 @@ static void transformer_block_backward(struct model *model, struct block *block)
     size_t dim = model->shape.dim, part = model->rows * dim;
     char *dparts = model->dparts;
     const struct kernel_attention attention = transformer_attention(model, block, 0);
-    const struct kernel_attention_gradient gradient = {.dout = model->dbranch, .dq = dparts, .dk = dparts + 2 * part, .dv = dparts + 4 * part,
-                                                       .scratch = model->attention_scratch};
+    const struct kernel_attention_gradient gradient = {.dout = model->dbranch,
+            .dq = dparts,
+            .dk = dparts + 2 * part,
+            .dv = dparts + 4 * part,
+            .scratch = model->attention_scratch};
     layer_backward(&block->down);
     layer_backward(&block->up);
-    norm_backward(&block->norm2, &model->device, model->rows, block->mid, model->dbranch, model->dnorm, model->norm_scratch);
+    norm_backward(&block->norm2, &model->device, model->rows, block->mid, model->dbranch,
+            model->dnorm, model->norm_scratch);
     transformer_add(model, model->rows, model->dx, model->dnorm, model->dsum);
     layer_backward(&block->out);
-    device_must(device, kernel_attention_backward(&attention, &gradient, device->stream, &device->err));
-    transformer_pointwise(model, PARTS, model->rows, pointwise_bfloat16(dparts, part, dim), POINTWISE_NONE,
-                          pointwise_bfloat16(model->dqkv, dim, 3 * dim));
+    device_must(
+            device, kernel_attention_backward(&attention, &gradient, device->stream, &device->err));
+    transformer_pointwise(model, PARTS, model->rows, pointwise_bfloat16(dparts, part, dim),
+            POINTWISE_NONE, pointwise_bfloat16(model->dqkv, dim, 3 * dim));
     layer_backward(&block->qkv);
-    norm_backward(&block->norm1, &model->device, model->rows, block->x, model->dbranch, model->dnorm, model->norm_scratch);
+    norm_backward(&block->norm1, &model->device, model->rows, block->x, model->dbranch,
+            model->dnorm, model->norm_scratch);
     transformer_add(model, model->rows, model->dsum, model->dnorm, model->dx);
 }
 
 static void transformer_backward(struct model *model)
 {
     struct device *device = &model->device;
-    const struct kernel_update add = {.optimizer = KERNEL_SGD, .rate = -1}; // into the gradients, which start at 0
+    // into the gradients, which start at 0
+    const struct kernel_update add = {.optimizer = KERNEL_SGD, .rate = -1};
     size_t dim = model->shape.dim, tables = (VOCABULARY + model->shape.context) * dim;
     float *grad = params_wide_grad(&model->params, model->token);
     const struct kernel_bags bags = transformer_bags(model, (int64_t)model->rows, model->ids, grad);
     layer_backward(&model->head);
-    norm_backward(&model->norm, &model->device, model->rows, model->last, model->dnorm, model->dx, model->norm_scratch);
+    norm_backward(&model->norm, &model->device, model->rows, model->last, model->dnorm, model->dx,
+            model->norm_scratch);
     transformer_after(model, 1 + model->shape.layers);
     for (size_t i = model->shape.layers; i-- > 0;) {
         transformer_block_backward(model, &model->block[i]);
         transformer_after(model, 1 + i);
     }
-    transformer_pointwise(model, 1, model->rows, pointwise_bfloat16(model->dx, 0, dim), POINTWISE_NONE,
-                          (struct kernel_operand){.at = model->embedded, .type = KERNEL_FLOAT32, .row = (int64_t)dim});
+    transformer_pointwise(model, 1, model->rows, pointwise_bfloat16(model->dx, 0, dim),
+            POINTWISE_NONE,
+            (struct kernel_operand){
+                    .at = model->embedded, .type = KERNEL_FLOAT32, .row = (int64_t)dim});
     device_zero(device, grad, tables * 4);
-    device_must(device, kernel_bag_update(&bags, &add, model->embedded, model->scratch, model->scratch_bytes, device->stream, &device->err));
+    device_must(device,
+            kernel_bag_update(&bags, &add, model->embedded, model->scratch, model->scratch_bytes,
+                    device->stream, &device->err));
     transformer_after(model, 0);
 }
 
 static void transformer_update(struct model *model)
 {
     if (model->exchange) {
-        exchange_update(model->exchange, model->rate, (float)TRANSFORMER_BETA1, (float)TRANSFORMER_RANKS_BETA2, (float)TRANSFORMER_EPSILON,
-                        (float)TRANSFORMER_RANKS_DECAY);
+        exchange_update(model->exchange, model->rate, (float)TRANSFORMER_BETA1,
+                (float)TRANSFORMER_RANKS_BETA2, (float)TRANSFORMER_EPSILON,
+                (float)TRANSFORMER_RANKS_DECAY);
         return;
     }
-    params_adam(&model->params, model->rate, (float)TRANSFORMER_BETA1, (float)TRANSFORMER_BETA2, (float)TRANSFORMER_EPSILON);
+    params_adam(&model->params, model->rate, (float)TRANSFORMER_BETA1, (float)TRANSFORMER_BETA2,
+            (float)TRANSFORMER_EPSILON);
 }
 
 static double transformer_settle(struct model *model)
@@ -614,10 +687,14 @@ static const void *transformer_logits(const struct model *model_const, size_t *r
     struct model *model = (struct model *)model_const;
     *ret_count = transformer_answers(model);
     if (model->train) {
-        const struct kernel_pointwise copy = {.op = KERNEL_POINT_COPY, .outer = 1, .rows = 1, .columns = (int64_t)*ret_count,
-                                              .a = {.at = model->logits, .type = KERNEL_BFLOAT16},
-                                              .out = {.at = model->logits32, .type = KERNEL_FLOAT32}};
-        device_must(&model->device, kernel_pointwise(&copy, model->device.stream, &model->device.err));
+        const struct kernel_pointwise copy = {.op = KERNEL_POINT_COPY,
+                .outer = 1,
+                .rows = 1,
+                .columns = (int64_t)*ret_count,
+                .a = {.at = model->logits, .type = KERNEL_BFLOAT16},
+                .out = {.at = model->logits32, .type = KERNEL_FLOAT32}};
+        device_must(
+                &model->device, kernel_pointwise(&copy, model->device.stream, &model->device.err));
         transformer_answer(model);
     }
     return model->host_logits;
@@ -628,7 +705,8 @@ static void transformer_poison(struct model *model)
     params_poison(&model->params);
 }
 
-static const struct model_param *transformer_params(const struct model *model_const, size_t *ret_count)
+static const struct model_param *transformer_params(
+        const struct model *model_const, size_t *ret_count)
 {
     struct model *model = (struct model *)model_const; // the copies are its own
     if (model->exchange)
@@ -637,19 +715,19 @@ static const struct model_param *transformer_params(const struct model *model_co
 }
 
 const struct model_ops transformer_ops_cuda = {
-    .name = "transformer",
-    .real_bytes = 4,
-    .create = transformer_create,
-    .destroy = transformer_destroy,
-    .load = transformer_load,
-    .forward = transformer_forward,
-    .decode = transformer_decode,
-    .loss = transformer_loss,
-    .backward = transformer_backward,
-    .update = transformer_update,
-    .settle = transformer_settle,
-    .poison = transformer_poison,
-    .samples = transformer_samples,
-    .logits = transformer_logits,
-    .params = transformer_params,
+        .name = "transformer",
+        .real_bytes = 4,
+        .create = transformer_create,
+        .destroy = transformer_destroy,
+        .load = transformer_load,
+        .forward = transformer_forward,
+        .decode = transformer_decode,
+        .loss = transformer_loss,
+        .backward = transformer_backward,
+        .update = transformer_update,
+        .settle = transformer_settle,
+        .poison = transformer_poison,
+        .samples = transformer_samples,
+        .logits = transformer_logits,
+        .params = transformer_params,
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts, and how they are told. Latency is the time from when a request was due: a client that is late does not
-// make the server look faster.
+// Counts, and how they are told. Latency is the time from when a request was due: a client that is
+// late does not make the server look faster.
 #include "reference_models/load/account.h"
 
 #include <inttypes.h>
@@ -9,10 +9,10 @@
 
 #include "common/units.h"
 
-static const char *const outcome_names[OUTCOME_COUNT] = {"ok",   "http_error", "timed_out",
-                                                         "lost", "truncated",  "wrong"};
-static const char *const wrong_names[WRONG_COUNT] = {"none",    "malformed",  "swapped",
-                                                     "doubled", "not_finite", "scores"};
+static const char *const outcome_names[OUTCOME_COUNT] = {
+        "ok", "http_error", "timed_out", "lost", "truncated", "wrong"};
+static const char *const wrong_names[WRONG_COUNT] = {
+        "none", "malformed", "swapped", "doubled", "not_finite", "scores"};
 
 const char *outcome_name(enum outcome outcome)
 {
@@ -88,9 +88,9 @@ static json_t *account_latency(const struct histogram *histogram)
     json_t *out = json_object();
     for (size_t i = 0; i < sizeof quantiles / sizeof *quantiles; i++)
         json_object_set_new(out, quantiles[i].name,
-                            account_number(histogram_quantile(histogram, quantiles[i].q) / 1e6));
-    json_object_set_new(out, "max",
-                        account_number(histogram->count ? (double)histogram->max_ns / 1e6 : NAN));
+                account_number(histogram_quantile(histogram, quantiles[i].q) / 1e6));
+    json_object_set_new(
+            out, "max", account_number(histogram->count ? (double)histogram->max_ns / 1e6 : NAN));
     json_object_set_new(out, "mean", account_number(histogram_mean(histogram) / 1e6));
     return out;
 }
@@ -146,8 +146,8 @@ json_t *account_json(const struct account *account, const char *url)
     json_object_set_new(out, "extra", json_integer((json_int_t)account->extra));
     json_object_set_new(out, "compared", json_integer((json_int_t)account->compared));
     json_object_set_new(out, "connections_opened", json_integer((json_int_t)account->opened));
-    json_object_set_new(out, "connections_idle_closed",
-                        json_integer((json_int_t)account->idle_closed));
+    json_object_set_new(
+            out, "connections_idle_closed", json_integer((json_int_t)account->idle_closed));
     json_object_set_new(out, "latency_ms", account_latency(&account->latency));
     json_object_set_new(out, "lag_ms", account_latency(&account->lag));
     json_object_set_new(out, "sides", account_sides(account));

@@ -38,17 +38,17 @@ enum wrong {
 struct account_side {
     char name[HTTP_SIDE_MAX]; // "" = no answer came, or without the header
     uint64_t count[OUTCOME_COUNT];
-    struct histogram latency; // of what is ok
+    struct histogram latency;  // of what is ok
     int64_t first_ns, last_ns; // CLOCK_REALTIME: sent
 };
 
 struct account {
     uint64_t sent, count[OUTCOME_COUNT], wrong[WRONG_COUNT], status[ACCOUNT_STATUS_MAX];
-    uint64_t retried;       // sent again on another connection: it had been closed while idle
-    uint64_t extra;         // bytes on a connection that had asked for nothing
-    uint64_t compared;      // with the scores of the reference side
+    uint64_t retried;             // sent again on another connection: it had been closed while idle
+    uint64_t extra;               // bytes on a connection that had asked for nothing
+    uint64_t compared;            // with the scores of the reference side
     uint64_t opened, idle_closed; // connections
-    struct histogram latency, lag; // from due to answered; from due to sent
+    struct histogram latency, lag;                    // from due to answered; from due to sent
     struct account_side sides[ACCOUNT_SIDES_MAX + 1]; // the last: what has no room
     int side_count;
     double seconds; // from the begin to the last answer
@@ -57,17 +57,18 @@ struct account {
 struct account_request { // how one request ended
     enum outcome outcome;
     enum wrong wrong;
-    int status;       // 0: none came
-    const char *side; // "" = unknown
+    int status;                       // 0: none came
+    const char *side;                 // "" = unknown
     int64_t due_ns, sent_ns, done_ns; // CLOCK_MONOTONIC; sent 0: never
-    int64_t wall_ns;  // to be added for CLOCK_REALTIME
+    int64_t wall_ns;                  // to be added for CLOCK_REALTIME
 };
 
 void account_add(struct account *account, const struct account_request *request);
 uint64_t account_failed(const struct account *account); // all but ok, and extra bytes
-bool account_balanced(const struct account *account);    // the equation above
-json_t *account_json(const struct account *account, const char *url); // "upgate.load/1"; new reference
-void account_print(const struct account *account, FILE *file);        // for people
+bool account_balanced(const struct account *account);   // the equation above
+// "upgate.load/1"; new reference
+json_t *account_json(const struct account *account, const char *url);
+void account_print(const struct account *account, FILE *file); // for people
 void account_print_progress(const struct account *account, double seconds, FILE *file); // one line
 // A line of CSV for one request; due_ns is CLOCK_REALTIME, a lag of -1: never sent.
 #define ACCOUNT_LOG_HEADER "id,due_ns,lag_us,latency_us,side,status,outcome,retried\n"

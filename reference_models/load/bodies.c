@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of requests and the check of their answers. Request N uses feature list N modulo the pool, so that every list
-// meets both sides.
+// Bodies of requests and the check of their answers. Request N uses feature list N modulo the pool,
+// so that every list meets both sides.
 #include "reference_models/load/bodies.h"
 
 #include <inttypes.h>
@@ -14,9 +14,9 @@
 
 struct bodies {
     struct bodies_opts opts;
-    char **features;   // "[0.5,…]"
-    size_t *len;       // of each
-    double **scores;   // of the reference side; NULL: not known yet
+    char **features; // "[0.5,…]"
+    size_t *len;     // of each
+    double **scores; // of the reference side; NULL: not known yet
     size_t *score_count;
     uint8_t *answered; // a bit for each id
     size_t answered_bytes;
@@ -31,7 +31,8 @@ static uint64_t bodies_draw(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-static void bodies_draw_features(const struct bodies_opts *opts, uint64_t *state, bool is_long, struct strbuf *out)
+static void bodies_draw_features(
+        const struct bodies_opts *opts, uint64_t *state, bool is_long, struct strbuf *out)
 {
     size_t half = (opts->least + opts->most + 1) / 2; // from here on a request counts as long
     size_t shorts = half > opts->least ? half - opts->least : 1;
@@ -60,7 +61,8 @@ struct bodies *bodies_new(const struct bodies_opts *opts)
     size_t longs = (size_t)((double)opts->pool * opts->long_share);
     for (size_t i = 0; i < opts->pool; i++) {
         struct strbuf text = {0};
-        // Which ones is by chance: of two servers that get every other request one would have all of every twentieth.
+        // Which ones is by chance: of two servers that get every other request one would have all
+        // of every twentieth.
         bool is_long = bodies_draw(&state) % (opts->pool - i) < longs;
         longs -= is_long;
         bodies_draw_features(opts, &state, is_long, &text);
@@ -124,7 +126,7 @@ static bool bodies_was_answered(const struct bodies *bodies, uint64_t id)
 }
 
 static enum wrong bodies_compare(struct bodies *bodies, uint64_t id, const char *side,
-                                 const double *scores, size_t count, bool *ret_compared)
+        const double *scores, size_t count, bool *ret_compared)
 {
     size_t idx = id % bodies->opts.pool;
     if (!bodies->opts.reference)
@@ -149,7 +151,7 @@ static enum wrong bodies_compare(struct bodies *bodies, uint64_t id, const char 
 }
 
 static enum wrong bodies_check_scores(struct bodies *bodies, uint64_t id, const char *side,
-                                      const json_t *list, bool *ret_compared)
+        const json_t *list, bool *ret_compared)
 {
     double scores[BODIES_SCORES_MAX];
     size_t count = json_array_size(list);
@@ -165,7 +167,7 @@ static enum wrong bodies_check_scores(struct bodies *bodies, uint64_t id, const 
 }
 
 enum wrong bodies_check(struct bodies *bodies, uint64_t id, const char *side, const char *answer,
-                        size_t size, bool *ret_compared)
+        size_t size, bool *ret_compared)
 {
     json_error_t where;
     *ret_compared = false;
@@ -179,8 +181,8 @@ enum wrong bodies_check(struct bodies *bodies, uint64_t id, const char *side, co
         else if (bodies_mark(bodies, id))
             wrong = WRONG_DOUBLED;
         else
-            wrong = bodies_check_scores(bodies, id, side, json_object_get(root, "scores"),
-                                        ret_compared);
+            wrong = bodies_check_scores(
+                    bodies, id, side, json_object_get(root, "scores"), ret_compared);
     }
     json_decref(root);
     return wrong;

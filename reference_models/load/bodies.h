@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked and what is answered: a pool of feature lists that requests draw from, and the check of an answer: its id,
-// its scores, and whether they are those of the reference side for the same features.
+// What is asked and what is answered: a pool of feature lists that requests draw from, and the
+// check of an answer: its id, its scores, and whether they are those of the reference side for the
+// same features.
 #ifndef UPGATE_LOAD_BODIES_H
 #define UPGATE_LOAD_BODIES_H
 
@@ -32,6 +33,6 @@ size_t bodies_size(const struct bodies *bodies, uint64_t id); // in bytes, of th
 
 // The answer to request `id` from `side`. *ret_compared: its scores had a reference.
 enum wrong bodies_check(struct bodies *bodies, uint64_t id, const char *side, const char *answer,
-                        size_t size, bool *ret_compared);
+        size_t size, bool *ret_compared);
 
 #endif

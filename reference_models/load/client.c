@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The event loop. A call is a request without an outcome: it waits for a connection, or has one. Calls stand in one list by
-// age, which is the order of their deadlines, for all have the same time.
+// The event loop. A call is a request without an outcome: it waits for a connection, or has one.
+// Calls stand in one list by age, which is the order of their deadlines, for all have the same
+// time.
 #include "reference_models/load/client.h"
 
 #include <errno.h>
@@ -66,8 +67,7 @@ static struct call *call_new(struct client *client, int64_t due_ns)
         client->free_calls = call->next;
     else
         call = xcalloc(1, sizeof *call);
-    *call = (struct call){
-        .id = client->account->sent++, .due_ns = due_ns, .older = client->newest};
+    *call = (struct call){.id = client->account->sent++, .due_ns = due_ns, .older = client->newest};
     if (client->newest)
         client->newest->newer = call;
     else
@@ -83,16 +83,16 @@ static void call_free(struct client *client, struct call *call)
 }
 
 static void call_finish(struct client *client, struct call *call, enum outcome outcome,
-                        enum wrong wrong, const struct http_parser *answer)
+        enum wrong wrong, const struct http_parser *answer)
 {
     struct account_request request = {.outcome = outcome,
-                                      .wrong = wrong,
-                                      .status = answer ? answer->status : 0,
-                                      .side = answer ? answer->side : "",
-                                      .due_ns = call->due_ns,
-                                      .sent_ns = call->sent_ns,
-                                      .done_ns = clock_monotonic_ns(),
-                                      .wall_ns = client->wall_ns};
+            .wrong = wrong,
+            .status = answer ? answer->status : 0,
+            .side = answer ? answer->side : "",
+            .due_ns = call->due_ns,
+            .sent_ns = call->sent_ns,
+            .done_ns = clock_monotonic_ns(),
+            .wall_ns = client->wall_ns};
     account_add(client->account, &request);
     client->last_ns = request.done_ns;
     if (client->opts->log)
@@ -189,7 +189,7 @@ static void connection_broken(struct client *client, struct connection *connecti
         return;
     }
     call_finish(client, call, begun ? OUTCOME_TRUNCATED : OUTCOME_LOST, WRONG_NONE,
-                begun ? &connection->parser : NULL);
+            begun ? &connection->parser : NULL);
     client_take_next(client);
 }
 
@@ -197,7 +197,7 @@ static void connection_write(struct client *client, struct connection *connectio
 {
     while (connection->written < connection->out.len) {
         ssize_t sent = send(connection->fd, connection->out.text + connection->written,
-                            connection->out.len - connection->written, MSG_NOSIGNAL);
+                connection->out.len - connection->written, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0) {
@@ -220,9 +220,9 @@ static void connection_ask(struct client *client, struct connection *connection,
     http_next(&connection->parser);
     if (opts->bodies) {
         strbuf_add(out,
-                   "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
-                   "Content-Length: %zu\r\n\r\n",
-                   opts->path, opts->host, bodies_size(opts->bodies, call->id));
+                "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
+                "Content-Length: %zu\r\n\r\n",
+                opts->path, opts->host, bodies_size(opts->bodies, call->id));
         bodies_add(opts->bodies, call->id, out);
     } else {
         strbuf_add(out, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", opts->path, opts->host);
@@ -244,11 +244,11 @@ static struct connection *connection_open(struct client *client)
     http_init(&connection->parser);
     int yes = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-                                .data.ptr = connection};
+    struct epoll_event event = {
+            .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = connection};
     const struct sockaddr *address = (const struct sockaddr *)&client->opts->address;
     if ((connect(fd, address, sizeof client->opts->address) && errno != EINPROGRESS) ||
-        epoll_ctl(client->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
+            epoll_ctl(client->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
         close(fd);
         free(connection);
         return NULL;
@@ -292,7 +292,7 @@ static void connection_answered(struct client *client, struct connection *connec
     if (outcome == OUTCOME_OK && client->opts->bodies) {
         bool compared = false;
         wrong = bodies_check(client->opts->bodies, call->id, answer->side, answer->body,
-                             answer->size, &compared);
+                answer->size, &compared);
         client->account->compared += compared;
         outcome = wrong == WRONG_NONE ? OUTCOME_OK : OUTCOME_WRONG;
     }
@@ -322,8 +322,8 @@ static void connection_ended(struct client *client, struct connection *connectio
 }
 
 // Bytes of an answer. False: nothing more is to be read from this connection.
-static bool connection_feed(struct client *client, struct connection *connection, size_t len,
-                            bool ending)
+static bool connection_feed(
+        struct client *client, struct connection *connection, size_t len, bool ending)
 {
     if (!connection->call) {
         client->account->extra++;
@@ -436,7 +436,8 @@ static int client_wait(struct client *client, struct epoll_event *events)
         until = client->progress_ns;
     int64_t span = until - clock_monotonic_ns();
     span = span < 0 ? 0 : span > (int64_t)CLIENT_S ? (int64_t)CLIENT_S : span;
-    struct timespec time = {.tv_sec = span / (int64_t)CLIENT_S, .tv_nsec = span % (int64_t)CLIENT_S};
+    struct timespec time = {
+            .tv_sec = span / (int64_t)CLIENT_S, .tv_nsec = span % (int64_t)CLIENT_S};
     if (!coarse) {
         int count = epoll_pwait2(client->epoll_fd, events, CLIENT_EVENTS, &time, NULL);
         if (count >= 0 || errno != ENOSYS)
@@ -465,7 +466,7 @@ static void client_loop(struct client *client)
 }
 
 int client_run(const struct client_opts *opts, struct schedule *schedule, struct account *account,
-               struct error *err)
+        struct error *err)
 {
     struct client *client = xcalloc(1, sizeof *client);
     client->opts = opts;

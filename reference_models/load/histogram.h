@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latencies in nanoseconds, counted in bins: 128 in each power of two, so that a quantile is within 0.4 %; exact below
-// 128 ns; the last bin holds what is above 2.4 h.
+// Latencies in nanoseconds, counted in bins: 128 in each power of two, so that a quantile is within
+// 0.4 %; exact below 128 ns; the last bin holds what is above 2.4 h.
 #ifndef UPGATE_LOAD_HISTOGRAM_H
 #define UPGATE_LOAD_HISTOGRAM_H
 
@@ -15,7 +15,8 @@ struct histogram {
 };
 
 void histogram_add(struct histogram *histogram, int64_t ns); // below 0 counts as 0
-double histogram_quantile(const struct histogram *histogram, double q); // ns, nearest rank; NaN without any
-double histogram_mean(const struct histogram *histogram);               // ns; NaN without any
+// ns, nearest rank; NaN without any
+double histogram_quantile(const struct histogram *histogram, double q);
+double histogram_mean(const struct histogram *histogram); // ns; NaN without any
 
 #endif

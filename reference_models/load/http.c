@@ -44,9 +44,8 @@ static enum http_result http_bad(struct http_parser *parser, const char *why)
 static enum http_result http_status_line(struct http_parser *parser, const char *line)
 {
     bool known = strncmp(line, "HTTP/1.", 7) == 0 && (line[7] == '0' || line[7] == '1') &&
-                 line[8] == ' ' && isdigit((unsigned char)line[9]) &&
-                 isdigit((unsigned char)line[10]) && isdigit((unsigned char)line[11]) &&
-                 (line[12] == ' ' || line[12] == '\0');
+            line[8] == ' ' && isdigit((unsigned char)line[9]) && isdigit((unsigned char)line[10]) &&
+            isdigit((unsigned char)line[11]) && (line[12] == ' ' || line[12] == '\0');
     if (!known)
         return http_bad(parser, "the status line is not HTTP/1");
     parser->old = line[7] == '0';
@@ -166,7 +165,7 @@ static enum http_result http_chunk_size(struct http_parser *parser, const char *
 static enum http_result http_line(struct http_parser *parser, const char *line)
 {
     if (++parser->lines > HTTP_LINES_MAX && parser->at != HTTP_AT_CHUNK_SIZE &&
-        parser->at != HTTP_AT_CHUNK_END)
+            parser->at != HTTP_AT_CHUNK_END)
         return http_bad(parser, "too many header lines");
     switch (parser->at) {
     case HTTP_AT_STATUS:
@@ -186,8 +185,8 @@ static enum http_result http_line(struct http_parser *parser, const char *line)
 }
 
 // Collects a line; *used grows.
-static enum http_result http_feed_line(struct http_parser *parser, const char *bytes, size_t len,
-                                       size_t *used)
+static enum http_result http_feed_line(
+        struct http_parser *parser, const char *bytes, size_t len, size_t *used)
 {
     const char *end = memchr(bytes + *used, '\n', len - *used);
     size_t more = end ? (size_t)(end - bytes) - *used : len - *used;
@@ -206,8 +205,8 @@ static enum http_result http_feed_line(struct http_parser *parser, const char *b
     return whole ? http_line(parser, parser->line) : http_bad(parser, "a NUL in a header");
 }
 
-static enum http_result http_feed_body(struct http_parser *parser, const char *bytes, size_t len,
-                                       size_t *used)
+static enum http_result http_feed_body(
+        struct http_parser *parser, const char *bytes, size_t len, size_t *used)
 {
     size_t more = len - *used;
     if (parser->at != HTTP_AT_BODY_END && more > parser->left)
@@ -232,7 +231,8 @@ static enum http_result http_feed_body(struct http_parser *parser, const char *b
     return HTTP_MORE;
 }
 
-enum http_result http_feed(struct http_parser *parser, const char *bytes, size_t len, size_t *ret_used)
+enum http_result http_feed(
+        struct http_parser *parser, const char *bytes, size_t len, size_t *ret_used)
 {
     enum http_result result = HTTP_MORE;
     size_t used = 0;
@@ -240,7 +240,7 @@ enum http_result http_feed(struct http_parser *parser, const char *bytes, size_t
         parser->begun = true;
     while (result == HTTP_MORE && used < len) {
         bool body = parser->at == HTTP_AT_BODY || parser->at == HTTP_AT_BODY_END ||
-                    parser->at == HTTP_AT_CHUNK;
+                parser->at == HTTP_AT_CHUNK;
         result = body ? http_feed_body(parser, bytes, len, &used)
                       : http_feed_line(parser, bytes, len, &used);
     }

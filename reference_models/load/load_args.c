@@ -37,57 +37,57 @@ enum load_option {
 };
 
 static const struct option load_options[] = {
-    {"rate", required_argument, NULL, LOAD_RATE},
-    {"curve", required_argument, NULL, LOAD_CURVE},
-    {"scale", required_argument, NULL, LOAD_SCALE},
-    {"duration", required_argument, NULL, LOAD_DURATION},
-    {"requests", required_argument, NULL, LOAD_REQUESTS},
-    {"arrivals", required_argument, NULL, LOAD_ARRIVALS},
-    {"connections", required_argument, NULL, LOAD_CONNECTIONS},
-    {"timeout", required_argument, NULL, LOAD_TIMEOUT},
-    {"seed", required_argument, NULL, LOAD_SEED},
-    {"kind", required_argument, NULL, LOAD_KIND},
-    {"features", required_argument, NULL, LOAD_FEATURES},
-    {"long", required_argument, NULL, LOAD_LONG},
-    {"pool", required_argument, NULL, LOAD_POOL},
-    {"reference", required_argument, NULL, LOAD_REFERENCE},
-    {"tolerance", required_argument, NULL, LOAD_TOLERANCE},
-    {"get", no_argument, NULL, LOAD_GET},
-    {"output", required_argument, NULL, LOAD_OUTPUT},
-    {"log", required_argument, NULL, LOAD_LOG},
-    {"progress", no_argument, NULL, LOAD_PROGRESS},
-    {"quiet", no_argument, NULL, LOAD_QUIET},
-    {"help", no_argument, NULL, LOAD_HELP},
-    {NULL, 0, NULL, 0},
+        {"rate", required_argument, NULL, LOAD_RATE},
+        {"curve", required_argument, NULL, LOAD_CURVE},
+        {"scale", required_argument, NULL, LOAD_SCALE},
+        {"duration", required_argument, NULL, LOAD_DURATION},
+        {"requests", required_argument, NULL, LOAD_REQUESTS},
+        {"arrivals", required_argument, NULL, LOAD_ARRIVALS},
+        {"connections", required_argument, NULL, LOAD_CONNECTIONS},
+        {"timeout", required_argument, NULL, LOAD_TIMEOUT},
+        {"seed", required_argument, NULL, LOAD_SEED},
+        {"kind", required_argument, NULL, LOAD_KIND},
+        {"features", required_argument, NULL, LOAD_FEATURES},
+        {"long", required_argument, NULL, LOAD_LONG},
+        {"pool", required_argument, NULL, LOAD_POOL},
+        {"reference", required_argument, NULL, LOAD_REFERENCE},
+        {"tolerance", required_argument, NULL, LOAD_TOLERANCE},
+        {"get", no_argument, NULL, LOAD_GET},
+        {"output", required_argument, NULL, LOAD_OUTPUT},
+        {"log", required_argument, NULL, LOAD_LOG},
+        {"progress", no_argument, NULL, LOAD_PROGRESS},
+        {"quiet", no_argument, NULL, LOAD_QUIET},
+        {"help", no_argument, NULL, LOAD_HELP},
+        {NULL, 0, NULL, 0},
 };
 #define LOAD_OPTIONS (sizeof load_options / sizeof *load_options - 1)
 
 static const char load_help[] =
-    "upgate-load: open-loop load with an account of every request at the client\n\n"
-    "usage: upgate-load [--rate HZ | --curve FILE] [options] http://HOST:PORT[/score]\n\n"
-    "  --rate HZ                requests a second (100/s)\n"
-    "  --curve FILE             lines \"SECONDS RATE\", straight in between: a recorded day, replayed\n"
-    "  --scale X                the rates of the curve times X (1)\n"
-    "  --duration TIME          with --rate (10s; with --requests: until those are sent)\n"
-    "  --requests N             so many at most\n"
-    "  --arrivals poisson|even  gaps between requests (poisson)\n"
-    "  --connections N          at the same time at most (256)\n"
-    "  --timeout TIME           for an answer, from when the request is due (5s)\n"
-    "  --seed S                 of arrivals and features (1)\n"
-    "  --kind dlrm|transformer  of the features (as /health says)\n"
-    "  --features LEAST..MOST   numbers of a request (as /health says)\n"
-    "  --long P%                of the requests have the most features (5%)\n"
-    "  --pool N                 feature lists that are drawn from (997: prime, so that each meets every side)\n"
-    "  --reference SIDE         scores of this side are right: others are compared with them\n"
-    "  --tolerance X            relative, of that comparison (1e-4)\n"
-    "  --get                    GET without a body; only the status is checked\n"
-    "  --output FILE            the account as JSON (stdout)\n"
-    "  --log FILE               a CSV line for each request\n"
-    "  --progress               a line a second on stderr\n"
-    "  --quiet                  no account on stderr\n\n"
-    "SIGINT and SIGTERM end the load; what is in flight is waited for.\n\n"
-    "exit codes: 0 every request was answered rightly, 1 some were not, 2 wrong argument, 4 could not\n"
-    "run\n";
+        "upgate-load: open-loop load with an account of every request at the client\n\n"
+        "usage: upgate-load [--rate HZ | --curve FILE] [options] http://HOST:PORT[/score]\n\n"
+        "  --rate HZ                requests a second (100/s)\n"
+        "  --curve FILE             lines \"SECONDS RATE\", straight in between: a recorded day, replayed\n"
+        "  --scale X                the rates of the curve times X (1)\n"
+        "  --duration TIME          with --rate (10s; with --requests: until those are sent)\n"
+        "  --requests N             so many at most\n"
+        "  --arrivals poisson|even  gaps between requests (poisson)\n"
+        "  --connections N          at the same time at most (256)\n"
+        "  --timeout TIME           for an answer, from when the request is due (5s)\n"
+        "  --seed S                 of arrivals and features (1)\n"
+        "  --kind dlrm|transformer  of the features (as /health says)\n"
+        "  --features LEAST..MOST   numbers of a request (as /health says)\n"
+        "  --long P%                of the requests have the most features (5%)\n"
+        "  --pool N                 feature lists that are drawn from (997: prime, so that each meets every side)\n"
+        "  --reference SIDE         scores of this side are right: others are compared with them\n"
+        "  --tolerance X            relative, of that comparison (1e-4)\n"
+        "  --get                    GET without a body; only the status is checked\n"
+        "  --output FILE            the account as JSON (stdout)\n"
+        "  --log FILE               a CSV line for each request\n"
+        "  --progress               a line a second on stderr\n"
+        "  --quiet                  no account on stderr\n\n"
+        "SIGINT and SIGTERM end the load; what is in flight is waited for.\n\n"
+        "exit codes: 0 every request was answered rightly, 1 some were not, 2 wrong argument, 4 could not\n"
+        "run\n";
 
 struct load_words {
     double rate, scale;
@@ -97,7 +97,7 @@ struct load_words {
 };
 
 static int load_choice(const char *value, const char *first, const char *second, bool *ret_second,
-                       struct error *err)
+        struct error *err)
 {
     *ret_second = strcmp(value, second) == 0;
     if (*ret_second || strcmp(value, first) == 0)
@@ -122,7 +122,7 @@ static int load_range(const char *value, struct bodies_opts *bodies, struct erro
 }
 
 static int load_set_bodies(int option, const char *value, struct load_args *args,
-                           struct load_words *words, struct error *err)
+        struct load_words *words, struct error *err)
 {
     bool second = false;
     uint64_t number = 0;
@@ -154,7 +154,7 @@ static int load_set_bodies(int option, const char *value, struct load_args *args
 }
 
 static int load_set(int option, const char *value, struct load_args *args, struct load_words *words,
-                    struct error *err)
+        struct error *err)
 {
     switch (option) {
     case LOAD_RATE:
@@ -206,11 +206,11 @@ static int load_refuse(char **argv, int found, struct error *err)
         names[i] = load_options[i].name;
     const char *nearest = string_nearest(word + strspn(word, "-"), names, LOAD_OPTIONS);
     return error_set(err, -EINVAL, "unknown option '%s'%s%s", word, nearest ? "; nearest: --" : "",
-                     nearest ? nearest : "");
+            nearest ? nearest : "");
 }
 
 static int load_parse(int argc, char **argv, struct load_args *args, struct load_words *words,
-                      bool *ret_help, struct error *err)
+        bool *ret_help, struct error *err)
 {
     int option, idx = 0;
     opterr = 0;
@@ -232,15 +232,15 @@ static int load_parse(int argc, char **argv, struct load_args *args, struct load
     return 0;
 }
 
-static int load_prepare(const char *url, struct load_args *args, const struct load_words *words,
-                        struct error *err)
+static int load_prepare(
+        const char *url, struct load_args *args, const struct load_words *words, struct error *err)
 {
     int rc = load_url_parse(url, args->get ? "/" : "/score", &args->url, err);
     if (rc)
         return rc;
     double duration_s = words->duration_ns ? (double)words->duration_ns / 1e9
-                        : args->requests == UINT64_MAX ? 10
-                                                       : INFINITY;
+            : args->requests == UINT64_MAX ? 10
+                                           : INFINITY;
     if (words->curve)
         rc = schedule_read(&args->schedule, words->curve, words->scale, err);
     else
@@ -263,11 +263,11 @@ static int load_prepare(const char *url, struct load_args *args, const struct lo
 bool load_args_begin(int argc, char **argv, struct load_args *ret_args, int *ret_exit)
 {
     *ret_args = (struct load_args){
-        .bodies = {.long_share = 0.05, .pool = 997, .tolerance = 1e-4},
-        .requests = UINT64_MAX,
-        .connections = 256,
-        .seed = 1,
-        .timeout_ns = INT64_C(5000000000),
+            .bodies = {.long_share = 0.05, .pool = 997, .tolerance = 1e-4},
+            .requests = UINT64_MAX,
+            .connections = 256,
+            .seed = 1,
+            .timeout_ns = INT64_C(5000000000),
     };
     struct load_words words = {.rate = 100, .scale = 1};
     struct error err = {0};

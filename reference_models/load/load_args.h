@@ -24,8 +24,8 @@ struct load_args {
     const char *output, *log; // NULL: stdout; none
 };
 
-// Parses, resolves the host, asks /health where the features are not given. On --help or an error prints and returns false
-// with the exit code in *ret_exit.
+// Parses, resolves the host, asks /health where the features are not given. On --help or an error
+// prints and returns false with the exit code in *ret_exit.
 bool load_args_begin(int argc, char **argv, struct load_args *ret_args, int *ret_exit);
 void load_args_free(struct load_args *args);
 

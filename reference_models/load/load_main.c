@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `upgate-load`: an open-loop HTTP/1.1 load generator that accounts for every request at the client. Reads its
-// command line, a rate curve, and /health of the server for what its model takes; prints the account for people on
-// stderr and as JSON (upgate.load/1) on stdout or into a file.
+// The program `upgate-load`: an open-loop HTTP/1.1 load generator that accounts for every request
+// at the client. Reads its command line, a rate curve, and /health of the server for what its model
+// takes; prints the account for people on stderr and as JSON (upgate.load/1) on stdout or into a
+// file.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
@@ -30,13 +31,15 @@ static void load_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static int load_write(const struct load_args *args, const struct account *account, struct error *err)
+static int load_write(
+        const struct load_args *args, const struct account *account, struct error *err)
 {
     json_t *result = account_json(account, args->url.text);
     FILE *file = args->output ? fopen(args->output, "we") : stdout;
     int rc = file ? 0 : -errno;
     if (file) {
-        char *text = json_dumps(result, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
+        char *text =
+                json_dumps(result, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
         if (fprintf(file, "%s\n", text) < 0 || fflush(file) != 0)
             rc = -errno;
         free(text);
@@ -45,20 +48,20 @@ static int load_write(const struct load_args *args, const struct account *accoun
         rc = -errno;
     json_decref(result);
     return rc ? error_set(err, rc, "failed to write the account to '%s': %s",
-                          args->output ? args->output : "stdout", strerror(-rc))
+                        args->output ? args->output : "stdout", strerror(-rc))
               : 0;
 }
 
 static int load_run(struct load_args *args, struct account *account, struct error *err)
 {
     struct client_opts opts = {.address = args->url.address,
-                               .host = args->url.host,
-                               .path = args->url.path,
-                               .connections_max = (size_t)args->connections,
-                               .timeout_ns = args->timeout_ns,
-                               .requests_max = args->requests,
-                               .progress = args->progress,
-                               .stop = &stop};
+            .host = args->url.host,
+            .path = args->url.path,
+            .connections_max = (size_t)args->connections,
+            .timeout_ns = args->timeout_ns,
+            .requests_max = args->requests,
+            .progress = args->progress,
+            .stop = &stop};
     int rc = 0;
     if (args->log) {
         opts.log = fopen(args->log, "we");

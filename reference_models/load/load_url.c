@@ -24,8 +24,8 @@ int load_url_parse(const char *text, const char *path, struct load_url *ret_url,
             return error_set(err, -EINVAL, "'%s' has a space or a control character", text);
     }
     struct load_url url = {.text = text,
-                           .host = xasprintf("%.*s", (int)len, host),
-                           .path = xstrdup(slash && slash[1] ? slash : path)};
+            .host = xasprintf("%.*s", (int)len, host),
+            .path = xstrdup(slash && slash[1] ? slash : path)};
     char *name = xstrdup(url.host), *colon = strrchr(name, ':');
     uint64_t port = 80;
     int rc = 0;
@@ -67,10 +67,11 @@ static int load_get(const struct load_url *url, const char *path, struct http_pa
     struct timeval limit = {.tv_sec = 5};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    char *text = xasprintf("GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path, url->host);
+    char *text =
+            xasprintf("GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path, url->host);
     int rc = 0;
     if (connect(fd, (const struct sockaddr *)&url->address, sizeof url->address) ||
-        send(fd, text, strlen(text), MSG_NOSIGNAL) < 0)
+            send(fd, text, strlen(text), MSG_NOSIGNAL) < 0)
         rc = -errno;
     free(text);
     enum http_result result = HTTP_MORE;
@@ -104,13 +105,15 @@ int load_ask_health(const struct load_url *url, struct bodies_opts *bodies, stru
     json_int_t least = json_integer_value(json_array_get(features, 0));
     json_int_t most = json_integer_value(json_array_get(features, 1));
     if (rc) {
-        error_set(err, rc, "failed to ask http://%s/health what the model takes: %s; or say it with "
-                           "--features and --kind",
-                  url->host, strerror(-rc));
+        error_set(err, rc,
+                "failed to ask http://%s/health what the model takes: %s; or say it with "
+                "--features and --kind",
+                url->host, strerror(-rc));
     } else if (!kind || least < 1 || most < least || most > 4096) {
-        rc = error_set(err, -EPROTO, "http://%s/health does not say what the model takes (not warm "
-                                     "yet?); say it with --features and --kind",
-                       url->host);
+        rc = error_set(err, -EPROTO,
+                "http://%s/health does not say what the model takes (not warm "
+                "yet?); say it with --features and --kind",
+                url->host);
     } else {
         bodies->kind = strcmp(kind, "transformer") == 0 ? BODIES_TRANSFORMER : BODIES_DLRM;
         bodies->least = (size_t)least;

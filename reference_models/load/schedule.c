@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrivals by the integral of the rate: the next request is due where the area under the curve has grown by one
-// (even) or by an exponential draw (Poisson). Exact for rates that are lines between points.
+// Arrivals by the integral of the rate: the next request is due where the area under the curve has
+// grown by one (even) or by an exponential draw (Poisson). Exact for rates that are lines between
+// points.
 #include "reference_models/load/schedule.h"
 
 #include <errno.h>
@@ -40,8 +41,7 @@ static int schedule_line(struct schedule *schedule, char *line, double scale, st
         return error_set(err, -EINVAL, "%g s does not follow %g s", point.at_s, last_s);
     if (schedule->count == SCHEDULE_POINTS_MAX)
         return error_set(err, -EINVAL, "more than %zu points", SCHEDULE_POINTS_MAX);
-    schedule->points =
-        xrealloc(schedule->points, (schedule->count + 1) * sizeof *schedule->points);
+    schedule->points = xrealloc(schedule->points, (schedule->count + 1) * sizeof *schedule->points);
     schedule->points[schedule->count++] = point;
     return 0;
 }
@@ -52,7 +52,7 @@ int schedule_read(struct schedule *schedule, const char *path, double scale, str
     FILE *file = fopen(path, "re");
     if (!file)
         return error_set(err, errno == ENOENT ? -EINVAL : -errno, "failed to open '%s': %s", path,
-                         strerror(errno));
+                strerror(errno));
     char line[256];
     int rc = 0;
     for (int number = 1; !rc && fgets(line, sizeof line, file); number++) {
@@ -64,7 +64,7 @@ int schedule_read(struct schedule *schedule, const char *path, double scale, str
     fclose(file);
     if (!rc && schedule->count < 2)
         rc = error_set(err, -EINVAL, "'%s' has %zu points; a curve has two at least", path,
-                       schedule->count);
+                schedule->count);
     if (rc)
         schedule_free(schedule);
     return rc;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When requests are due, whatever becomes of those before (open loop): a Poisson process or even gaps, at a rate that may
-// change over time. A function of the seed.
+// When requests are due, whatever becomes of those before (open loop): a Poisson process or even
+// gaps, at a rate that may change over time. A function of the seed.
 #ifndef UPGATE_LOAD_SCHEDULE_H
 #define UPGATE_LOAD_SCHEDULE_H
 
@@ -26,7 +26,8 @@ struct schedule {
 
 // Constant. duration_s may be INFINITY.
 void schedule_constant(struct schedule *schedule, double rate, double duration_s);
-// From a file of lines "SECONDS RATE" (also with a comma; # begins a comment), the rates times `scale`. -EINVAL by line.
+// From a file of lines "SECONDS RATE" (also with a comma; # begins a comment), the rates times
+// `scale`. -EINVAL by line.
 int schedule_read(struct schedule *schedule, const char *path, double scale, struct error *err);
 void schedule_begin(struct schedule *schedule, uint64_t seed, bool even);
 // Seconds after the begin at which the next request is due; INFINITY: there is none.

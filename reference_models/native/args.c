@@ -18,8 +18,8 @@ static const char *const args_modes[] = {"train", "infer"};
 static const char *const args_devices[] = {"cpu", "cuda"};
 static const char *const args_dtypes[] = {"float32", "float64"};
 static const char *const args_sizes[MODEL_SIZE_COUNT] = {"small", "demo", "large"};
-static const char *const args_names[] = {"mode",    "steps", "seed",  "ranks", "rate", "dtype",
-                                         "device",  "decode", "cache", "budget", "threads", "size",  "plant", "text",  "help"};
+static const char *const args_names[] = {"mode", "steps", "seed", "ranks", "rate", "dtype",
+        "device", "decode", "cache", "budget", "threads", "size", "plant", "text", "help"};
 
 enum args_option {
     ARGS_MODE = 256,
@@ -40,22 +40,22 @@ enum args_option {
 };
 
 static const struct option args_options[] = {
-    {"mode", required_argument, NULL, ARGS_MODE},
-    {"steps", required_argument, NULL, ARGS_STEPS},
-    {"seed", required_argument, NULL, ARGS_SEED},
-    {"ranks", required_argument, NULL, ARGS_RANKS},
-    {"rate", required_argument, NULL, ARGS_RATE},
-    {"dtype", required_argument, NULL, ARGS_DTYPE},
-    {"device", required_argument, NULL, ARGS_DEVICE},
-    {"decode", required_argument, NULL, ARGS_DECODE},
-    {"cache", required_argument, NULL, ARGS_CACHE},
-    {"budget", required_argument, NULL, ARGS_BUDGET},
-    {"threads", required_argument, NULL, ARGS_THREADS},
-    {"size", required_argument, NULL, ARGS_SIZE},
-    {"plant", required_argument, NULL, ARGS_PLANT},
-    {"text", required_argument, NULL, ARGS_TEXT},
-    {"help", no_argument, NULL, ARGS_HELP},
-    {NULL, 0, NULL, 0},
+        {"mode", required_argument, NULL, ARGS_MODE},
+        {"steps", required_argument, NULL, ARGS_STEPS},
+        {"seed", required_argument, NULL, ARGS_SEED},
+        {"ranks", required_argument, NULL, ARGS_RANKS},
+        {"rate", required_argument, NULL, ARGS_RATE},
+        {"dtype", required_argument, NULL, ARGS_DTYPE},
+        {"device", required_argument, NULL, ARGS_DEVICE},
+        {"decode", required_argument, NULL, ARGS_DECODE},
+        {"cache", required_argument, NULL, ARGS_CACHE},
+        {"budget", required_argument, NULL, ARGS_BUDGET},
+        {"threads", required_argument, NULL, ARGS_THREADS},
+        {"size", required_argument, NULL, ARGS_SIZE},
+        {"plant", required_argument, NULL, ARGS_PLANT},
+        {"text", required_argument, NULL, ARGS_TEXT},
+        {"help", no_argument, NULL, ARGS_HELP},
+        {NULL, 0, NULL, 0},
 };
 
 const char *args_size_name(enum model_size size)
@@ -63,8 +63,8 @@ const char *args_size_name(enum model_size size)
     return args_sizes[size];
 }
 
-static int args_choice(const char *text, const char *const *choices, size_t count, size_t *ret,
-                       struct error *err)
+static int args_choice(
+        const char *text, const char *const *choices, size_t count, size_t *ret, struct error *err)
 {
     for (size_t i = 0; i < count; i++) {
         if (strcmp(text, choices[i]) == 0) {
@@ -73,8 +73,8 @@ static int args_choice(const char *text, const char *const *choices, size_t coun
         }
     }
     const char *nearest = string_nearest(text, choices, count);
-    return error_set(err, -EINVAL, "'%s' is unknown; nearest: %s", text,
-                     nearest ? nearest : choices[0]);
+    return error_set(
+            err, -EINVAL, "'%s' is unknown; nearest: %s", text, nearest ? nearest : choices[0]);
 }
 
 static int args_budget(const char *value, uint64_t *ret_bytes, struct error *err)
@@ -86,7 +86,7 @@ static int args_budget(const char *value, uint64_t *ret_bytes, struct error *err
 }
 
 static int args_set(const struct args_program *program, int option, const char *value,
-                    struct args *args, struct error *err)
+        struct args *args, struct error *err)
 {
     size_t idx = 0;
     int rc = 0;
@@ -111,10 +111,12 @@ static int args_set(const struct args_program *program, int option, const char *
         rc = args_choice(value, args_devices, 2, &idx, err);
         args->cuda = idx == 1;
         if (rc == 0 && args->cuda && program->cpu_only)
-            return error_set(err, -EINVAL, "%s is the CPU's only: %s", program->name, program->cpu_only);
+            return error_set(
+                    err, -EINVAL, "%s is the CPU's only: %s", program->name, program->cpu_only);
         if (rc == 0 && args->cuda && !program->cuda)
-            return error_set(err, -EINVAL, "this program has no CUDA; %s of reference_models/native-cuda has, which needs nvcc to build",
-                             program->name);
+            return error_set(err, -EINVAL,
+                    "this program has no CUDA; %s of reference_models/native-cuda has, which needs nvcc to build",
+                    program->name);
         return rc;
     case ARGS_DECODE:
         return unit_parse_uint(value, 0, 1 << 20, &args->decode, err);
@@ -158,24 +160,24 @@ static int args_refuse(char **argv, int found, struct error *err)
     const char *word = argv[optind - 1];
     if (found == ':')
         return error_set(err, -EINVAL, "'%s' needs a value", word);
-    const char *nearest = string_nearest(word + strspn(word, "-"), args_names,
-                                         sizeof args_names / sizeof *args_names);
+    const char *nearest = string_nearest(
+            word + strspn(word, "-"), args_names, sizeof args_names / sizeof *args_names);
     return error_set(err, -EINVAL, "unknown option '%s'%s%s", word, nearest ? "; nearest: --" : "",
-                     nearest ? nearest : "");
+            nearest ? nearest : "");
 }
 
 int args_parse(const struct args_program *program, int argc, char **argv, struct args *ret_args,
-               struct error *err)
+        struct error *err)
 {
     struct args args = {.train = true,
-                        .steps = 100,
-                        .seed = 1,
-                        .ranks = program->ranks_default,
-                        .real_bits = 32,
-                        .cuda = program->cuda,
-                        .threads = 1,
-                        .size = MODEL_SIZE_COUNT,
-                        .plant = PLANT_NONE};
+            .steps = 100,
+            .seed = 1,
+            .ranks = program->ranks_default,
+            .real_bits = 32,
+            .cuda = program->cuda,
+            .threads = 1,
+            .size = MODEL_SIZE_COUNT,
+            .plant = PLANT_NONE};
     int option;
     optind = 0; // start afresh, also in a test that parses twice
     opterr = 0;
@@ -187,21 +189,24 @@ int args_parse(const struct args_program *program, int argc, char **argv, struct
             return error_prefix(err, "failed to read --%s", args_option_name(option));
     }
     if (optind < argc)
-        return error_set(err, -EINVAL, "'%s' is no option; every argument has a --name",
-                         argv[optind]);
+        return error_set(
+                err, -EINVAL, "'%s' is no option; every argument has a --name", argv[optind]);
     if (args.train && args.rate_per_s > 0)
         return error_set(err, -EINVAL, "--rate is for --mode infer; training steps do not arrive");
     if (args.train && args.decode > 0)
-        return error_set(err, -EINVAL, "--decode is for --mode infer; training sees all of a sequence at once");
+        return error_set(err, -EINVAL,
+                "--decode is for --mode infer; training sees all of a sequence at once");
     if (args.decode > 0 && !program->decodes)
         return error_set(err, -EINVAL, "--decode is the transformer's");
     if ((args.plant.root && !program->root) || (args.plant.buckets && !program->buckets))
-        return error_set(err, -EINVAL, "'root' and 'buckets' are planted in ddp, 'root' in allreduce too; %s has nothing of the kind",
-                         program->name);
+        return error_set(err, -EINVAL,
+                "'root' and 'buckets' are planted in ddp, 'root' in allreduce too; %s has nothing of the kind",
+                program->name);
     if (args.size == MODEL_SIZE_COUNT)
         args.size = args.cuda ? MODEL_SIZE_LARGE : MODEL_SIZE_DEMO;
     if (args.cuda && args.plant.slow > 0)
-        return error_set(err, -EINVAL, "slow:P%% repeats the CPU's work; a slower side on the GPU is one of another compiler");
+        return error_set(err, -EINVAL,
+                "slow:P%% repeats the CPU's work; a slower side on the GPU is one of another compiler");
     *ret_args = args;
     return 0;
 }
@@ -228,13 +233,13 @@ void args_print_help(const struct args_program *program)
            "checksum; of dlrm-cached cache_hits, cache_misses, new_ids; of dlrm-sharded table_pieces,\n"
            "row_pieces, column_pieces. The same seed and threads give the same bits.\n\n"
            "exit codes: 0 done, 1 a result was wrong, 2 wrong argument, 4 the machine refused\n",
-           program->name, program->summary, program->name, (unsigned long long)program->ranks_min,
-           (unsigned long long)program->ranks_max, (unsigned long long)program->ranks_default,
-           program->cuda ? "cuda" : "cpu", POOL_THREADS_MAX, TEXT_PATH_DEFAULT, PLANT_HELP);
+            program->name, program->summary, program->name, (unsigned long long)program->ranks_min,
+            (unsigned long long)program->ranks_max, (unsigned long long)program->ranks_default,
+            program->cuda ? "cuda" : "cpu", POOL_THREADS_MAX, TEXT_PATH_DEFAULT, PLANT_HELP);
 }
 
 bool args_begin(const struct args_program *program, int argc, char **argv, struct args *ret_args,
-                int *ret_exit)
+        int *ret_exit)
 {
     struct error err = {0};
     int rc = args_parse(program, argc, argv, ret_args, &err);

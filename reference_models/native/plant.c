@@ -17,15 +17,20 @@
 #include "contracts/upgate_step.h"
 #include "reference_models/native/rng.h"
 
-static const char *const plant_kinds[] = {
-    "slow", "nan", "crash", "hang", "leak", "coldstart", "exit", "nostep", "op", "replace", "unfuse", "root", "buckets", "pool1",
-    "compute", "fill", "copy", "fault", "syscall", "fsync", "sleep", "lock", "rival", "straggle"};
+static const char *const plant_kinds[] = {"slow", "nan", "crash", "hang", "leak", "coldstart",
+        "exit", "nostep", "op", "replace", "unfuse", "root", "buckets", "pool1", "compute", "fill",
+        "copy", "fault", "syscall", "fsync", "sleep", "lock", "rival", "straggle"};
 
-static const char *const plant_shares[PLANT_SHARE_COUNT] = {
-    [PLANT_SHARE_COMPUTE] = "compute", [PLANT_SHARE_FILL] = "fill",       [PLANT_SHARE_COPY] = "copy",
-    [PLANT_SHARE_FAULT] = "fault",     [PLANT_SHARE_SYSCALL] = "syscall", [PLANT_SHARE_FSYNC] = "fsync",
-    [PLANT_SHARE_SLEEP] = "sleep",     [PLANT_SHARE_LOCK] = "lock",       [PLANT_SHARE_RIVAL] = "rival",
-    [PLANT_SHARE_STRAGGLE] = "straggle"};
+static const char *const plant_shares[PLANT_SHARE_COUNT] = {[PLANT_SHARE_COMPUTE] = "compute",
+        [PLANT_SHARE_FILL] = "fill",
+        [PLANT_SHARE_COPY] = "copy",
+        [PLANT_SHARE_FAULT] = "fault",
+        [PLANT_SHARE_SYSCALL] = "syscall",
+        [PLANT_SHARE_FSYNC] = "fsync",
+        [PLANT_SHARE_SLEEP] = "sleep",
+        [PLANT_SHARE_LOCK] = "lock",
+        [PLANT_SHARE_RIVAL] = "rival",
+        [PLANT_SHARE_STRAGGLE] = "straggle"};
 
 static int plant_parse_slow(const char *value, double *ret, struct error *err)
 {
@@ -34,8 +39,8 @@ static int plant_parse_slow(const char *value, double *ret, struct error *err)
     if (rc)
         return rc;
     if (!(share > 0 && share <= 10))
-        return error_set(err, -EINVAL, "%s is out of range; accepted: above 0 %% to 1000 %%",
-                         value);
+        return error_set(
+                err, -EINVAL, "%s is out of range; accepted: above 0 %% to 1000 %%", value);
     *ret = share;
     return 0;
 }
@@ -45,13 +50,14 @@ static int plant_set_op(const char *kind, const char *value, struct plant *plant
 {
     const char *name = strcmp(kind, "unfuse") == 0 ? "bias_part" : "gemm_rows", *share = value;
     size_t length = strlen(name);
-    plant->op = strcmp(kind, "unfuse") == 0    ? POOL_OP_ADDED
-                : strcmp(kind, "replace") == 0 ? POOL_OP_REPLACE
-                                               : POOL_OP_SLOW;
+    plant->op = strcmp(kind, "unfuse") == 0 ? POOL_OP_ADDED
+            : strcmp(kind, "replace") == 0  ? POOL_OP_REPLACE
+                                            : POOL_OP_SLOW;
     if (strcmp(kind, "op") == 0) {
         const char *colon = strchr(value, ':');
         if (!colon || colon == value || (size_t)(colon - value) >= sizeof plant->op_name)
-            return error_set(err, -EINVAL, "accepted: the name of a piece of work and a share, as in gemm_rows:5%%");
+            return error_set(err, -EINVAL,
+                    "accepted: the name of a piece of work and a share, as in gemm_rows:5%%");
         name = value;
         length = (size_t)(colon - value);
         share = colon + 1;
@@ -103,13 +109,13 @@ static int plant_parse_one(char *spec, struct plant *plant, struct error *err)
     if (!known) {
         const char *nearest = string_nearest(spec, plant_kinds, kinds);
         return error_set(err, -EINVAL, "nothing called '%s' can be planted; %s%s", spec,
-                         nearest ? "nearest: " : "see --help", nearest ? nearest : "");
+                nearest ? "nearest: " : "see --help", nearest ? nearest : "");
     }
-    bool *flag = strcmp(spec, "nostep") == 0    ? &plant->nostep
-                 : strcmp(spec, "root") == 0    ? &plant->root
-                 : strcmp(spec, "buckets") == 0 ? &plant->buckets
-                 : strcmp(spec, "pool1") == 0   ? &plant->pool1
-                                                : NULL;
+    bool *flag = strcmp(spec, "nostep") == 0 ? &plant->nostep
+            : strcmp(spec, "root") == 0      ? &plant->root
+            : strcmp(spec, "buckets") == 0   ? &plant->buckets
+            : strcmp(spec, "pool1") == 0     ? &plant->pool1
+                                             : NULL;
     if (flag) {
         *flag = true;
         return value ? error_set(err, -EINVAL, "'%s' takes no value", spec) : 0;

@@ -11,26 +11,26 @@
 #include "common/error.h"
 #include "reference_models/native/pool.h"
 
-#define PLANT_HELP                                                                                 \
-    "slow:P%        repeat P % of the work of every step\n"                                        \
-    "  nan:STEP       the parameters become NaN in that step (from 0)\n"                           \
-    "  crash:STEP     SIGSEGV in that step\n"                                                      \
-    "  hang:STEP      that step never ends\n"                                                      \
-    "  leak:BYTES     keep so many bytes more after every step (4096, 64K, 1M)\n"                  \
-    "  coldstart:MS   so many ms of CPU more in the first step, as phase 'compile'\n"              \
-    "  exit:CODE      end with that code (0..255) after half of the steps\n"                       \
-    "  nostep         end with 0 and no step taken\n"                                              \
-    " and regressions, of every step P % (regress.h):\n"                                          \
-    "  op:NAME:P%     the work NAME is repeated (gemm_rows, bag_part, layernorm_part, ...)\n"      \
-    "  replace:P%     gemm_rows is done by gemm_tiles_v2, which is slower\n"                       \
-    "  unfuse:P%      biases are added in a pass of their own\n"                                   \
-    "  compute:P%, fill:P%, copy:P%, fault:P%, syscall:P%, fsync:P%\n"                             \
-    "                 computing, memset, memcpy, page faults, reads of /proc, writes to disk\n"    \
-    "  sleep:P%       data come late\n"                                                            \
-    "  lock:P%        another thread holds a lock; rival:P%: it takes the CPU\n"                   \
-    "  straggle:P%    the last of several ranks computes more\n"                                   \
-    "  root           allreduce and ddp add up in one rank\n"                                      \
-    "  buckets        ddp reduces its gradients in many small pieces\n"                            \
+#define PLANT_HELP \
+    "slow:P%        repeat P % of the work of every step\n" \
+    "  nan:STEP       the parameters become NaN in that step (from 0)\n" \
+    "  crash:STEP     SIGSEGV in that step\n" \
+    "  hang:STEP      that step never ends\n" \
+    "  leak:BYTES     keep so many bytes more after every step (4096, 64K, 1M)\n" \
+    "  coldstart:MS   so many ms of CPU more in the first step, as phase 'compile'\n" \
+    "  exit:CODE      end with that code (0..255) after half of the steps\n" \
+    "  nostep         end with 0 and no step taken\n" \
+    " and regressions, of every step P % (regress.h):\n" \
+    "  op:NAME:P%     the work NAME is repeated (gemm_rows, bag_part, layernorm_part, ...)\n" \
+    "  replace:P%     gemm_rows is done by gemm_tiles_v2, which is slower\n" \
+    "  unfuse:P%      biases are added in a pass of their own\n" \
+    "  compute:P%, fill:P%, copy:P%, fault:P%, syscall:P%, fsync:P%\n" \
+    "                 computing, memset, memcpy, page faults, reads of /proc, writes to disk\n" \
+    "  sleep:P%       data come late\n" \
+    "  lock:P%        another thread holds a lock; rival:P%: it takes the CPU\n" \
+    "  straggle:P%    the last of several ranks computes more\n" \
+    "  root           allreduce and ddp add up in one rank\n" \
+    "  buckets        ddp reduces its gradients in many small pieces\n" \
     "  pool1          one thread, whatever --threads says"
 
 enum plant_share { // what takes a share of every step, in regress.c
@@ -61,8 +61,8 @@ struct plant {
     double op_share;
     bool root, buckets, pool1;
 };
-#define PLANT_NONE                                                                                 \
-    {                                                                                              \
+#define PLANT_NONE \
+    { \
         .nan_step = UINT64_MAX, .crash_step = UINT64_MAX, .hang_step = UINT64_MAX, .exit_code = -1 \
     }
 

@@ -35,7 +35,7 @@ struct pool_kind {
 // What pool_set_op() asked for. Means are over steps, newer ones count more.
 struct pool_planted {
     enum pool_op op;
-    const char *name; // NULL: nothing
+    const char *name;           // NULL: nothing
     double share, extra;        // of a step; of the kind's work, found from it
     double plain_ns, repeat_ns; // of the kind in this step
     double step_ns, kind_ns;    // means of a step without what was planted, and of the kind in it
@@ -47,10 +47,10 @@ struct pool {
     struct pool_worker *workers; // threads - 1 of them
     size_t started;
     bool stop;
-    const struct pool_work *work;           // valid while a round runs
-    size_t repeat;                          // items each thread repeats in this round
-    double offset;                          // where in its part it starts to, 0..1
-    double extra;                           // share of work to repeat
+    const struct pool_work *work; // valid while a round runs
+    size_t repeat;                // items each thread repeats in this round
+    double offset;                // where in its part it starts to, 0..1
+    double extra;                 // share of work to repeat
     struct pool_planted planted;
     struct pool_kind kinds[POOL_KINDS_MAX]; // hashed by fn
     _Alignas(64) atomic_uint round;
@@ -113,7 +113,7 @@ static void *pool_worker_run(void *arg)
     unsigned int seen = 0;
     for (;;) {
         for (int spin = 0; atomic_load_explicit(&pool->round, memory_order_acquire) == seen;
-             spin++) {
+                spin++) {
             if (spin < POOL_SPINS)
                 pool_relax();
             else
@@ -139,7 +139,7 @@ int pool_new(size_t threads, struct pool **ret_pool, struct error *err)
 {
     if (threads < 1 || threads > POOL_THREADS_MAX)
         return error_set(err, -EINVAL, "failed to start %zu threads: accepted are 1 to %d", threads,
-                         POOL_THREADS_MAX);
+                POOL_THREADS_MAX);
     struct pool *pool = aligned_alloc(64, sizeof *pool);
     struct pool_worker *workers = calloc(threads, sizeof *workers);
     if (!pool || !workers) {
@@ -156,7 +156,7 @@ int pool_new(size_t threads, struct pool **ret_pool, struct error *err)
         if (rc) {
             pool_free(pool);
             return error_set(err, -rc, "failed to start thread %zu of %zu: %s", i + 2, threads,
-                             strerror(rc));
+                    strerror(rc));
         }
         pool->started++;
     }
@@ -217,7 +217,7 @@ static void pool_charge(struct pool *pool, const struct pool_work *work, double 
     kind->debt -= (double)pool->repeat * work->cost;
 }
 
-// --- one kind that is planted ---------------------------------------------------------------------
+// --- one kind that is planted --------------------------------------------------------------------
 
 void pool_set_op(struct pool *pool, enum pool_op op, const char *name, double share)
 {
@@ -272,7 +272,7 @@ static void pool_run(struct pool *pool)
     pool_run_part(pool, 0);
     unsigned int left;
     for (int spin = 0; (left = atomic_load_explicit(&pool->pending, memory_order_acquire));
-         spin++) {
+            spin++) {
         if (spin < POOL_SPINS)
             pool_relax();
         else

@@ -45,8 +45,8 @@ void pool_free(struct pool *pool); // NULL is fine; waits for the threads to end
 // changes.
 void pool_set_extra(struct pool *pool, double share);
 
-// One kind of work alone, planted (plant.h): from now on it takes this share of a whole step more. The
-// share is found from the steps themselves: call pool_step() after each.
+// One kind of work alone, planted (plant.h): from now on it takes this share of a whole step more.
+// The share is found from the steps themselves: call pool_step() after each.
 enum pool_op {
     POOL_OP_SLOW,    // the kind is repeated
     POOL_OP_REPLACE, // likewise, and done by its `other`

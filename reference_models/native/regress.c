@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planted regressions (regress.h). Each kind is a function of its own whose name says what it is, so that a profile
-// of the workload reads like one of a real program.
+// Planted regressions (regress.h). Each kind is a function of its own whose name says what it is,
+// so that a profile of the workload reads like one of a real program.
 #include "reference_models/native/regress.h"
 
 #include <errno.h>
@@ -18,18 +18,18 @@
 #include "common/strings.h"
 
 enum {
-    REGRESS_COLD_STEPS = 3,          // not yet what a step takes later
-    REGRESS_BUFFER_BYTES = 4 << 20,  // more than a second-level cache
-    REGRESS_UNIT_BYTES = 64 << 10,   // some microseconds
+    REGRESS_COLD_STEPS = 3,         // not yet what a step takes later
+    REGRESS_BUFFER_BYTES = 4 << 20, // more than a second-level cache
+    REGRESS_UNIT_BYTES = 64 << 10,  // some microseconds
     REGRESS_PAGE_BYTES = 4096,
     REGRESS_LOG_BYTES = 4096,
-    REGRESS_SLEEP_LEAST_NS = 60000   // shorter sleeps are mostly the timer's slack
+    REGRESS_SLEEP_LEAST_NS = 60000 // shorter sleeps are mostly the timer's slack
 };
 
 struct regress {
     const struct plant *plant;
     struct pool *pool;
-    double step_ns;                      // mean of a step without the plants; newer ones count more
+    double step_ns; // mean of a step without the plants; newer ones count more
     double owed_ns[PLANT_SHARE_COUNT];
     int64_t begin_ns, own_ns;
     uint64_t steps;
@@ -58,7 +58,7 @@ static void regress_sleep(int64_t ns)
     nanosleep(&left, NULL);
 }
 
-// --- one unit of each kind ------------------------------------------------------------------------
+// --- one unit of each kind -----------------------------------------------------------------------
 
 // Inlined, a profile would show the caller; the calls of libc must stay what they are.
 #ifdef __clang__
@@ -111,7 +111,7 @@ REGRESS_UNIT regress_fsync(struct regress *regress)
         fsync(regress->log_fd);
 }
 
-// --- somebody else in the process -----------------------------------------------------------------
+// --- somebody else in the process ----------------------------------------------------------------
 
 static void *regress_holder(void *arg)
 {
@@ -130,7 +130,7 @@ REGRESS_APART static uint64_t regress_rival_work(int64_t ns)
 {
     uint64_t value = 1;
     for (int64_t end_ns = regress_now_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
-         regress_now_ns(CLOCK_THREAD_CPUTIME_ID) < end_ns;)
+            regress_now_ns(CLOCK_THREAD_CPUTIME_ID) < end_ns;)
         for (int i = 0; i < 1000; i++)
             value = (value ^ value >> 29) * 0x9e3779b97f4a7c15u + 1;
     return value;
@@ -155,12 +155,14 @@ REGRESS_APART static void regress_wait_lock(struct regress *regress, double owed
     pthread_mutex_unlock(&regress->lock);
 }
 
-// --- the shares of a step -------------------------------------------------------------------------
+// --- the shares of a step ------------------------------------------------------------------------
 
 // Repeats a unit until what is owed is paid. *ret_ns: what it took.
-static void regress_repeat(struct regress *regress, enum plant_share kind, void (*unit)(struct regress *))
+static void regress_repeat(
+        struct regress *regress, enum plant_share kind, void (*unit)(struct regress *))
 {
-    double *owed_ns = &regress->owed_ns[kind], target_ns = regress->plant->share[kind] * regress->step_ns;
+    double *owed_ns = &regress->owed_ns[kind],
+           target_ns = regress->plant->share[kind] * regress->step_ns;
     if (target_ns <= 0)
         return;
     *owed_ns += target_ns;
@@ -238,7 +240,7 @@ void regress_end(struct regress *regress)
     regress->step_ns += (regress->step_ns > 0 ? 0.1 : 1) * (plain_ns - regress->step_ns);
 }
 
-// --- begin and end --------------------------------------------------------------------------------
+// --- begin and end -------------------------------------------------------------------------------
 
 static int regress_open(struct regress *regress, struct error *err)
 {
@@ -278,12 +280,12 @@ static int regress_help(struct regress *regress, struct error *err)
 static unsigned char *regress_memory(void)
 {
     void *memory = mmap(NULL, REGRESS_BUFFER_BYTES, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-int regress_new(const struct plant *plant, struct pool *pool, bool last, struct regress **ret_regress,
-                struct error *err)
+int regress_new(const struct plant *plant, struct pool *pool, bool last,
+        struct regress **ret_regress, struct error *err)
 {
     *ret_regress = NULL;
     bool any = plant->op_share > 0;
@@ -292,7 +294,8 @@ int regress_new(const struct plant *plant, struct pool *pool, bool last, struct 
     if (!any)
         return 0;
     struct regress *regress = xcalloc(1, sizeof *regress);
-    *regress = (struct regress){.plant = plant, .pool = pool, .straggles = last, .log_fd = -1, .stat_fd = -1};
+    *regress = (struct regress){
+            .plant = plant, .pool = pool, .straggles = last, .log_fd = -1, .stat_fd = -1};
     pthread_mutex_init(&regress->lock, NULL);
     sem_init(&regress->go, 0, 0);
     sem_init(&regress->taken, 0, 0);
@@ -302,8 +305,8 @@ int regress_new(const struct plant *plant, struct pool *pool, bool last, struct 
     regress->other = regress_memory();
     regress->pages = regress_memory();
     int rc = regress->buffer && regress->other && regress->pages
-                 ? regress_open(regress, err)
-                 : error_set(err, -ENOMEM, "failed to plant: out of memory");
+            ? regress_open(regress, err)
+            : error_set(err, -ENOMEM, "failed to plant: out of memory");
     if (rc == 0)
         madvise(regress->pages, REGRESS_BUFFER_BYTES, MADV_NOHUGEPAGE); // one fault a page
     if (rc == 0)

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planted regressions: what a version that got slower does in every step. Each kind takes its share of a step in
-// one way that real upgrades have: a fill, a copy, page faults, a lock that somebody else holds, and so on.
+// Planted regressions: what a version that got slower does in every step. Each kind takes its share
+// of a step in one way that real upgrades have: a fill, a copy, page faults, a lock that somebody
+// else holds, and so on.
 //
-// The share is found from the steps themselves: what a step took without the plants is known from those before
-// it, and what a unit of a plant runs over is taken off the next step. One thread, between the marks of a step.
+// The share is found from the steps themselves: what a step took without the plants is known from
+// those before it, and what a unit of a plant runs over is taken off the next step. One thread,
+// between the marks of a step.
 #ifndef UPGATE_NATIVE_REGRESS_H
 #define UPGATE_NATIVE_REGRESS_H
 
@@ -16,10 +18,10 @@
 
 struct regress;
 
-// NULL in *ret_regress: nothing of the kind is planted; every call below takes it. The plant outlives it. last: the
-// rank that straggles.
-int regress_new(const struct plant *plant, struct pool *pool, bool last, struct regress **ret_regress,
-                struct error *err);
+// NULL in *ret_regress: nothing of the kind is planted; every call below takes it. The plant
+// outlives it. last: the rank that straggles.
+int regress_new(const struct plant *plant, struct pool *pool, bool last,
+        struct regress **ret_regress, struct error *err);
 void regress_free(struct regress *regress);
 
 void regress_begin(struct regress *regress);   // in the step, first

@@ -118,10 +118,10 @@ int zipf_init(struct zipf *zipf, uint64_t count, double exponent, struct error *
     *zipf = (struct zipf){0};
     if (count == 0 || count > UINT32_MAX)
         return error_set(err, -EINVAL, "failed to build a Zipf table of %llu ids: 1 to 2^32-1",
-                         (unsigned long long)count);
+                (unsigned long long)count);
     if (!(exponent >= 0 && exponent <= 10))
         return error_set(err, -EINVAL, "failed to build a Zipf table: exponent %g is not in 0..10",
-                         exponent);
+                exponent);
     double *scaled = malloc(count * sizeof *scaled);
     uint32_t *work = malloc(count * sizeof *work);
     zipf->accept = malloc(count * sizeof *zipf->accept);
@@ -130,7 +130,7 @@ int zipf_init(struct zipf *zipf, uint64_t count, double exponent, struct error *
     if (!scaled || !work || !zipf->accept || !zipf->alias) {
         zipf_free(zipf);
         rc = error_set(err, -ENOMEM, "failed to build a Zipf table of %llu ids: out of memory",
-                       (unsigned long long)count);
+                (unsigned long long)count);
         goto out;
     }
     zipf->count = count;

@@ -26,7 +26,8 @@ int row_cache_init(struct row_cache *cache, size_t slots, size_t batch, struct e
 {
     *cache = (struct row_cache){.slots = 0};
     if (slots < 1 || slots > ROW_CACHE_SLOTS_MAX)
-        return error_set(err, -EINVAL, "a cache of %zu rows is not supported: 1 to %zu are", slots, ROW_CACHE_SLOTS_MAX);
+        return error_set(err, -EINVAL, "a cache of %zu rows is not supported: 1 to %zu are", slots,
+                ROW_CACHE_SLOTS_MAX);
     cache->slots = (uint32_t)slots;
     cache->out = calloc(batch, sizeof *cache->out);
     cache->in = calloc(batch, sizeof *cache->in);
@@ -35,7 +36,8 @@ int row_cache_init(struct row_cache *cache, size_t slots, size_t batch, struct e
     cache->older = calloc(slots + 1, sizeof *cache->older);
     cache->newer = calloc(slots + 1, sizeof *cache->newer);
     cache->free_slots = calloc(slots, sizeof *cache->free_slots);
-    if (!cache->out || !cache->in || !cache->place_in || !cache->wanted || !cache->older || !cache->newer || !cache->free_slots)
+    if (!cache->out || !cache->in || !cache->place_in || !cache->wanted || !cache->older ||
+            !cache->newer || !cache->free_slots)
         return error_set(err, -ENOMEM, "no memory for a cache of %zu rows", slots);
     cache->older[slots] = cache->newer[slots] = cache->slots;
     for (size_t i = 0; i < slots; i++)
@@ -75,7 +77,8 @@ static void cache_evict(struct row_cache *cache, size_t count)
             continue;
         ring_take(cache, slot);
         cache->slot_of[cache->place_in[slot]] = ROW_CACHE_NONE;
-        cache->out[cache->out_count++] = (struct row_move){.place = cache->place_in[slot], .slot = slot};
+        cache->out[cache->out_count++] =
+                (struct row_move){.place = cache->place_in[slot], .slot = slot};
         cache->free_slots[cache->free_count++] = slot;
     }
 }
@@ -108,7 +111,8 @@ static uint32_t cache_fetch(struct row_cache *cache, int64_t id)
 
 bool row_cache_want(struct row_cache *cache, size_t count, const int64_t *ids, uint32_t *ret_slots)
 {
-    size_t missing = 0, woken = 0, used = cache->slots - cache->free_count; // woken: there, and no batch wanted them
+    // woken: there, and no batch wanted them
+    size_t missing = 0, woken = 0, used = cache->slots - cache->free_count;
     for (size_t i = 0; i < count; i++) {
         ret_slots[i] = row_cache_find(cache, ids[i]);
         if (ret_slots[i] == ROW_CACHE_NONE)

@@ -29,7 +29,7 @@ static void text_append_file(struct text *text, const char *dir, const char *nam
     ssize_t got = 0;
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
         while (text->count < TEXT_BYTES_MAX &&
-               (got = read(fd, text->bytes + text->count, TEXT_BYTES_MAX - text->count)) > 0)
+                (got = read(fd, text->bytes + text->count, TEXT_BYTES_MAX - text->count)) > 0)
             text->count += (size_t)got;
         text->truncated = text->count == TEXT_BYTES_MAX;
     }
@@ -50,13 +50,12 @@ static void text_read_directory(struct text *text, const char *dir)
 // A frame of a sentence with words that vary: enough structure to learn from.
 static void text_generate(struct text *text)
 {
-    static const char *const nouns[] = {"work",    "license", "copy",    "source", "program",
-                                        "version", "author",  "network", "notice", "library"};
+    static const char *const nouns[] = {"work", "license", "copy", "source", "program", "version",
+            "author", "network", "notice", "library"};
     static const char *const verbs[] = {"covers", "conveys", "modifies", "requires", "permits",
-                                        "links",  "names",   "replaces", "follows",  "contains"};
+            "links", "names", "replaces", "follows", "contains"};
     static const char *const ends[] = {"under these terms", "without any warranty",
-                                       "in source form",    "for each recipient",
-                                       "at no charge",      "as stated above"};
+            "in source form", "for each recipient", "at no charge", "as stated above"};
     struct rng rng = rng_stream(TEXT_GENERATED_SEED, 0, 0);
     text->count = 0;
     text->generated = true;
@@ -68,8 +67,8 @@ static void text_generate(struct text *text)
         const char *what = nouns[rng_below(&rng, 10)];
         const char *how = ends[rng_below(&rng, 6)];
         const char *gap = rng_below(&rng, 4) ? " " : "\n\n";
-        int len = snprintf(sentence, sizeof sentence, "The %s %s the %s %s.%s", who, does, what,
-                           how, gap);
+        int len = snprintf(
+                sentence, sizeof sentence, "The %s %s the %s %s.%s", who, does, what, how, gap);
         memcpy(text->bytes + text->count, sentence, (size_t)len);
         text->count += (size_t)len;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step loop of the models, of one process or of each of several ranks. Reads the command line, writes the step protocol and
-// one line on stdout. Everything that is not part of a step (checksums, output) stays outside its
-// marks.
+// The step loop of the models, of one process or of each of several ranks. Reads the command line,
+// writes the step protocol and one line on stdout. Everything that is not part of a step
+// (checksums, output) stays outside its marks.
 #include "reference_models/native/workload.h"
 
 #include <inttypes.h>
@@ -41,8 +41,9 @@ void workload_print(const struct args *args, const struct workload_result *resul
 {
     printf("{\"model\": \"%s\", \"mode\": \"%s\", \"dtype\": \"float%d\", \"device\": \"%s\", \"size\": \"%s\", "
            "\"ranks\": %" PRIu64 ", \"threads\": %" PRIu64 ", \"steps\": %" PRIu64,
-           result->model, args->train ? "train" : "infer", args->real_bits,
-           args->cuda ? "cuda" : "cpu", args_size_name(args->size), args->ranks, args->threads, result->steps);
+            result->model, args->train ? "train" : "infer", args->real_bits,
+            args->cuda ? "cuda" : "cpu", args_size_name(args->size), args->ranks, args->threads,
+            result->steps);
     workload_print_number("samples", result->samples);
     workload_print_number("loss_first", result->loss_first);
     workload_print_number("loss_last", result->loss_last);
@@ -51,15 +52,15 @@ void workload_print(const struct args *args, const struct workload_result *resul
     printf(", \"checksum\": \"%016" PRIx64 "\"}\n", result->checksum);
 }
 
-static void workload_record_output(const struct model_ops *ops, const struct model *model,
-                                   uint64_t step)
+static void workload_record_output(
+        const struct model_ops *ops, const struct model *model, uint64_t step)
 {
     if (step >= WORKLOAD_OUTPUT_STEPS)
         return;
     size_t count;
     const void *logits = ops->logits(model, &count);
     ug_step_tensor("output", ops->real_bytes == 4 ? UG_DTYPE_FLOAT32 : UG_DTYPE_FLOAT64, logits,
-                   count < WORKLOAD_OUTPUT_VALUES ? count : WORKLOAD_OUTPUT_VALUES);
+            count < WORKLOAD_OUTPUT_VALUES ? count : WORKLOAD_OUTPUT_VALUES);
 }
 
 static void workload_poison(const struct model_ops *ops, struct model *model)
@@ -79,8 +80,8 @@ static void workload_poison(const struct model_ops *ops, struct model *model)
 }
 
 static void workload_train_step(const struct model_ops *ops, struct model *model,
-                                const struct args *args, struct regress *regress, uint64_t step,
-                                struct workload_result *result)
+        const struct args *args, struct regress *regress, uint64_t step,
+        struct workload_result *result)
 {
     ug_step_begin();
     regress_begin(regress);
@@ -113,8 +114,8 @@ static void workload_train_step(const struct model_ops *ops, struct model *model
 }
 
 static void workload_infer_step(const struct model_ops *ops, struct model *model,
-                                const struct args *args, struct regress *regress, uint64_t step,
-                                struct workload_result *result)
+        const struct args *args, struct regress *regress, uint64_t step,
+        struct workload_result *result)
 {
     ug_request_begin();
     regress_begin(regress);
@@ -141,30 +142,36 @@ static void workload_infer_step(const struct model_ops *ops, struct model *model
     result->checksum = workload_checksum(result->checksum, logits, count * ops->real_bytes);
 }
 
-static void workload_checksum_params(const struct model_ops *ops, const struct model *model,
-                                     struct workload_result *result)
+static void workload_checksum_params(
+        const struct model_ops *ops, const struct model *model, struct workload_result *result)
 {
     size_t count;
     const struct model_param *params = ops->params(model, &count);
     for (size_t i = 0; i < count; i++)
-        result->checksum =
-            workload_checksum(result->checksum, params[i].value, params[i].count * ops->real_bytes);
+        result->checksum = workload_checksum(
+                result->checksum, params[i].value, params[i].count * ops->real_bytes);
 }
 
-int workload_run(const struct model_ops *ops, const struct args *args, const struct workload_rank *rank,
-                 struct workload_result *ret_result, struct error *err)
+int workload_run(const struct model_ops *ops, const struct args *args,
+        const struct workload_rank *rank, struct workload_result *ret_result, struct error *err)
 {
     struct workload_result result = {
-        .model = ops->name, .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
-    struct model_opts opts = {
-        .seed = args->seed, .size = args->size, .train = args->train, .text_path = args->text_path, .decode = args->decode,
-        .cache_rows = args->cache_rows, .budget_bytes = args->budget_bytes, .ranks = rank ? rank->model : NULL};
+            .model = ops->name, .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
+    struct model_opts opts = {.seed = args->seed,
+            .size = args->size,
+            .train = args->train,
+            .text_path = args->text_path,
+            .decode = args->decode,
+            .cache_rows = args->cache_rows,
+            .budget_bytes = args->budget_bytes,
+            .ranks = rank ? rank->model : NULL};
     struct model *model = NULL;
     struct regress *regress = NULL;
     int rc = pool_new(args->plant.pool1 ? 1 : args->threads, &opts.pool, err);
     if (rc)
         goto out;
-    rc = regress_new(&args->plant, opts.pool, !rank || rank->rank + 1 == rank->ranks, &regress, err);
+    rc = regress_new(
+            &args->plant, opts.pool, !rank || rank->rank + 1 == rank->ranks, &regress, err);
     if (rc)
         goto out;
     rc = ops->create(&opts, &model, err);
@@ -201,7 +208,8 @@ out:
     return rc;
 }
 
-int workload_main(const struct args_program *program, const struct workload_models *models, int argc, char **argv)
+int workload_main(const struct args_program *program, const struct workload_models *models,
+        int argc, char **argv)
 {
     struct args args;
     struct args_program built = *program;
@@ -211,8 +219,10 @@ int workload_main(const struct args_program *program, const struct workload_mode
         return code;
     struct workload_result result;
     struct error err = {0};
-    int rc = workload_run(args.real_bits == 64 ? models->float64 : args.cuda ? models->cuda : models->float32, &args, NULL, &result,
-                          &err);
+    int rc = workload_run(args.real_bits == 64 ? models->float64
+                    : args.cuda                ? models->cuda
+                                               : models->float32,
+            &args, NULL, &result, &err);
     if (rc) {
         fprintf(stderr, "%s: %s\n", program->name, err.text);
         return error_exit_code(rc);

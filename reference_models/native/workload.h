@@ -34,12 +34,12 @@ struct workload_rank {
     const struct model_ranks *model;
     void *arg;
     void (*begin)(void *arg, struct pool *pool); // the model is there; called before the first step
-    void (*end)(void *arg);                      // and behind the last one, before its parameters are looked at
+    void (*end)(void *arg); // and behind the last one, before its parameters are looked at
 };
 
 // Runs a model as args say; rank: NULL when it is alone. 0, or -errno.
-int workload_run(const struct model_ops *ops, const struct args *args, const struct workload_rank *rank,
-                 struct workload_result *ret_result, struct error *err);
+int workload_run(const struct model_ops *ops, const struct args *args,
+        const struct workload_rank *rank, struct workload_result *ret_result, struct error *err);
 
 // A model in every arithmetic that there is.
 struct workload_models {
@@ -50,9 +50,11 @@ struct workload_models {
 #else
 #define WORKLOAD_CUDA(name) NULL
 #endif
-#define WORKLOAD_MODELS(name) (&(const struct workload_models){&name##_ops_f32, &name##_ops_f64, WORKLOAD_CUDA(name)})
+#define WORKLOAD_MODELS(name) \
+    (&(const struct workload_models){&name##_ops_f32, &name##_ops_f64, WORKLOAD_CUDA(name)})
 
 // main() of a model's program.
-int workload_main(const struct args_program *program, const struct workload_models *models, int argc, char **argv);
+int workload_main(const struct args_program *program, const struct workload_models *models,
+        int argc, char **argv);
 
 #endif

@@ -77,8 +77,8 @@ static void freezer(struct plant *plant, void *arg)
     plant_every(plant, 500 * PLANT_MS, freeze_act, arg);
 }
 
-static int start_freezer_of(struct plant *plant, const char *controller, const char *const *words,
-                            struct error *err)
+static int start_freezer_of(
+        struct plant *plant, const char *controller, const char *const *words, struct error *err)
 {
     char path[320];
     int rc = plant_need_cpus(err);
@@ -247,8 +247,8 @@ static int start_oom(struct plant *plant, struct error *err)
     static const struct plant_self self = {.act = act_oom};
     int rc = plant_cgroup(plant, "memory", world.group, &world.v2, err);
     if (!rc)
-        rc = plant_cgroup_write(world.group, world.v2 ? "memory.max" : "memory.limit_in_bytes",
-                                OOM_LIMIT, err);
+        rc = plant_cgroup_write(
+                world.group, world.v2 ? "memory.max" : "memory.limit_in_bytes", OOM_LIMIT, err);
     if (!rc)
         rc = plant_victim_self(plant, &self, err);
     if (!plant->innocent)
@@ -275,9 +275,12 @@ static int disk_limit(struct plant *plant, bool writes, struct error *err)
         rc = plant_cgroup(plant, "io", world.group, &world.v2, err);
     // A partition cannot be limited on its own: then the write says so and the plant is skipped.
     snprintf(text, sizeof(text), "%u:%u %s%d", major(st.st_dev), minor(st.st_dev),
-             !world.v2 ? "" : writes ? "wbps=" : "rbps=", DISK_BYTES_PER_S);
+            !world.v2        ? ""
+                    : writes ? "wbps="
+                             : "rbps=",
+            DISK_BYTES_PER_S);
     const char *file = world.v2 ? "io.max"
-                       : writes ? "blkio.throttle.write_bps_device"
+            : writes            ? "blkio.throttle.write_bps_device"
                                 : "blkio.throttle.read_bps_device";
     if (!rc && !plant->innocent)
         rc = plant_cgroup_write(world.group, file, text, err);
@@ -364,15 +367,15 @@ static int start_fsync(struct plant *plant, struct error *err)
 }
 
 const struct plant_kind plants_groups[] = {
-    {"quota", start_quota},
-    {"freezer", start_freezer},
-    {"freezer-v1", start_freezer_v1},
-    {"memcg", start_memcg},
-    {"memory-high", start_memory_high},
-    {"zombies", start_zombies},
-    {"oom", start_oom},
-    {"disk-read", start_disk_read},
-    {"major-fault", start_major_fault},
-    {"fsync", start_fsync},
-    {NULL, NULL},
+        {"quota", start_quota},
+        {"freezer", start_freezer},
+        {"freezer-v1", start_freezer_v1},
+        {"memcg", start_memcg},
+        {"memory-high", start_memory_high},
+        {"zombies", start_zombies},
+        {"oom", start_oom},
+        {"disk-read", start_disk_read},
+        {"major-fault", start_major_fault},
+        {"fsync", start_fsync},
+        {NULL, NULL},
 };

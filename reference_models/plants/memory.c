@@ -106,7 +106,7 @@ static void act_fork(struct plant *plant, void *arg)
 static int start_fork(struct plant *plant, struct error *err)
 {
     static const struct plant_sibling sibling = {
-        "pl-forker", 500 * PLANT_MS, act_fork, plant_step_map, true};
+            "pl-forker", 500 * PLANT_MS, act_fork, plant_step_map, true};
     int rc = plant_need_cpus(err);
     return rc ? rc : plant_victim_sibling(plant, &sibling, err);
 }
@@ -126,7 +126,7 @@ static void act_munmap(struct plant *plant, void *arg)
 static int start_munmap(struct plant *plant, struct error *err)
 {
     static const struct plant_sibling sibling = {
-        "pl-unmapper", 600 * PLANT_MS, act_munmap, plant_step_map, false};
+            "pl-unmapper", 600 * PLANT_MS, act_munmap, plant_step_map, false};
     int rc = plant_need_cpus(err);
     return rc ? rc : plant_victim_sibling(plant, &sibling, err);
 }
@@ -159,7 +159,7 @@ static void act_populate(struct plant *plant, void *arg)
 static int start_populate(struct plant *plant, struct error *err)
 {
     static const struct plant_sibling sibling = {
-        "pl-populate", 800 * PLANT_MS, act_populate, plant_step_map, false};
+            "pl-populate", 800 * PLANT_MS, act_populate, plant_step_map, false};
     void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED || madvise(page, 4096, MADV_POPULATE_WRITE))
         return error_set(err, -ENOTSUP, "this kernel has no MADV_POPULATE_WRITE (Linux 5.14)");
@@ -183,7 +183,7 @@ static void act_mlock(struct plant *plant, void *arg)
 static int start_mlock(struct plant *plant, struct error *err)
 {
     static const struct plant_sibling sibling = {
-        "pl-pinner", 800 * PLANT_MS, act_mlock, plant_step_map, false};
+            "pl-pinner", 800 * PLANT_MS, act_mlock, plant_step_map, false};
     char *region = plant_map(REGION_BYTES);
     bool allowed = region && mlock(region, REGION_BYTES) == 0;
     int saved = errno;
@@ -196,7 +196,12 @@ static int start_mlock(struct plant *plant, struct error *err)
 }
 
 const struct plant_kind plants_memory[] = {
-    {"smaps", start_smaps}, {"smaps-psutil", start_smaps_psutil}, {"smaps-full", start_smaps_full},
-    {"fork", start_fork},   {"munmap", start_munmap},             {"populate", start_populate},
-    {"mlock", start_mlock}, {NULL, NULL},
+        {"smaps", start_smaps},
+        {"smaps-psutil", start_smaps_psutil},
+        {"smaps-full", start_smaps_full},
+        {"fork", start_fork},
+        {"munmap", start_munmap},
+        {"populate", start_populate},
+        {"mlock", start_mlock},
+        {NULL, NULL},
 };

@@ -104,14 +104,14 @@ static int start_khugepaged(struct plant *plant, struct error *err)
 {
 #define THP "/sys/kernel/mm/transparent_hugepage/"
     static const char *const settings[][2] = {
-        {THP "enabled", "madvise"},
-        {THP "khugepaged/scan_sleep_millisecs", "0"},
-        {THP "khugepaged/alloc_sleep_millisecs", "0"},
-        {THP "khugepaged/pages_to_scan", "131072"},
+            {THP "enabled", "madvise"},
+            {THP "khugepaged/scan_sleep_millisecs", "0"},
+            {THP "khugepaged/alloc_sleep_millisecs", "0"},
+            {THP "khugepaged/pages_to_scan", "131072"},
     };
 #undef THP
     static const struct plant_sibling sibling = {
-        "pl-heap", 1000 * PLANT_MS, act_offer, plant_step_map, false};
+            "pl-heap", 1000 * PLANT_MS, act_offer, plant_step_map, false};
     int rc = plant_need_cpus(err);
     for (size_t i = 0; !rc && !plant->innocent && i < sizeof(settings) / sizeof(settings[0]); i++)
         rc = plant_setting(plant, settings[i][0], settings[i][1], err);
@@ -177,7 +177,7 @@ static int start_compaction(struct plant *plant, struct error *err)
 {
     if (access("/proc/sys/vm/compact_memory", W_OK))
         return error_set(err, -ENOTSUP, "/proc/sys/vm/compact_memory cannot be written: %s",
-                         strerror(errno));
+                strerror(errno));
     int rc = plant_need_cpus(err);
     if (!rc)
         rc = plant_victim(plant, "pl-victim", victim_moved, NULL, err);
@@ -185,6 +185,9 @@ static int start_compaction(struct plant *plant, struct error *err)
 }
 
 const struct plant_kind plants_pages[] = {
-    {"madvise", start_madvise},       {"tlb", start_tlb}, {"khugepaged", start_khugepaged},
-    {"compaction", start_compaction}, {NULL, NULL},
+        {"madvise", start_madvise},
+        {"tlb", start_tlb},
+        {"khugepaged", start_khugepaged},
+        {"compaction", start_compaction},
+        {NULL, NULL},
 };

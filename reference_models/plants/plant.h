@@ -42,16 +42,16 @@ struct plant_clean {
 // Shared by all processes of a plant, mapped by the Python ones too: python/stage.py knows the
 // offsets of the members with numbers.
 struct plant_share {
-    _Atomic uint32_t stop;         // 0: the plant is over, everybody leaves
-    _Atomic uint32_t ready;        // 4: the victim takes its steps
-    _Atomic uint64_t steps;        // 8: that the victim has taken
-    _Atomic uint64_t stalls;       // 16: steps that were late by PLANT_STALL_NS or more
-    _Atomic uint64_t total_ns;     // 24: by which those were late together
-    _Atomic uint64_t max_ns;       // 32
-    _Atomic uint64_t acts;         // 40: what the culprit did
-    _Atomic uint32_t culprit_pid;  // 48: told by the victim when it is its child or thread
+    _Atomic uint32_t stop;        // 0: the plant is over, everybody leaves
+    _Atomic uint32_t ready;       // 4: the victim takes its steps
+    _Atomic uint64_t steps;       // 8: that the victim has taken
+    _Atomic uint64_t stalls;      // 16: steps that were late by PLANT_STALL_NS or more
+    _Atomic uint64_t total_ns;    // 24: by which those were late together
+    _Atomic uint64_t max_ns;      // 32
+    _Atomic uint64_t acts;        // 40: what the culprit did
+    _Atomic uint32_t culprit_pid; // 48: told by the victim when it is its child or thread
     _Atomic uint32_t unused;
-    _Atomic uint64_t queued_ns;    // 56: that the victim was ready and did not run
+    _Atomic uint64_t queued_ns; // 56: that the victim was ready and did not run
     _Atomic uint32_t clean_count;
     struct plant_clean clean[PLANT_CLEAN_MAX];
     pthread_mutex_t mutex; // for the plants about locks; process-shared
@@ -85,8 +85,8 @@ struct plant_kind {
     int (*start)(struct plant *plant, struct error *err);
 };
 // One array a family, ended by a NULL name.
-extern const struct plant_kind plants_memory[], plants_pages[], plants_scheduler[],
-    plants_groups[], plants_storage[], plants_waits[], plants_python[];
+extern const struct plant_kind plants_memory[], plants_pages[], plants_scheduler[], plants_groups[],
+        plants_storage[], plants_waits[], plants_python[];
 
 // plant_process.c: processes, threads and time.
 // The victim; returns when it is ready (plant_steps, or ready set by Python). To be started first.
@@ -95,7 +95,7 @@ int plant_victim(struct plant *plant, const char *comm, plant_fn fn, void *arg, 
 int plant_culprit(struct plant *plant, const char *comm, plant_fn fn, void *arg, struct error *err);
 // A process that is neither. ret_pid may be NULL.
 int plant_helper(struct plant *plant, const char *comm, plant_fn fn, void *arg, pid_t *ret_pid,
-                 struct error *err);
+        struct error *err);
 int plant_neighbours(struct plant *plant, struct error *err);
 // A victim whose own thread is the culprit: none of it in an innocent run.
 struct plant_sibling {
@@ -105,8 +105,8 @@ struct plant_sibling {
     plant_fn operation; // of the victim's step
     bool memory;        // the victim has plant->size_bytes
 };
-int plant_victim_sibling(struct plant *plant, const struct plant_sibling *sibling,
-                         struct error *err);
+int plant_victim_sibling(
+        struct plant *plant, const struct plant_sibling *sibling, struct error *err);
 // The victim stalls itself: operation in every step, act every 400 ms, but not in an innocent run.
 struct plant_self {
     plant_fn operation;
@@ -147,7 +147,7 @@ void plant_touch(char *memory, size_t bytes);
 
 // plant_system.c: what is made outside the processes, and undone by the janitor.
 int plant_clean_up(struct plant *plant, enum plant_clean_kind kind, const char *path,
-                   const char *text, struct error *err);
+        const char *text, struct error *err);
 void plant_clean_all(struct plant_share *share);
 int plant_temp(struct plant *plant, struct error *err); // plant->temp_dir, made once
 // An empty file in it; path must hold 224 bytes.
@@ -157,8 +157,8 @@ int plant_write(const char *path, const char *text); // 0 or -errno
 int plant_setting(struct plant *plant, const char *path, const char *text, struct error *err);
 // A cgroup for the plant where `controller` is ("" : a v2 group for its own files, as
 // cgroup.freeze). path must hold 224 bytes; *ret_v2 says which files it has.
-int plant_cgroup(struct plant *plant, const char *controller, char *path, bool *ret_v2,
-                 struct error *err);
+int plant_cgroup(
+        struct plant *plant, const char *controller, char *path, bool *ret_v2, struct error *err);
 int plant_cgroup_write(const char *group, const char *file, const char *text, struct error *err);
 int plant_cgroup_enter(const char *group, pid_t pid, struct error *err);
 int plant_need_cpus(struct error *err);

@@ -26,9 +26,8 @@
 #define EXIT_SKIP 77
 #define SIZE_DEFAULT (UINT64_C(2) << 30)
 
-static const struct plant_kind *const families[] = {
-    plants_memory,  plants_pages, plants_scheduler, plants_groups,
-    plants_storage, plants_waits, plants_python};
+static const struct plant_kind *const families[] = {plants_memory, plants_pages, plants_scheduler,
+        plants_groups, plants_storage, plants_waits, plants_python};
 #define FAMILY_COUNT (sizeof(families) / sizeof(families[0]))
 
 struct director {
@@ -39,16 +38,16 @@ struct director {
 };
 
 static const char usage[] =
-    "Stall a victim process in one known way.\n\n"
-    "Usage: plant NAME [options]\n"
-    "       plant --list\n\n"
-    "  --seconds S     for so long (default 10)\n"
-    "  --size BYTES    of the victim's memory, where that matters (default 2GiB)\n"
-    "  --innocent      the same victim and neighbours, nobody stalls it\n"
-    "  --dir DIR       for files (default $TMPDIR or /var/tmp)\n"
-    "  --python PROG   interpreter of the Python plants (default python3)\n"
-    "  --list          names, one a line\n\n"
-    "Exit status: 0 done, 2 usage, 4 failed, 77 this machine lacks what the plant needs.\n";
+        "Stall a victim process in one known way.\n\n"
+        "Usage: plant NAME [options]\n"
+        "       plant --list\n\n"
+        "  --seconds S     for so long (default 10)\n"
+        "  --size BYTES    of the victim's memory, where that matters (default 2GiB)\n"
+        "  --innocent      the same victim and neighbours, nobody stalls it\n"
+        "  --dir DIR       for files (default $TMPDIR or /var/tmp)\n"
+        "  --python PROG   interpreter of the Python plants (default python3)\n"
+        "  --list          names, one a line\n\n"
+        "Exit status: 0 done, 2 usage, 4 failed, 77 this machine lacks what the plant needs.\n";
 
 static const struct plant_kind *kind_find(const char *name)
 {
@@ -69,14 +68,18 @@ static void kinds_print(void)
     }
 }
 
-static int options_parse(struct director *director, int argc, char **argv, const char **ret_name,
-                         struct error *err)
+static int options_parse(
+        struct director *director, int argc, char **argv, const char **ret_name, struct error *err)
 {
     static const struct option options[] = {
-        {"seconds", required_argument, NULL, 's'}, {"size", required_argument, NULL, 'm'},
-        {"innocent", no_argument, NULL, 'i'},      {"dir", required_argument, NULL, 'd'},
-        {"python", required_argument, NULL, 'p'},  {"list", no_argument, NULL, 'l'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+            {"seconds", required_argument, NULL, 's'},
+            {"size", required_argument, NULL, 'm'},
+            {"innocent", no_argument, NULL, 'i'},
+            {"dir", required_argument, NULL, 'd'},
+            {"python", required_argument, NULL, 'p'},
+            {"list", no_argument, NULL, 'l'},
+            {"help", no_argument, NULL, 'h'},
+            {NULL, 0, NULL, 0},
     };
     struct plant *plant = &director->plant;
     uint64_t size = SIZE_DEFAULT;
@@ -138,8 +141,8 @@ static int share_make(struct plant *plant, struct error *err)
     plant->share_fd = memfd_create("upgate-plant", 0);
     if (plant->share_fd < 0 || ftruncate(plant->share_fd, sizeof(*plant->share)))
         return error_set(err, -errno, "failed to make shared memory: %s", strerror(errno));
-    plant->share = mmap(NULL, sizeof(*plant->share), PROT_READ | PROT_WRITE, MAP_SHARED,
-                        plant->share_fd, 0);
+    plant->share = mmap(
+            NULL, sizeof(*plant->share), PROT_READ | PROT_WRITE, MAP_SHARED, plant->share_fd, 0);
     if (plant->share == MAP_FAILED)
         return error_set(err, -errno, "failed to map shared memory: %s", strerror(errno));
     pthread_mutexattr_t attributes;
@@ -184,7 +187,7 @@ static int janitor_start(struct director *director, struct error *err)
 static void who_print(const struct plant *plant, const char *name)
 {
     printf("{\"plant\": \"%s\", \"innocent\": %s, \"victim_pid\": %d, \"culprit_pid\": ", name,
-           plant->innocent ? "true" : "false", plant->victim_pid);
+            plant->innocent ? "true" : "false", plant->victim_pid);
     if (plant->culprit_count)
         printf("%d", plant->culprits[0]);
     else
@@ -209,12 +212,12 @@ static void measure_print(const struct plant *plant, const char *name, int64_t t
     struct plant_share *share = plant->share;
     printf("{\"plant\": \"%s\", \"seconds\": %.3f, \"steps\": %llu, \"stalls\": %llu, "
            "\"total_ns\": %llu, \"max_ns\": %llu, \"queued_ns\": %llu, \"acts\": %llu}\n",
-           name, (double)took_ns / 1e9, (unsigned long long)atomic_load(&share->steps),
-           (unsigned long long)atomic_load(&share->stalls),
-           (unsigned long long)atomic_load(&share->total_ns),
-           (unsigned long long)atomic_load(&share->max_ns),
-           (unsigned long long)atomic_load(&share->queued_ns),
-           (unsigned long long)atomic_load(&share->acts));
+            name, (double)took_ns / 1e9, (unsigned long long)atomic_load(&share->steps),
+            (unsigned long long)atomic_load(&share->stalls),
+            (unsigned long long)atomic_load(&share->total_ns),
+            (unsigned long long)atomic_load(&share->max_ns),
+            (unsigned long long)atomic_load(&share->queued_ns),
+            (unsigned long long)atomic_load(&share->acts));
     fflush(stdout);
 }
 
@@ -238,7 +241,7 @@ static int wait_for_end(struct director *director, struct error *err)
             return error_set(err, -ENOTSUP, "this machine cannot, see above");
         if (pid > 0)
             return error_set(err, -ECHILD, "process %d of the plant ended too early (status %#x)",
-                             pid, (unsigned int)status);
+                    pid, (unsigned int)status);
     }
 }
 

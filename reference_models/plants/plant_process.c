@@ -108,7 +108,7 @@ static void child_settle(struct plant *plant, pid_t parent, const char *comm)
 }
 
 int plant_helper(struct plant *plant, const char *comm, plant_fn fn, void *arg, pid_t *ret_pid,
-                 struct error *err)
+        struct error *err)
 {
     if (plant->child_count == PLANT_CHILDREN_MAX)
         return error_set(err, -E2BIG, "more than %d processes", PLANT_CHILDREN_MAX);
@@ -151,7 +151,7 @@ int plant_victim(struct plant *plant, const char *comm, plant_fn fn, void *arg, 
         int status;
         if (waitpid(plant->victim_pid, &status, WNOHANG) == plant->victim_pid)
             return error_set(err, -ECHILD, "%s ended before its first step (status %#x)", comm,
-                             (unsigned int)status);
+                    (unsigned int)status);
         if (plant_now_ns() > deadline)
             return error_set(err, -ETIMEDOUT, "%s took no step in 90 s", comm);
         plant_sleep_ns(5 * PLANT_MS);
@@ -233,8 +233,8 @@ static void sibling_victim(struct plant *plant, void *arg)
     plant_steps(plant, sibling->operation, NULL);
 }
 
-int plant_victim_sibling(struct plant *plant, const struct plant_sibling *sibling,
-                         struct error *err)
+int plant_victim_sibling(
+        struct plant *plant, const struct plant_sibling *sibling, struct error *err)
 {
     if (!plant->innocent)
         snprintf(plant->culprit_comm, sizeof(plant->culprit_comm), "%s", sibling->comm);

@@ -20,7 +20,7 @@
 #define CLEAN_TRIES 500
 
 int plant_clean_up(struct plant *plant, enum plant_clean_kind kind, const char *path,
-                   const char *text, struct error *err)
+        const char *text, struct error *err)
 {
     struct plant_share *share = plant->share;
     uint32_t count = atomic_load(&share->clean_count);
@@ -75,7 +75,7 @@ int plant_temp(struct plant *plant, struct error *err)
         return 0;
     char path[sizeof(plant->temp_dir)];
     if (snprintf(path, sizeof(path), "%s/upgate-plant-%d", plant->dir, plant->director) >=
-        (int)sizeof(path))
+            (int)sizeof(path))
         return error_set(err, -ENAMETOOLONG, "'%s' is too long", plant->dir);
     int rc = plant_clean_up(plant, PLANT_CLEAN_RMDIR, path, "", err);
     if (rc)
@@ -187,8 +187,8 @@ static bool find_hierarchy(const char *controller, char *path, size_t size, bool
 
 // Below our own group a controller may not be given: a group with processes has no children with
 // controllers. Only the root may have both.
-static int give_controller(struct plant *plant, const char *root, const char *controller,
-                           struct error *err)
+static int give_controller(
+        struct plant *plant, const char *root, const char *controller, struct error *err)
 {
     char name[224], text[24];
     size_t len;
@@ -207,14 +207,14 @@ static int give_controller(struct plant *plant, const char *root, const char *co
     return rc ? error_set(err, -ENOTSUP, "'%s' cannot be written: %s", name, strerror(-rc)) : 0;
 }
 
-int plant_cgroup(struct plant *plant, const char *controller, char *path, bool *ret_v2,
-                 struct error *err)
+int plant_cgroup(
+        struct plant *plant, const char *controller, char *path, bool *ret_v2, struct error *err)
 {
     char root[192], own[192], group[448];
     int rc = 0;
     if (!find_hierarchy(controller, root, sizeof(root), ret_v2))
         return error_set(err, -ENOTSUP, "no cgroup hierarchy with %s",
-                         controller[0] ? controller : "version 2");
+                controller[0] ? controller : "version 2");
     if (*ret_v2 && controller[0])
         rc = give_controller(plant, root, controller, err);
     if (rc)
@@ -225,7 +225,7 @@ int plant_cgroup(struct plant *plant, const char *controller, char *path, bool *
         snprintf(group, sizeof(group), "%s/", root);
     size_t len = strlen(group);
     snprintf(group + len, sizeof(group) - len, "%supgate-plant-%d",
-             group[len - 1] == '/' ? "" : "/", plant->director);
+            group[len - 1] == '/' ? "" : "/", plant->director);
     if (strlen(group) >= 224)
         return error_set(err, -ENAMETOOLONG, "'%s' is too long", group);
     rc = plant_clean_up(plant, PLANT_CLEAN_RMDIR, group, "", err);

@@ -57,8 +57,8 @@ static void script(struct plant *plant, void *arg)
     plant_python(plant, arg, plant->innocent ? "innocent" : "guilty");
 }
 
-static int start_script(struct plant *plant, const char *name, const char *culprit_comm,
-                        struct error *err)
+static int start_script(
+        struct plant *plant, const char *name, const char *culprit_comm, struct error *err)
 {
     int rc = plant_python_can(plant, "import mmap, threading", err);
     if (!rc)
@@ -86,4 +86,4 @@ static int start_loader(struct plant *plant, struct error *err)
 }
 
 const struct plant_kind plants_python[] = {
-    {"gil", start_gil}, {"gc", start_gc}, {"loader", start_loader}, {NULL, NULL}};
+        {"gil", start_gil}, {"gc", start_gc}, {"loader", start_loader}, {NULL, NULL}};

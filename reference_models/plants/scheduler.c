@@ -88,8 +88,8 @@ static int flood_prepare(struct plant *plant, int *ret_fd)
 {
     char mask[64];
     if (unshare(CLONE_NEWNET | CLONE_NEWNS) ||
-        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-        mount("sysfs", "/sys", "sysfs", 0, NULL))
+            mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+            mount("sysfs", "/sys", "sysfs", 0, NULL))
         return -errno;
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct ifreq request = {.ifr_flags = IFF_UP | IFF_RUNNING};
@@ -113,7 +113,7 @@ static void flood_act(struct plant *plant, void *arg)
     (void)plant;
     for (int i = 0; i < FLOOD_BATCH; i++)
         sendto(*(int *)arg, packet, sizeof(packet), MSG_DONTWAIT, (struct sockaddr *)&to,
-               sizeof(to));
+                sizeof(to));
 }
 
 static void flooder(struct plant *plant, void *arg)
@@ -132,8 +132,8 @@ static void flooder(struct plant *plant, void *arg)
 static int start_softirq(struct plant *plant, struct error *err)
 {
     if (access("/sys/class/net/lo/queues/rx-0/rps_cpus", W_OK))
-        return error_set(err, -ENOTSUP, "packets cannot be steered (rps_cpus): %s",
-                         strerror(errno));
+        return error_set(
+                err, -ENOTSUP, "packets cannot be steered (rps_cpus): %s", strerror(errno));
     plant->cpu_counts = true;
     int rc = start_victim(plant, err);
     return rc ? rc : plant_culprit(plant, "pl-flood", flooder, NULL, err);
@@ -194,6 +194,10 @@ static int start_ptrace(struct plant *plant, struct error *err)
 }
 
 const struct plant_kind plants_scheduler[] = {
-    {"contention", start_contention}, {"rt", start_rt},         {"softirq", start_softirq},
-    {"sigstop", start_sigstop},       {"ptrace", start_ptrace}, {NULL, NULL},
+        {"contention", start_contention},
+        {"rt", start_rt},
+        {"softirq", start_softirq},
+        {"sigstop", start_sigstop},
+        {"ptrace", start_ptrace},
+        {NULL, NULL},
 };

@@ -141,9 +141,11 @@ static struct fuse_attr fuse_attr_of(uint64_t node)
 {
     bool file = node == FUSE_NODE_FILE;
     return (struct fuse_attr){.ino = node,
-                              .size = !file ? 0 : fuse_cached ? BIG_BYTES : FUSE_FILE_BYTES,
-                              .mode = file ? S_IFREG | 0644 : S_IFDIR | 0755,
-                              .nlink = 1};
+            .size = !file         ? 0
+                    : fuse_cached ? BIG_BYTES
+                                  : FUSE_FILE_BYTES,
+            .mode = file ? S_IFREG | 0644 : S_IFDIR | 0755,
+            .nlink = 1};
 }
 
 static void fuse_answer_read(struct plant *plant, int fd, const struct fuse_in_header *in)
@@ -156,7 +158,7 @@ static void fuse_answer_read(struct plant *plant, int fd, const struct fuse_in_h
         atomic_fetch_add(&plant->share->acts, 1);
     }
     fuse_reply(fd, in->unique, 0, data,
-               read_in.size < FUSE_FILE_BYTES ? read_in.size : FUSE_FILE_BYTES);
+            read_in.size < FUSE_FILE_BYTES ? read_in.size : FUSE_FILE_BYTES);
 }
 
 static void fuse_answer_write(struct plant *plant, int fd, const struct fuse_in_header *in)
@@ -177,9 +179,9 @@ static void fuse_answer(struct plant *plant, int fd, const struct fuse_in_header
     // Valid for an hour: nobody has to ask again, and to wait for an answer that is not the
     // plant's.
     struct fuse_entry_out entry = {.nodeid = FUSE_NODE_FILE,
-                                   .entry_valid = 3600,
-                                   .attr_valid = 3600,
-                                   .attr = fuse_attr_of(FUSE_NODE_FILE)};
+            .entry_valid = 3600,
+            .attr_valid = 3600,
+            .attr = fuse_attr_of(FUSE_NODE_FILE)};
     struct fuse_attr_out attr = {.attr_valid = 3600, .attr = fuse_attr_of(in->nodeid)};
     // Each read comes to us; writes go through the page cache.
     struct fuse_open_out opened = {.open_flags = fuse_cached ? 0 : FOPEN_DIRECT_IO};
@@ -278,8 +280,7 @@ static int fuse_mount(struct plant *plant, int fd, struct error *err)
         return rc;
     snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", fd);
     if (mount("upgate-plant", world.file, "fuse", MS_NOSUID | MS_NODEV, options))
-        return error_set(err, -ENOTSUP, "a FUSE filesystem cannot be mounted: %s",
-                         strerror(errno));
+        return error_set(err, -ENOTSUP, "a FUSE filesystem cannot be mounted: %s", strerror(errno));
     return 0;
 }
 
@@ -314,6 +315,9 @@ static int start_dirty(struct plant *plant, struct error *err)
 }
 
 const struct plant_kind plants_storage[] = {
-    {"inode", start_inode}, {"fdpos", start_fdpos}, {"fuse", start_fuse},
-    {"dirty", start_dirty}, {NULL, NULL},
+        {"inode", start_inode},
+        {"fdpos", start_fdpos},
+        {"fuse", start_fuse},
+        {"dirty", start_dirty},
+        {NULL, NULL},
 };

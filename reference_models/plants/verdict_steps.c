@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training job of equal steps to which anything can be done: what ci/plants --verdicts judges the
-// gate with. A step burns a fixed CPU time and says a loss; every 100th has outputs. One thread, the
-// step protocol and nothing else, so that what differs between two sides is what $PLANT says:
+// gate with. A step burns a fixed CPU time and says a loss; every 100th has outputs. One thread,
+// the step protocol and nothing else, so that what differs between two sides is what $PLANT says:
 //
 //     PLANT=every=250,add=250ms verdict_steps --steps 400 --seed 7
 //
@@ -16,7 +16,8 @@
 //   outputs=zeros|half|shuffle|sample|rows|reorder|flip
 //   loss=nan|inf, at=STEP                     nan: from there on, inf: there only
 //   loss_times=X, loss_noise=SHARE            wrong by a factor; by what reordered sums make
-// The K-th launch of a side is known from the length of the file $PLANT_COUNT, to which each adds a byte.
+// The K-th launch of a side is known from the length of the file $PLANT_COUNT, to which each adds a
+// byte.
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -76,7 +77,7 @@ static double steps_normal(uint64_t seed, uint64_t a, uint64_t b)
     return sum - 6;
 }
 
-// --- the plant -------------------------------------------------------------------------------
+// --- the plant -----------------------------------------------------------------------------------
 
 static void plant_launches(struct plant *plant, const char *value)
 {
@@ -97,21 +98,18 @@ static void plant_word(struct plant *plant, const char *name, const char *value)
         double *number;
         const char **text;
     } words[] = {{"every", NULL, &plant->every, NULL, NULL},
-                 {"offset", NULL, &plant->offset, NULL, NULL},
-                 {"at", NULL, &plant->at, NULL, NULL},
-                 {"add", &plant->add_ns, NULL, NULL, NULL},
-                 {"sleep", &plant->sleep_ns, NULL, NULL, NULL},
-                 {"pause", &plant->pause_ns, NULL, NULL, NULL},
-                 {"cold", &plant->cold_ns, NULL, NULL, NULL},
-                 {"from", NULL, NULL, &plant->from, NULL},
-                 {"to", NULL, NULL, &plant->to, NULL},
-                 {"times", NULL, NULL, &plant->times, NULL},
-                 {"spread", NULL, NULL, &plant->spread, NULL},
-                 {"loss_times", NULL, NULL, &plant->loss_times, NULL},
-                 {"loss_noise", NULL, NULL, &plant->loss_noise, NULL},
-                 {"crash", NULL, NULL, NULL, &plant->crash},
-                 {"outputs", NULL, NULL, NULL, &plant->outputs},
-                 {"loss", NULL, NULL, NULL, &plant->loss}};
+            {"offset", NULL, &plant->offset, NULL, NULL}, {"at", NULL, &plant->at, NULL, NULL},
+            {"add", &plant->add_ns, NULL, NULL, NULL},
+            {"sleep", &plant->sleep_ns, NULL, NULL, NULL},
+            {"pause", &plant->pause_ns, NULL, NULL, NULL},
+            {"cold", &plant->cold_ns, NULL, NULL, NULL}, {"from", NULL, NULL, &plant->from, NULL},
+            {"to", NULL, NULL, &plant->to, NULL}, {"times", NULL, NULL, &plant->times, NULL},
+            {"spread", NULL, NULL, &plant->spread, NULL},
+            {"loss_times", NULL, NULL, &plant->loss_times, NULL},
+            {"loss_noise", NULL, NULL, &plant->loss_noise, NULL},
+            {"crash", NULL, NULL, NULL, &plant->crash},
+            {"outputs", NULL, NULL, NULL, &plant->outputs},
+            {"loss", NULL, NULL, NULL, &plant->loss}};
     if (strcmp(name, "launches") == 0) {
         plant_launches(plant, value);
         return;
@@ -124,8 +122,8 @@ static void plant_word(struct plant *plant, const char *name, const char *value)
         if (words[i].text)
             *words[i].text = value;
         else if ((words[i].ns && unit_parse_duration(value, words[i].ns, &err)) ||
-                 (words[i].count && unit_parse_uint(value, 0, 1u << 30, &count, &err)) ||
-                 (words[i].number && unit_parse_fraction(value, words[i].number, &err)))
+                (words[i].count && unit_parse_uint(value, 0, 1u << 30, &count, &err)) ||
+                (words[i].number && unit_parse_fraction(value, words[i].number, &err)))
             steps_die("PLANT: this is no value:", value);
         if (words[i].count)
             *words[i].count = (int64_t)count;
@@ -158,7 +156,7 @@ static int plant_count(const char *path)
     return launch;
 }
 
-// --- a step ----------------------------------------------------------------------------------
+// --- a step --------------------------------------------------------------------------------------
 
 static int64_t steps_clock_ns(clockid_t clock)
 {
@@ -177,7 +175,7 @@ static void steps_work(int64_t ns)
 {
     volatile double value = 1; // volatile: the loop stays
     for (int64_t end = steps_clock_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
-         steps_clock_ns(CLOCK_THREAD_CPUTIME_ID) < end;)
+            steps_clock_ns(CLOCK_THREAD_CPUTIME_ID) < end;)
         for (int i = 0; i < 500; i++) // some 2 us
             value = value * 1.0000001 + 1e-9;
 }
@@ -203,13 +201,14 @@ static double steps_loss(const struct job *job, int64_t step)
 {
     const struct plant *plant = &job->plant;
     double loss = (0.3 + 2 * exp(-(double)step / 150)) *
-                  exp(0.2 * steps_normal(job->seed, 1, (uint64_t)step));
+            exp(0.2 * steps_normal(job->seed, 1, (uint64_t)step));
     if (plant->loss && step >= plant->at && strcmp(plant->loss, "nan") == 0)
         return NAN;
     if (plant->loss && step == plant->at && strcmp(plant->loss, "inf") == 0)
         return INFINITY;
     if (plant->loss_noise > 0)
-        loss *= 1 + plant->loss_noise *
+        loss *= 1 +
+                plant->loss_noise *
                         steps_normal((uint64_t)getpid(), (uint64_t)job->launch, (uint64_t)step);
     return plant->loss_times > 0 ? loss * plant->loss_times : loss;
 }
@@ -226,8 +225,8 @@ static void steps_tensor(const struct job *job, const char *name, const double *
         ug_step_tensor(name, UG_DTYPE_FLOAT64, values, (uint64_t)count);
     for (int i = 0; i < count && rounded; i++) // what another order of a sum changes: the last bits
         rounded[i] = (float)(steps_outputs_are(job, "reorder")
-                                 ? values[i] * (1 + 3e-7 * steps_normal(9, 2, (uint64_t)i))
-                                 : values[i]);
+                        ? values[i] * (1 + 3e-7 * steps_normal(9, 2, (uint64_t)i))
+                        : values[i]);
     if (!job->anchor && rounded)
         ug_step_tensor(name, UG_DTYPE_FLOAT32, rounded, (uint64_t)count);
     free(rounded);
@@ -241,10 +240,10 @@ static void steps_softmax(const struct job *job, int64_t step)
     for (int i = 0; i < STEPS_CLASSES; i++)
         sum += values[i] = exp(0.3 * steps_normal(job->seed + (uint64_t)step, 3, (uint64_t)i));
     for (int i = 0; i < STEPS_CLASSES; i++)
-        values[i] *= (steps_outputs_are(job, "zeros")  ? 0
-                      : steps_outputs_are(job, "half") ? 0.5
-                                                       : 1) /
-                     sum;
+        values[i] *= (steps_outputs_are(job, "zeros")                 ? 0
+                                     : steps_outputs_are(job, "half") ? 0.5
+                                                                      : 1) /
+                sum;
     for (int i = 0; i + 1 < STEPS_CLASSES && steps_outputs_are(job, "shuffle"); i += 2) {
         double other = values[i];
         values[i] = values[i + 1];
@@ -261,7 +260,7 @@ static void steps_outputs(const struct job *job, int64_t step)
     for (int i = 0; i < STEPS_ROWS * STEPS_COLUMNS; i++) {
         // Samples of about the same size, so that each is the same small part of the whole.
         values[i] = (steps_random(seed, 4, (uint64_t)i) < 0.5 ? -1 : 1) *
-                    (1 + 0.1 * steps_normal(seed, 7, (uint64_t)i));
+                (1 + 0.1 * steps_normal(seed, 7, (uint64_t)i));
         classes[i] = (int32_t)(1000 * steps_random(seed, 5, (uint64_t)i));
     }
     for (int k = 0; k < STEPS_COLUMNS; k++) {
@@ -288,7 +287,7 @@ static void steps_one(const struct job *job, int64_t step, bool cold)
     if (plant->crash && step == plant->at)
         steps_crash(plant->crash);
     if (plant->times > 0 && (double)step >= plant->from * (double)job->steps &&
-        (double)step < (plant->to > 0 ? plant->to : 1) * (double)job->steps)
+            (double)step < (plant->to > 0 ? plant->to : 1) * (double)job->steps)
         work_ns = (int64_t)((double)work_ns * plant->times);
     bool slow = steps_slow(plant, step);
     steps_work(work_ns + (slow ? plant->add_ns : 0) + (cold ? plant->cold_ns : 0));
@@ -337,10 +336,10 @@ int main(int argc, char **argv)
     if (text && !job.anchor)
         plant_parse(&job.plant, text);
     if (job.plant.some_launches &&
-        (job.launch >= STEPS_LAUNCHES_MAX || !job.plant.launches[job.launch]))
+            (job.launch >= STEPS_LAUNCHES_MAX || !job.plant.launches[job.launch]))
         job.plant = (struct plant){0};
     job.work_ns = (int64_t)((double)job.work_ns *
-                            exp(job.plant.spread * steps_normal((uint64_t)getpid(), 8, 0)));
+            exp(job.plant.spread * steps_normal((uint64_t)getpid(), 8, 0)));
     // A peak that a few pages of the C library do not move by the margin of peak_memory.
     volatile char *memory = malloc(STEPS_MEMORY);
     if (!memory)

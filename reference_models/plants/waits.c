@@ -47,7 +47,7 @@ static void hold_act(struct plant *plant, void *arg)
 static int start_mutex(struct plant *plant, struct error *err)
 {
     static const struct plant_sibling sibling = {
-        "pl-holder", 300 * PLANT_MS, hold_act, step_lock, false};
+            "pl-holder", 300 * PLANT_MS, hold_act, step_lock, false};
     return plant_victim_sibling(plant, &sibling, err);
 }
 
@@ -166,8 +166,8 @@ static int connect_pair(struct error *err)
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     pair[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (listener < 0 || pair[0] < 0 || bind(listener, (struct sockaddr *)&at, len) ||
-        listen(listener, 1) || getsockname(listener, (struct sockaddr *)&at, &len) ||
-        connect(pair[0], (struct sockaddr *)&at, len))
+            listen(listener, 1) || getsockname(listener, (struct sockaddr *)&at, &len) ||
+            connect(pair[0], (struct sockaddr *)&at, len))
         return error_set(err, -ENOTSUP, "no connection on loopback: %s", strerror(errno));
     pair[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     close(listener);
@@ -277,8 +277,12 @@ static int start_compile(struct plant *plant, struct error *err)
 }
 
 const struct plant_kind plants_waits[] = {
-    {"mutex", start_mutex},     {"mutex-proc", start_mutex_proc},
-    {"pipe", start_pipe},       {"semaphore", start_semaphore},
-    {"socket", start_socket},   {"socket-stop", start_socket_stop},
-    {"compile", start_compile}, {NULL, NULL},
+        {"mutex", start_mutex},
+        {"mutex-proc", start_mutex_proc},
+        {"pipe", start_pipe},
+        {"semaphore", start_semaphore},
+        {"socket", start_socket},
+        {"socket-stop", start_socket_stop},
+        {"compile", start_compile},
+        {NULL, NULL},
 };

@@ -19,13 +19,13 @@ static ssize_t answer_half(void *cls, uint64_t at, char *buf, size_t max)
     return (ssize_t)count;
 }
 
-enum MHD_Result answer_queue(struct MHD_Connection *connection, struct answer *answer,
-                             struct answer_counts *counts)
+enum MHD_Result answer_queue(
+        struct MHD_Connection *connection, struct answer *answer, struct answer_counts *counts)
 {
     size_t size = strlen(answer->body);
-    struct MHD_Response *response =
-        answer->cut ? MHD_create_response_from_callback(size, 1024, answer_half, answer->body, free)
-                    : MHD_create_response_from_buffer(size, answer->body, MHD_RESPMEM_MUST_FREE);
+    struct MHD_Response *response = answer->cut
+            ? MHD_create_response_from_callback(size, 1024, answer_half, answer->body, free)
+            : MHD_create_response_from_buffer(size, answer->body, MHD_RESPMEM_MUST_FREE);
     if (!response) {
         free(answer->body);
         return MHD_NO;
@@ -39,8 +39,7 @@ enum MHD_Result answer_queue(struct MHD_Connection *connection, struct answer *a
     if (answer->status == 405)
         MHD_add_response_header(response, "Allow", "GET, POST");
     counts->of[answer->status < ANSWER_CODES_MAX ? answer->status : 0]++;
-    enum MHD_Result result =
-        MHD_queue_response(connection, (unsigned)answer->status, response);
+    enum MHD_Result result = MHD_queue_response(connection, (unsigned)answer->status, response);
     MHD_destroy_response(response);
     return result;
 }

@@ -18,14 +18,14 @@ struct answer_counts {
 struct answer {
     int status;
     const char *side;
-    char *body;  // JSON; answer_queue() frees it
-    bool close;  // the connection ends with this answer
-    bool wrong;  // a score is not finite: said in a header, which proxies can log
-    bool cut;    // planted: the connection ends in the middle of the body
+    char *body; // JSON; answer_queue() frees it
+    bool close; // the connection ends with this answer
+    bool wrong; // a score is not finite: said in a header, which proxies can log
+    bool cut;   // planted: the connection ends in the middle of the body
 };
 
-enum MHD_Result answer_queue(struct MHD_Connection *connection, struct answer *answer,
-                             struct answer_counts *counts);
+enum MHD_Result answer_queue(
+        struct MHD_Connection *connection, struct answer *answer, struct answer_counts *counts);
 char *answer_counts_json(const struct answer_counts *counts); // {"200": 12}; the caller frees it
 
 #endif

@@ -58,8 +58,8 @@ int batcher_push(struct batcher *batcher, struct score_request *request)
         *batcher->last = request;
         batcher->last = &request->next;
         batcher->count++;
-        // The first wakes a worker; the one that fills a batch ends the wait of the worker that collects it, or
-        // wakes another, which is as good.
+        // The first wakes a worker; the one that fills a batch ends the wait of the worker that
+        // collects it, or wakes another, which is as good.
         if (batcher->count == 1 || batcher->count == batcher->opts.batch_max)
             pthread_cond_signal(&batcher->changed);
     }

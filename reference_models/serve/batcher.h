@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dynamic batching: requests in, in the order of arrival; batches out, as soon as one is full or its oldest request has
-// waited long enough. Any number of threads on both sides. Bounded: what does not fit is refused, not kept.
+// Dynamic batching: requests in, in the order of arrival; batches out, as soon as one is full or
+// its oldest request has waited long enough. Any number of threads on both sides. Bounded: what
+// does not fit is refused, not kept.
 #ifndef UPGATE_SERVE_BATCHER_H
 #define UPGATE_SERVE_BATCHER_H
 
@@ -22,6 +23,7 @@ int batcher_push(struct batcher *batcher, struct score_request *request);
 // Blocks; fills up to batch_max requests. 0: closed, and everything has been taken.
 size_t batcher_take(struct batcher *batcher, struct score_request **ret_requests);
 void batcher_close(struct batcher *batcher); // what waits is still handed out
-int64_t batcher_oldest_ns(struct batcher *batcher); // arrival of the oldest that waits; 0: none waits
+// arrival of the oldest that waits; 0: none waits
+int64_t batcher_oldest_ns(struct batcher *batcher);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which model is served: words, and model files. The weights of the reference models are drawn from a seed, so a
-// model file is a few words of JSON. Its path comes from whoever may POST /reload: it stays below one folder.
+// Which model is served: words, and model files. The weights of the reference models are drawn from
+// a seed, so a model file is a few words of JSON. Its path comes from whoever may POST /reload: it
+// stays below one folder.
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,14 +25,14 @@ int model_choice_name(struct model_choice *choice, const char *name, struct erro
         plain = isalnum((unsigned char)name[i]) || strchr("-_.", name[i]);
     if (!plain)
         return error_set(err, -EINVAL,
-                         "the name of a model has 1 to %zu letters, digits, '-', '_' and '.'",
-                         sizeof choice->name - 1);
+                "the name of a model has 1 to %zu letters, digits, '-', '_' and '.'",
+                sizeof choice->name - 1);
     memcpy(choice->name, name, len + 1);
     return 0;
 }
 
-int model_choice_set(struct model_choice *choice, const char *model, const char *size,
-                     struct error *err)
+int model_choice_set(
+        struct model_choice *choice, const char *model, const char *size, struct error *err)
 {
     static const char *const models[] = {"dlrm", "transformer"};
     static const struct model_ops *const ops[] = {&dlrm_ops_f32, &transformer_ops_f32};
@@ -51,11 +52,12 @@ int model_choice_set(struct model_choice *choice, const char *model, const char 
 }
 
 // Below `models`: no "..", no absolute path; the file itself is no symbolic link.
-static int model_file_read(const char *models, const char *path, char *text, size_t size,
-                           struct error *err)
+static int model_file_read(
+        const char *models, const char *path, char *text, size_t size, struct error *err)
 {
     if (path[0] == '/' || strcmp(path, "..") == 0 || strncmp(path, "../", 3) == 0 ||
-        strstr(path, "/../") || (strlen(path) >= 3 && strcmp(path + strlen(path) - 3, "/..") == 0))
+            strstr(path, "/../") ||
+            (strlen(path) >= 3 && strcmp(path + strlen(path) - 3, "/..") == 0))
         return error_set(err, -EINVAL, "'%s' leads out of the folder of models", path);
     char *full = xasprintf("%s/%s", models, path);
     int fd = open(full, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -63,7 +65,7 @@ static int model_file_read(const char *models, const char *path, char *text, siz
     free(full);
     if (rc)
         return error_set(err, rc == -ENOENT || rc == -ELOOP ? -EINVAL : rc,
-                         "failed to open the model file '%s': %s", path, strerror(-rc));
+                "failed to open the model file '%s': %s", path, strerror(-rc));
     struct stat status;
     ssize_t got = -1;
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size < (off_t)size)
@@ -75,8 +77,8 @@ static int model_file_read(const char *models, const char *path, char *text, siz
     return 0;
 }
 
-int model_choice_load(const char *models, const char *path, struct model_choice *ret_choice,
-                      struct error *err)
+int model_choice_load(
+        const char *models, const char *path, struct model_choice *ret_choice, struct error *err)
 {
     char *text = xcalloc(1, MODEL_FILE_MAX);
     json_error_t where;
@@ -93,9 +95,9 @@ int model_choice_load(const char *models, const char *path, struct model_choice 
         goto out;
     }
     if (json_unpack_ex(root, &where, JSON_STRICT, "{s:s, s?s, s?I, s?s}", "model", &model, "size",
-                       &size, "seed", &seed, "name", &name)) {
+                &size, "seed", &seed, "name", &name)) {
         rc = error_set(err, -EINVAL, "%s: %s; a model file has model, size, seed and name", path,
-                       where.text);
+                where.text);
         goto out;
     }
     if (seed < 0) {

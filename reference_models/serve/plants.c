@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planted faults. Which request is hit is a function of its number alone, so that a test can count. One thread
-// holds answers back; it runs where a plant of that kind is set.
+// The planted faults. Which request is hit is a function of its number alone, so that a test can
+// count. One thread holds answers back; it runs where a plant of that kind is set.
 #include "reference_models/serve/plants.h"
 
 #include <errno.h>
@@ -36,9 +36,8 @@ enum plants_kind {
     PLANTS_WARM,
     PLANTS_COUNT
 };
-static const char *const plants_names[PLANTS_COUNT] = {
-    "errors", "slow", "slow-long", "nan",        "wrong",     "stream-cut",
-    "hold",   "late", "leak",      "crash-after", "hang-after", "warm"};
+static const char *const plants_names[PLANTS_COUNT] = {"errors", "slow", "slow-long", "nan",
+        "wrong", "stream-cut", "hold", "late", "leak", "crash-after", "hang-after", "warm"};
 
 struct plants {
     double share[PLANTS_SHARES]; // 0: not planted
@@ -60,11 +59,11 @@ static void plants_on_signal(int number)
     plants_signalled = number;
 }
 
-static int plants_set(struct plants *plants, enum plants_kind kind, const char *value,
-                      struct error *err)
+static int plants_set(
+        struct plants *plants, enum plants_kind kind, const char *value, struct error *err)
 {
     static const double share_default[PLANTS_SHARES] = {
-        [PLANTS_SLOW_LONG] = 1, [PLANTS_NAN] = 1, [PLANTS_WRONG] = 1, [PLANTS_CUT] = 1};
+            [PLANTS_SLOW_LONG] = 1, [PLANTS_NAN] = 1, [PLANTS_WRONG] = 1, [PLANTS_CUT] = 1};
     if (kind < PLANTS_SHARES) {
         if (!value && share_default[kind] > 0) {
             plants->share[kind] = share_default[kind];
@@ -103,13 +102,13 @@ static int plants_read(struct plants *plants, char *text, struct error *err)
         while (kind < PLANTS_COUNT && strcmp(word, plants_names[kind]) != 0)
             kind++;
         if (kind == PLANTS_COUNT)
-            return error_set(err, -EINVAL, "PLANT_SERVE: '%s' is unknown; known:\n%s", word,
-                             PLANTS_HELP);
+            return error_set(
+                    err, -EINVAL, "PLANT_SERVE: '%s' is unknown; known:\n%s", word, PLANTS_HELP);
         struct error why = {0};
         int rc = plants_set(plants, (enum plants_kind)kind, value, &why);
         if (rc)
             return error_set(err, rc, "PLANT_SERVE: %s: %s", word,
-                             why.text[0] ? why.text : "it needs a value");
+                    why.text[0] ? why.text : "it needs a value");
     }
     return 0;
 }
@@ -125,8 +124,8 @@ static void *plants_hold(void *arg)
             continue;
         }
         if (clock_monotonic_ns() < request->due_ns) {
-            struct timespec until = {.tv_sec = request->due_ns / PLANTS_S,
-                                     .tv_nsec = request->due_ns % PLANTS_S};
+            struct timespec until = {
+                    .tv_sec = request->due_ns / PLANTS_S, .tv_nsec = request->due_ns % PLANTS_S};
             pthread_cond_timedwait(&plants->changed, &plants->lock, &until);
             continue;
         }
@@ -153,9 +152,11 @@ int plants_new(const char *text, struct plants **ret_plants, struct error *err)
     int rc = plants_read(plants, copy, err);
     free(copy);
     if (!rc && plants->late_ns > 0)
-        sigaction(SIGUSR1, &(struct sigaction){.sa_handler = plants_on_signal, .sa_flags = SA_RESTART}, NULL);
-    if (!rc && (plants->share[PLANTS_SLOW] > 0 || plants->share[PLANTS_SLOW_LONG] > 0 ||
-                plants->hold_ns > 0 || plants->late_ns > 0)) {
+        sigaction(SIGUSR1,
+                &(struct sigaction){.sa_handler = plants_on_signal, .sa_flags = SA_RESTART}, NULL);
+    if (!rc &&
+            (plants->share[PLANTS_SLOW] > 0 || plants->share[PLANTS_SLOW_LONG] > 0 ||
+                    plants->hold_ns > 0 || plants->late_ns > 0)) {
         rc = -pthread_create(&plants->thread, NULL, plants_hold, plants);
         plants->has_thread = rc == 0;
         if (rc)
@@ -228,7 +229,8 @@ void plants_scored(struct plants *plants, struct score_request *request, size_t 
         longer += plants->share[PLANTS_SLOW_LONG];
     if (longer > 0)
         request->due_ns = now + (int64_t)(longer * (double)(now - request->arrived_ns));
-    int64_t least = plants_signalled && plants->late_ns > plants->hold_ns ? plants->late_ns : plants->hold_ns;
+    int64_t least = plants_signalled && plants->late_ns > plants->hold_ns ? plants->late_ns
+                                                                          : plants->hold_ns;
     if (least > 0 && request->due_ns < request->arrived_ns + least)
         request->due_ns = request->arrived_ns + least;
 }

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults on purpose, for tests of what stands before the server: PLANT_SERVE=KIND[:VALUE][,KIND…]. The server proper
-// does not know them; it calls the functions here at the points where a fault would show.
+// Faults on purpose, for tests of what stands before the server: PLANT_SERVE=KIND[:VALUE][,KIND…].
+// The server proper does not know them; it calls the functions here at the points where a fault
+// would show.
 #ifndef UPGATE_SERVE_PLANTS_H
 #define UPGATE_SERVE_PLANTS_H
 
 #include "reference_models/serve/request.h"
 
-#define PLANTS_HELP                                                                                \
-    "errors:P%      of the answers are 500\n"                                                      \
-    "slow:P%        every answer takes P % longer\n"                                               \
-    "slow-long[:P%] likewise, those with many features only (100 %)\n"                             \
-    "hold:TIME      every answer takes so long at least\n"                                         \
-    "late:TIME      likewise, from a SIGUSR1 on\n"                                                 \
-    "nan[:P%]       scores are not numbers (100 %)\n"                                              \
-    "wrong[:P%]     scores are off by 0.1 (100 %)\n"                                               \
-    "stream-cut[:P%] of the answers end in the middle (100 %)\n"                                   \
-    "leak[:BYTES]   so much more memory with each request (64K)\n"                                 \
-    "crash-after:N  the process aborts at request N\n"                                             \
-    "hang-after:N   from request N on nothing is answered\n"                                       \
+#define PLANTS_HELP \
+    "errors:P%      of the answers are 500\n" \
+    "slow:P%        every answer takes P % longer\n" \
+    "slow-long[:P%] likewise, those with many features only (100 %)\n" \
+    "hold:TIME      every answer takes so long at least\n" \
+    "late:TIME      likewise, from a SIGUSR1 on\n" \
+    "nan[:P%]       scores are not numbers (100 %)\n" \
+    "wrong[:P%]     scores are off by 0.1 (100 %)\n" \
+    "stream-cut[:P%] of the answers end in the middle (100 %)\n" \
+    "leak[:BYTES]   so much more memory with each request (64K)\n" \
+    "crash-after:N  the process aborts at request N\n" \
+    "hang-after:N   from request N on nothing is answered\n" \
     "warm:TIME      the warm-up takes so long\n"
 
 struct plants;

@@ -26,13 +26,13 @@ static int request_take_id(struct score_request *request, const json_t *id, stru
     return 0;
 }
 
-static int request_take_features(struct score_request *request, const json_t *features,
-                                 struct error *err)
+static int request_take_features(
+        struct score_request *request, const json_t *features, struct error *err)
 {
     size_t count = json_array_size(features); // 0 where it is no array
     if (count == 0 || count > REQUEST_VALUES_MAX)
         return error_set(err, -EINVAL, "'features' is missing, or no array of 1 to %zu numbers",
-                         REQUEST_VALUES_MAX);
+                REQUEST_VALUES_MAX);
     double *values = xcalloc(count, sizeof *values);
     for (size_t i = 0; i < count; i++) {
         const json_t *value = json_array_get(features, i);
@@ -53,7 +53,7 @@ int request_parse(struct score_request *request, const char *body, size_t size, 
     json_t *root = json_loadb(body, size, JSON_REJECT_DUPLICATES, &where);
     if (!root)
         return error_set(err, -EINVAL, "the body is not JSON: line %d, column %d: %s", where.line,
-                         where.column, where.text);
+                where.column, where.text);
     int rc = request_take_id(request, json_object_get(root, "id"), err);
     if (!rc)
         rc = request_take_features(request, json_object_get(root, "features"), err);
@@ -78,7 +78,7 @@ static char *request_refusal(const struct score_request *request)
     json_t *text = json_string(request->text);
     char *quoted = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
     char *body = xasprintf("{\"id\":%s,\"error\":%s}", request->id[0] ? request->id : "null",
-                           quoted ? quoted : "null");
+            quoted ? quoted : "null");
     json_decref(text);
     free(quoted);
     return body;
@@ -89,8 +89,8 @@ char *request_answer(const struct score_request *request)
     if (request->status != 200)
         return request_refusal(request);
     if (!isfinite(request->score))
-        return xasprintf("{\"id\":%s,\"scores\":[null],\"model\":\"%s\"}", request->id,
-                         request->model);
+        return xasprintf(
+                "{\"id\":%s,\"scores\":[null],\"model\":\"%s\"}", request->id, request->model);
     return xasprintf("{\"id\":%s,\"scores\":[%.9g],\"model\":\"%s\"}", request->id, request->score,
-                     request->model);
+            request->model);
 }

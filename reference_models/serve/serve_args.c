@@ -35,50 +35,50 @@ enum serve_option {
 };
 
 static const struct option serve_options[] = {
-    {"model", required_argument, NULL, SERVE_MODEL},
-    {"size", required_argument, NULL, SERVE_SIZE},
-    {"seed", required_argument, NULL, SERVE_SEED},
-    {"name", required_argument, NULL, SERVE_NAME},
-    {"model-file", required_argument, NULL, SERVE_FILE},
-    {"models", required_argument, NULL, SERVE_MODELS},
-    {"host", required_argument, NULL, SERVE_HOST},
-    {"port", required_argument, NULL, SERVE_PORT},
-    {"side", required_argument, NULL, SERVE_SIDE},
-    {"workers", required_argument, NULL, SERVE_WORKERS},
-    {"max-batch", required_argument, NULL, SERVE_BATCH},
-    {"max-wait", required_argument, NULL, SERVE_WAIT},
-    {"queue", required_argument, NULL, SERVE_QUEUE},
-    {"connections", required_argument, NULL, SERVE_CONNECTIONS},
-    {"stuck", required_argument, NULL, SERVE_STUCK},
-    {"drain-delay", required_argument, NULL, SERVE_DELAY},
-    {"drain-timeout", required_argument, NULL, SERVE_TIMEOUT},
-    {"help", no_argument, NULL, SERVE_HELP},
-    {NULL, 0, NULL, 0},
+        {"model", required_argument, NULL, SERVE_MODEL},
+        {"size", required_argument, NULL, SERVE_SIZE},
+        {"seed", required_argument, NULL, SERVE_SEED},
+        {"name", required_argument, NULL, SERVE_NAME},
+        {"model-file", required_argument, NULL, SERVE_FILE},
+        {"models", required_argument, NULL, SERVE_MODELS},
+        {"host", required_argument, NULL, SERVE_HOST},
+        {"port", required_argument, NULL, SERVE_PORT},
+        {"side", required_argument, NULL, SERVE_SIDE},
+        {"workers", required_argument, NULL, SERVE_WORKERS},
+        {"max-batch", required_argument, NULL, SERVE_BATCH},
+        {"max-wait", required_argument, NULL, SERVE_WAIT},
+        {"queue", required_argument, NULL, SERVE_QUEUE},
+        {"connections", required_argument, NULL, SERVE_CONNECTIONS},
+        {"stuck", required_argument, NULL, SERVE_STUCK},
+        {"drain-delay", required_argument, NULL, SERVE_DELAY},
+        {"drain-timeout", required_argument, NULL, SERVE_TIMEOUT},
+        {"help", no_argument, NULL, SERVE_HELP},
+        {NULL, 0, NULL, 0},
 };
 #define SERVE_OPTIONS (sizeof serve_options / sizeof *serve_options - 1)
 
 static const char serve_help[] =
-    "upgate-serve: a reference model behind HTTP\n\n"
-    "usage: upgate-serve [--model dlrm|transformer] [--port N] [options]\n\n"
-    "  --model dlrm|transformer  what is served (dlrm)\n"
-    "  --size small|demo|large   its shape (small)\n"
-    "  --seed S                  of its weights (1)\n"
-    "  --name NAME               in answers (MODEL-SIZE-SEED)\n"
-    "  --model-file FILE         model, size, seed and name from this file of --models\n"
-    "  --models DIR              folder of model files, for --model-file and POST /reload (.)\n"
-    "  --host ADDRESS            IPv4 (127.0.0.1)\n"
-    "  --port N                  0 = a free one (0)\n"
-    "  --side NAME               header x-upgate-side of every answer (native)\n"
-    "  --workers N               threads, each with a copy of the model, 1 to 64 (1)\n"
-    "  --max-batch N             requests computed together at most, 1 to 4096 (32)\n"
-    "  --max-wait TIME           of the oldest request of a batch that is not full (1ms)\n"
-    "  --queue N                 requests that may wait; more are answered 503 (4096)\n"
-    "  --connections N           open at the same time at most (4096)\n"
-    "  --stuck TIME              a request that waits longer: /health is 503 (5s)\n"
-    "  --drain-delay TIME        after SIGTERM: not ready, but still accepting (2s)\n"
-    "  --drain-timeout TIME      then: for what is in flight (30s)\n\n"
-    "PLANT_SERVE=KIND[:VALUE][,KIND...] plants faults:\n" PLANTS_HELP "\n"
-    "exit codes: 0 drained, 2 wrong argument, 4 could not serve, or requests were not finished\n";
+        "upgate-serve: a reference model behind HTTP\n\n"
+        "usage: upgate-serve [--model dlrm|transformer] [--port N] [options]\n\n"
+        "  --model dlrm|transformer  what is served (dlrm)\n"
+        "  --size small|demo|large   its shape (small)\n"
+        "  --seed S                  of its weights (1)\n"
+        "  --name NAME               in answers (MODEL-SIZE-SEED)\n"
+        "  --model-file FILE         model, size, seed and name from this file of --models\n"
+        "  --models DIR              folder of model files, for --model-file and POST /reload (.)\n"
+        "  --host ADDRESS            IPv4 (127.0.0.1)\n"
+        "  --port N                  0 = a free one (0)\n"
+        "  --side NAME               header x-upgate-side of every answer (native)\n"
+        "  --workers N               threads, each with a copy of the model, 1 to 64 (1)\n"
+        "  --max-batch N             requests computed together at most, 1 to 4096 (32)\n"
+        "  --max-wait TIME           of the oldest request of a batch that is not full (1ms)\n"
+        "  --queue N                 requests that may wait; more are answered 503 (4096)\n"
+        "  --connections N           open at the same time at most (4096)\n"
+        "  --stuck TIME              a request that waits longer: /health is 503 (5s)\n"
+        "  --drain-delay TIME        after SIGTERM: not ready, but still accepting (2s)\n"
+        "  --drain-timeout TIME      then: for what is in flight (30s)\n\n"
+        "PLANT_SERVE=KIND[:VALUE][,KIND...] plants faults:\n" PLANTS_HELP "\n"
+        "exit codes: 0 drained, 2 wrong argument, 4 could not serve, or requests were not finished\n";
 
 static const char *serve_option_name(int option)
 {
@@ -99,7 +99,7 @@ static int serve_refuse(char **argv, int found, struct error *err)
         names[i] = serve_options[i].name;
     const char *nearest = string_nearest(word + strspn(word, "-"), names, SERVE_OPTIONS);
     return error_set(err, -EINVAL, "unknown option '%s'%s%s", word, nearest ? "; nearest: --" : "",
-                     nearest ? nearest : "");
+            nearest ? nearest : "");
 }
 
 static int serve_side(const char *value, struct serve_args *args, struct error *err)
@@ -119,7 +119,7 @@ struct serve_words { // what makes the choice of a model
 };
 
 static int serve_set(int option, const char *value, struct serve_args *args,
-                     struct serve_words *words, struct error *err)
+        struct serve_words *words, struct error *err)
 {
     uint64_t number = 0;
     int rc = 0;
@@ -187,8 +187,8 @@ static int serve_choose(struct serve_args *args, const struct serve_words *words
     return model_choice_name(&args->choice, words->name ? words->name : made, err);
 }
 
-static int serve_parse(int argc, char **argv, struct serve_args *args, bool *ret_help,
-                       struct error *err)
+static int serve_parse(
+        int argc, char **argv, struct serve_args *args, bool *ret_help, struct error *err)
 {
     struct serve_words words = {.model = "dlrm", .size = "small"};
     int option;
@@ -203,24 +203,24 @@ static int serve_parse(int argc, char **argv, struct serve_args *args, bool *ret
             return error_prefix(err, "failed to read --%s", serve_option_name(option));
     }
     if (optind < argc)
-        return error_set(err, -EINVAL, "'%s' is no option; every argument has a --name",
-                         argv[optind]);
+        return error_set(
+                err, -EINVAL, "'%s' is no option; every argument has a --name", argv[optind]);
     return serve_choose(args, &words, err);
 }
 
 bool serve_args_begin(int argc, char **argv, struct serve_args *ret_args, int *ret_exit)
 {
     *ret_args = (struct serve_args){
-        .choice = {.seed = 1},
-        .batch = {.batch_max = 32, .wait_ns = 1000000, .queue_max = 4096},
-        .server = {.host = "127.0.0.1",
-                   .side = "native",
-                   .models = ".",
-                   .stuck_ns = INT64_C(5000000000),
-                   .connections_max = 4096},
-        .workers = 1,
-        .drain_delay_ns = INT64_C(2000000000),
-        .drain_timeout_ns = INT64_C(30000000000),
+            .choice = {.seed = 1},
+            .batch = {.batch_max = 32, .wait_ns = 1000000, .queue_max = 4096},
+            .server = {.host = "127.0.0.1",
+                    .side = "native",
+                    .models = ".",
+                    .stuck_ns = INT64_C(5000000000),
+                    .connections_max = 4096},
+            .workers = 1,
+            .drain_delay_ns = INT64_C(2000000000),
+            .drain_timeout_ns = INT64_C(30000000000),
     };
     struct error err = {0};
     bool help = false;

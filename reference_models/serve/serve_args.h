@@ -13,7 +13,8 @@ struct serve_args {
     int64_t drain_delay_ns, drain_timeout_ns;
 };
 
-// Parses; on --help or a wrong argument prints and returns false with the exit code in *ret_exit. Strings point into argv.
+// Parses; on --help or a wrong argument prints and returns false with the exit code in *ret_exit.
+// Strings point into argv.
 bool serve_args_begin(int argc, char **argv, struct serve_args *ret_args, int *ret_exit);
 
 #endif

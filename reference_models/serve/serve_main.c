@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `upgate-serve`: a reference model behind HTTP (server.h says the API). Reads its command line and PLANT_SERVE;
-// writes two lines of JSON to stdout (where it listens, when it is ready), messages to stderr. SIGTERM or SIGINT drains: not
-// ready, still answering for --drain-delay; then nobody new, what is in flight is finished, the end. A second one ends at once.
+// The program `upgate-serve`: a reference model behind HTTP (server.h says the API). Reads its
+// command line and PLANT_SERVE; writes two lines of JSON to stdout (where it listens, when it is
+// ready), messages to stderr. SIGTERM or SIGINT drains: not ready, still answering for
+// --drain-delay; then nobody new, what is in flight is finished, the end. A second one ends at
+// once.
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,7 +20,8 @@
 #include "reference_models/serve/server.h"
 
 #define SERVE_MS INT64_C(1000000)
-#define SERVE_QUIET_LOOKS 20 // with nothing in flight, 1 ms apart. Not a time, which passes without a CPU, too
+#define SERVE_QUIET_LOOKS \
+    20 // with nothing in flight, 1 ms apart. Not a time, which passes without a CPU, too
 
 struct serve {
     struct serve_args args;
@@ -49,11 +52,11 @@ static int serve_start(struct serve *serve, struct error *err)
         return rc;
     serve->batcher = batcher_new(&args->batch);
     rc = workers_new(args->workers, args->batch.batch_max, serve->batcher, serve->plants,
-                     &serve->workers, err);
+            &serve->workers, err);
     if (rc)
         return rc;
-    rc = server_new(&args->server, serve->batcher, serve->workers, serve->plants, &serve->server,
-                    err);
+    rc = server_new(
+            &args->server, serve->batcher, serve->workers, serve->plants, &serve->server, err);
     if (rc)
         return rc;
     rc = -pthread_create(&serve->load_thread, NULL, serve_load, serve);
@@ -61,7 +64,7 @@ static int serve_start(struct serve *serve, struct error *err)
         return error_set(err, rc, "failed to start a thread: %s", strerror(-rc));
     serve->has_load_thread = true;
     printf("{\"listening\":\"%s:%u\",\"side\":\"%s\",\"pid\":%d}\n", args->server.host,
-           server_port(serve->server), args->server.side, (int)getpid());
+            server_port(serve->server), args->server.side, (int)getpid());
     fflush(stdout);
     return 0;
 }
@@ -90,7 +93,7 @@ static int serve_run(struct serve *serve, const sigset_t *signals, struct error 
         return serve->load_rc;
     }
     printf("{\"ready\":true,\"model\":\"%s\",\"warm_s\":%.3f}\n", serve->args.choice.name,
-           (double)(clock_monotonic_ns() - begin) / 1e9);
+            (double)(clock_monotonic_ns() - begin) / 1e9);
     fflush(stdout);
     serve_signal(signals, -1);
     return 0;
@@ -118,8 +121,8 @@ static int serve_drain(struct serve *serve, const sigset_t *signals, struct erro
             continue;
         if (clock_monotonic_ns() > limit)
             return error_set(err, -ETIMEDOUT,
-                             "%llu requests were not finished within the drain timeout",
-                             (unsigned long long)left);
+                    "%llu requests were not finished within the drain timeout",
+                    (unsigned long long)left);
         quiet = -1;
     }
     return 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTTP in, queue out, and back. The thread of libmicrohttpd runs everything here but server_done() (a worker) and
-// reload_run() (a thread of its own); a request that waits for its answer is a suspended connection.
+// HTTP in, queue out, and back. The thread of libmicrohttpd runs everything here but server_done()
+// (a worker) and reload_run() (a thread of its own); a request that waits for its answer is a
+// suspended connection.
 #include "reference_models/serve/server.h"
 
 #include <arpa/inet.h>
@@ -63,13 +64,14 @@ static enum MHD_Result server_reply(struct exchange *exchange, int status, char 
 {
     struct server *server = exchange->server;
     struct answer answer = {.status = status,
-                            .side = server->opts.side,
-                            .body = body,
-                            .close = atomic_load(&server->draining),
-                            .wrong = flags & ANSWER_WRONG,
-                            .cut = flags & ANSWER_CUT};
+            .side = server->opts.side,
+            .body = body,
+            .close = atomic_load(&server->draining),
+            .wrong = flags & ANSWER_WRONG,
+            .cut = flags & ANSWER_CUT};
     if (exchange->route && exchange->route->handle == score_handle)
-        ug_request_done((uint64_t)exchange->arrived_ns, answer.cut ? 0 : (uint32_t)status, answer.wrong);
+        ug_request_done(
+                (uint64_t)exchange->arrived_ns, answer.cut ? 0 : (uint32_t)status, answer.wrong);
     return answer_queue(exchange->connection, &answer, &server->counts);
 }
 
@@ -120,7 +122,7 @@ static enum MHD_Result score_handle(struct exchange *exchange)
     if (rc) {
         request->status = 503;
         snprintf(request->text, sizeof request->text, "%s",
-                 rc == -EAGAIN ? "too many requests wait" : "the server ends");
+                rc == -EAGAIN ? "too many requests wait" : "the server ends");
         MHD_resume_connection(exchange->connection);
     }
     return MHD_YES;
@@ -144,11 +146,10 @@ static enum MHD_Result health_handle(struct exchange *exchange)
     bool stuck = server_stuck(server, &state);
     const char *status = stuck ? "stuck" : "ok";
     char *body = !state.ready
-                     ? xasprintf("{\"status\":\"%s\",\"model\":null}", status)
-                     : xasprintf("{\"status\":\"%s\",\"model\":\"%s\",\"kind\":\"%s\","
-                                 "\"features\":[%zu,%zu]}",
-                                 status, state.model, state.kind, state.values_least,
-                                 state.values_most);
+            ? xasprintf("{\"status\":\"%s\",\"model\":null}", status)
+            : xasprintf("{\"status\":\"%s\",\"model\":\"%s\",\"kind\":\"%s\","
+                        "\"features\":[%zu,%zu]}",
+                      status, state.model, state.kind, state.values_least, state.values_most);
     return server_reply(exchange, stuck ? 503 : 200, body, 0);
 }
 
@@ -177,8 +178,7 @@ static enum MHD_Result stats_handle(struct exchange *exchange)
     char *codes = answer_counts_json(&server->counts);
     char *body = xasprintf("{\"answers\":%s,\"in_flight\":%" PRIu64 ",\"scored\":%" PRIu64
                            ",\"batches\":%" PRIu64 ",\"loads\":%" PRIu64 "}",
-                           codes, atomic_load(&server->in_flight), state.scored, state.batches,
-                           state.loads);
+            codes, atomic_load(&server->in_flight), state.scored, state.batches, state.loads);
     free(codes);
     return server_reply(exchange, 200, body, 0);
 }
@@ -226,7 +226,7 @@ static enum MHD_Result reload_handle(struct exchange *exchange)
     exchange->waiting = true;
     MHD_suspend_connection(exchange->connection);
     server->has_reload_thread =
-        pthread_create(&server->reload_thread, NULL, reload_run, exchange) == 0;
+            pthread_create(&server->reload_thread, NULL, reload_run, exchange) == 0;
     if (!server->has_reload_thread) {
         atomic_store(&server->reloading, false);
         exchange->score.status = 500;
@@ -239,13 +239,16 @@ static enum MHD_Result reload_handle(struct exchange *exchange)
 // --- one request ---
 
 static const struct route routes[] = {
-    {"POST", "/score", score_handle},   {"GET", "/health", health_handle},
-    {"GET", "/ready", ready_handle},    {"GET", "/stats", stats_handle},
-    {"POST", "/reload", reload_handle}, {NULL, NULL, NULL},
+        {"POST", "/score", score_handle},
+        {"GET", "/health", health_handle},
+        {"GET", "/ready", ready_handle},
+        {"GET", "/stats", stats_handle},
+        {"POST", "/reload", reload_handle},
+        {NULL, NULL, NULL},
 };
 
 static enum MHD_Result server_begin(struct server *server, struct MHD_Connection *connection,
-                                    const char *url, const char *method, void **ret_exchange)
+        const char *url, const char *method, void **ret_exchange)
 {
     struct exchange *exchange = xcalloc(1, sizeof *exchange);
     exchange->server = server;
@@ -258,15 +261,15 @@ static enum MHD_Result server_begin(struct server *server, struct MHD_Connection
         if (strcmp(url, route->path) != 0)
             continue;
         if (strcmp(method, route->method) == 0 ||
-            (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0))
+                (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0))
             exchange->route = route;
         else
             status = 405;
     }
     if (!exchange->route)
         return server_refuse(exchange, status,
-                             status == 405 ? "this path has another method"
-                                           : "known: /score /health /ready /reload /stats");
+                status == 405 ? "this path has another method"
+                              : "known: /score /health /ready /reload /stats");
     const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
     if (length && strtoull(length, NULL, 10) > REQUEST_BYTES_MAX)
         return server_refuse(exchange, 413, "the body is longer than 64 KiB");
@@ -293,8 +296,7 @@ static enum MHD_Result server_collect(struct exchange *exchange, const char *dat
 }
 
 static enum MHD_Result server_handle(void *cls, struct MHD_Connection *connection, const char *url,
-                                     const char *method, const char *version, const char *data,
-                                     size_t *size, void **state)
+        const char *method, const char *version, const char *data, size_t *size, void **state)
 {
     (void)version;
     struct exchange *exchange = *state;
@@ -308,7 +310,7 @@ static enum MHD_Result server_handle(void *cls, struct MHD_Connection *connectio
 }
 
 static void server_completed(void *cls, struct MHD_Connection *connection, void **state,
-                             enum MHD_RequestTerminationCode code)
+        enum MHD_RequestTerminationCode code)
 {
     (void)connection, (void)code;
     struct server *server = cls;
@@ -336,11 +338,11 @@ static int server_listen(struct server *server, int *ret_fd, struct error *err)
     socklen_t len = sizeof address;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, SERVER_BACKLOG) ||
-        getsockname(fd, (struct sockaddr *)&address, &len)) {
+            getsockname(fd, (struct sockaddr *)&address, &len)) {
         int rc = -errno;
         close(fd);
         return error_set(err, rc, "failed to listen on %s:%u: %s", server->opts.host,
-                         server->opts.port, strerror(-rc));
+                server->opts.port, strerror(-rc));
     }
     server->port = ntohs(address.sin_port);
     *ret_fd = fd;
@@ -348,24 +350,25 @@ static int server_listen(struct server *server, int *ret_fd, struct error *err)
 }
 
 int server_new(const struct server_opts *opts, struct batcher *batcher, struct workers *workers,
-               struct plants *plants, struct server **ret_server, struct error *err)
+        struct plants *plants, struct server **ret_server, struct error *err)
 {
     struct server *server = xcalloc(1, sizeof *server);
     *server = (struct server){
-        .opts = *opts, .batcher = batcher, .workers = workers, .plants = plants};
+            .opts = *opts, .batcher = batcher, .workers = workers, .plants = plants};
     int fd = -1;
     int rc = server_listen(server, &fd, err);
     if (!rc) {
-        server->daemon = MHD_start_daemon(
-            MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, server_handle,
-            server, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, server_completed,
-            server, MHD_OPTION_CONNECTION_LIMIT, opts->connections_max,
-            MHD_OPTION_CONNECTION_TIMEOUT, SERVER_IDLE_S, MHD_OPTION_END);
+        server->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME,
+                0, NULL, NULL, server_handle, server, MHD_OPTION_LISTEN_SOCKET, fd,
+                MHD_OPTION_NOTIFY_COMPLETED, server_completed, server, MHD_OPTION_CONNECTION_LIMIT,
+                opts->connections_max, MHD_OPTION_CONNECTION_TIMEOUT, SERVER_IDLE_S,
+                MHD_OPTION_END);
         if (!server->daemon) {
             close(fd);
-            rc = error_set(err, -EIO, "failed to start the HTTP server; are there enough descriptors "
-                                      "for %u connections (ulimit -n)?",
-                           opts->connections_max);
+            rc = error_set(err, -EIO,
+                    "failed to start the HTTP server; are there enough descriptors "
+                    "for %u connections (ulimit -n)?",
+                    opts->connections_max);
         }
     }
     if (rc)

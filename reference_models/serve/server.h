@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HTTP side of upgate-serve, on libmicrohttpd, one thread of its own:
-//   POST /score  {"id": …, "features": […]} -> {"id": …, "scores": […], "model": "…"}; 400, 413, 503
-//   GET /health  200 while answers come; 503 when the oldest request waits too long
-//   GET /ready   200 once a warm model is in place; 503 before, and while the server drains
-//   POST /reload {"path": "…"}: hot swap, answered when the new model is in place; 400, 409 while another one runs
-//   GET /stats   what was answered so far
+//   POST /score  {"id": …, "features": […]} -> {"id": …, "scores": […], "model": "…"}; 400, 413,
+//   503 GET /health  200 while answers come; 503 when the oldest request waits too long GET /ready
+//   200 once a warm model is in place; 503 before, and while the server drains POST /reload
+//   {"path": "…"}: hot swap, answered when the new model is in place; 400, 409 while another one
+//   runs GET /stats   what was answered so far
 // Every answer has `x-upgate-side`; one whose score is not finite has `x-upgate-wrong: 1`.
 #ifndef UPGATE_SERVE_SERVER_H
 #define UPGATE_SERVE_SERVER_H
@@ -26,10 +26,11 @@ struct server;
 
 // Listens from now on. Borrows everything. -EADDRINUSE and such in words.
 int server_new(const struct server_opts *opts, struct batcher *batcher, struct workers *workers,
-               struct plants *plants, struct server **ret_server, struct error *err);
+        struct plants *plants, struct server **ret_server, struct error *err);
 uint16_t server_port(const struct server *server);
 
-// The graceful end, in this order. drain: not ready, every answer closes its connection, all else goes on.
+// The graceful end, in this order. drain: not ready, every answer closes its connection, all else
+// goes on.
 void server_drain(struct server *server);
 // Nobody new is let in; whoever stood in the queue of the kernel is.
 void server_close_door(struct server *server);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worker threads and the model that they share by reference. Batches are steps of the step protocol, so that a recording of
-// a server shows them.
+// Worker threads and the model that they share by reference. Batches are steps of the step
+// protocol, so that a recording of a server shows them.
 #include "reference_models/serve/workers.h"
 
 #include <errno.h>
@@ -57,7 +57,7 @@ static void set_free(struct model_set *set)
 }
 
 static int set_new(const struct model_choice *choice, size_t count, size_t batch_max,
-                   struct model_set **ret_set, struct error *err)
+        struct model_set **ret_set, struct error *err)
 {
     struct model_set *set = xcalloc(1, sizeof *set);
     set->choice = *choice;
@@ -70,9 +70,9 @@ static int set_new(const struct model_choice *choice, size_t count, size_t batch
         if (rc)
             break;
         struct model_opts opts = {.seed = choice->seed,
-                                  .size = choice->size,
-                                  .batch = batch_max,
-                                  .pool = set->pools[i]};
+                .size = choice->size,
+                .batch = batch_max,
+                .pool = set->pools[i]};
         rc = choice->ops->create(&opts, &set->models[i], err);
     }
     if (rc) {
@@ -129,11 +129,11 @@ static void worker_busy(struct worker *worker, int64_t since_ns)
 }
 
 static int worker_put(const struct model_set *set, struct model *model, size_t row,
-                      const struct score_request *request, struct error *err)
+        const struct score_request *request, struct error *err)
 {
     if (request->count < set->values_least || request->count > set->values_most)
         return error_set(err, -EINVAL, "'features' has %zu numbers; the model takes %zu to %zu",
-                         request->count, set->values_least, set->values_most);
+                request->count, set->values_least, set->values_most);
     return set->choice.ops->put(model, row, request->values, request->count, err);
 }
 
@@ -164,8 +164,7 @@ static size_t worker_score(struct worker *worker, struct model_set *set, size_t 
         request->status = 200;
         request->score = ops->score(model, row);
         memcpy(request->model, set->choice.name, sizeof request->model);
-        plants_scored(worker->all->plants, request,
-                      (set->values_least + set->values_most + 1) / 2);
+        plants_scored(worker->all->plants, request, (set->values_least + set->values_most + 1) / 2);
     }
     return rows;
 }
@@ -199,7 +198,7 @@ static void *worker_run(void *arg)
 }
 
 int workers_new(size_t count, size_t batch_max, struct batcher *batcher, struct plants *plants,
-                struct workers **ret_workers, struct error *err)
+        struct workers **ret_workers, struct error *err)
 {
     struct workers *workers = xcalloc(1, sizeof *workers);
     workers->batcher = batcher;
@@ -272,9 +271,9 @@ void workers_look(struct workers *workers, struct workers_state *ret_state)
 {
     pthread_mutex_lock(&workers->lock);
     *ret_state = (struct workers_state){.ready = workers->set,
-                                        .batches = workers->batches,
-                                        .scored = workers->scored,
-                                        .loads = workers->loads};
+            .batches = workers->batches,
+            .scored = workers->scored,
+            .loads = workers->loads};
     for (size_t i = 0; i < workers->started; i++) {
         int64_t busy = workers->worker[i].busy_ns;
         if (busy && (!ret_state->busy_ns || busy < ret_state->busy_ns))

@@ -30,5 +30,5 @@ long binomial_requests_min(double percentile, long over, double alpha)
     while (distribution_beta_cdf((double)(hi - over), (double)over + 1, percentile) > alpha)
         hi *= 2;
     return (long)search_between(n, (size_t)lo, (size_t)hi,
-                                distribution_beta_cdf((double)((long)n - over), (double)over + 1, percentile) <= alpha);
+            distribution_beta_cdf((double)((long)n - over), (double)over + 1, percentile) <= alpha);
 }

@@ -20,7 +20,7 @@ static int control_pick(const double *values, const double *beside, int count, d
 }
 
 static void control_judge_aa(const struct control_rule *rule, const struct control_values *values,
-                             struct control_result *result)
+        struct control_result *result)
 {
     double *aa = xcalloc((size_t)values->aa_count, sizeof *aa), half = 0.5 * log1p(rule->margin);
     result->aa_pairs = control_pick(values->aa, NULL, values->aa_count, aa);
@@ -42,7 +42,7 @@ static void control_judge_aa(const struct control_rule *rule, const struct contr
 // What was planted moves a metric by a known amount in each pair, which `without` shows. A metric
 // that hardly feels it (memory; the length of a warm-up) cannot be asked to find it.
 static void control_judge_held(const struct control_rule *rule, const struct control_values *values,
-                               struct control_result *result)
+        struct control_result *result)
 {
     size_t size = (size_t)values->held_count;
     double *held = xcalloc(size, sizeof *held), *without = xcalloc(size, sizeof *without);
@@ -62,7 +62,7 @@ static void control_judge_held(const struct control_rule *rule, const struct con
     else if (result->felt && !(result->held.lower > 0))
         state = CONTROL_NOT_FOUND;
     else if (result->felt && !(rest.lower <= 0 && rest.upper >= 0) &&
-             fabs(rest.estimate) > 0.25 * log1p(rule->margin))
+            fabs(rest.estimate) > 0.25 * log1p(rule->margin))
         state = CONTROL_WRONG_SIZE;
     if (result->state == CONTROL_CERTIFIED)
         result->state = state;
@@ -71,8 +71,8 @@ static void control_judge_held(const struct control_rule *rule, const struct con
     free(planted);
 }
 
-struct control_result control_judge(const struct control_rule *rule,
-                                    const struct control_values *values)
+struct control_result control_judge(
+        const struct control_rule *rule, const struct control_values *values)
 {
     struct control_result result = {.planted = NAN};
     control_judge_aa(rule, values, &result);
@@ -81,7 +81,7 @@ struct control_result control_judge(const struct control_rule *rule,
 }
 
 bool control_spread_covered(double pair_sd, int pairs, double control_sd, int control_pairs,
-                            double margin, double alpha)
+        double margin, double alpha)
 {
     if (pair_sd <= 0.25 * log1p(margin) || pair_sd <= control_sd)
         return true;
@@ -91,5 +91,5 @@ bool control_spread_covered(double pair_sd, int pairs, double control_sd, int co
     double above = pairs - 1, below = control_pairs - 1;
     // P(F <= f) is the regularised incomplete beta at above f / (above f + below).
     return distribution_beta_cdf(above / 2, below / 2, above * f / (above * f + below)) <=
-           1 - alpha;
+            1 - alpha;
 }

@@ -23,7 +23,7 @@ static int curve_windows(int steps, enum curve_part part, struct curve_window *w
     int count = 0;
     if (part == CURVE_FINAL) {
         windows[0] =
-            (struct curve_window){.from = steps - (steps >= 10 ? steps / 10 : 1), .to = steps};
+                (struct curve_window){.from = steps - (steps >= 10 ? steps / 10 : 1), .to = steps};
         return steps > 0;
     }
     windows[count++] = (struct curve_window){.from = 0, .to = steps};
@@ -32,11 +32,11 @@ static int curve_windows(int steps, enum curve_part part, struct curve_window *w
     return steps > 0 ? count : 0;
 }
 
-static void curve_measure(const struct curve_input *input, double alpha,
-                          struct curve_window *window)
+static void curve_measure(
+        const struct curve_input *input, double alpha, struct curve_window *window)
 {
     double *shifts =
-        xcalloc((size_t)(input->pair_count > 0 ? input->pair_count : 1), sizeof *shifts);
+            xcalloc((size_t)(input->pair_count > 0 ? input->pair_count : 1), sizeof *shifts);
     double squares = 0;
     int repeats = 0;
     window->furthest_pair = -1;
@@ -72,7 +72,7 @@ static bool curve_equal(const struct curve_input *input)
 {
     for (int i = 0; i < input->pair_count; i++)
         if (memcmp(input->pairs[i].a, input->pairs[i].b,
-                   (size_t)input->pairs[i].steps * sizeof(double)) != 0)
+                    (size_t)input->pairs[i].steps * sizeof(double)) != 0)
             return false;
     return input->pair_count > 0;
 }
@@ -81,7 +81,7 @@ static double curve_reach(const struct curve_window *window)
 {
     const struct interval *interval = &window->interval;
     double reach =
-        interval->has_bounds ? fmax(fabs(interval->lower), fabs(interval->upper)) : INFINITY;
+            interval->has_bounds ? fmax(fabs(interval->lower), fabs(interval->upper)) : INFINITY;
     return fmax(reach, fabs(window->mean)) / window->margin;
 }
 
@@ -89,7 +89,7 @@ static bool curve_beyond(const struct curve_window *window)
 {
     const struct interval *interval = &window->interval;
     return interval->has_bounds &&
-           (interval->lower > window->margin || interval->upper < -window->margin);
+            (interval->lower > window->margin || interval->upper < -window->margin);
 }
 
 // Further than the margin by the factor, and than what else there is to hold it against: what the
@@ -98,7 +98,7 @@ static bool curve_astray(const struct curve_input *input, const struct curve_win
 {
     double furthest = fabs(window->furthest);
     return furthest > input->factor * window->margin &&
-           (window->noise > 0 || furthest > input->factor * fabs(window->next));
+            (window->noise > 0 || furthest > input->factor * fabs(window->next));
 }
 
 // Launches that went on for longer than most: what lies behind the common steps.

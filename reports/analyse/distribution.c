@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Normal, Student t and beta distributions: the incomplete beta function by its continued fraction
-// (Lentz). Quantiles by bisection, which cannot diverge; Student's t, of which simulations take millions, by Newton's
-// method inside a bracket: some 12 evaluations where bisection takes 55.
+// (Lentz). Quantiles by bisection, which cannot diverge; Student's t, of which simulations take
+// millions, by Newton's method inside a bracket: some 12 evaluations where bisection takes 55.
 #include "reports/analyse/distribution.h"
 
 #include <float.h>
@@ -52,8 +52,8 @@ static double distribution_beta_fraction(double a, double b, double x)
     double result = d;
     for (int m = 1; m < DISTRIBUTION_FRACTION_TERMS_MAX; m++) {
         double terms[2] = {
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+                m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+                -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
         };
         double step = 1;
         for (int i = 0; i < 2; i++) {

@@ -6,7 +6,8 @@
 
 #include <stddef.h>
 
-double distribution_log_sum(const double *logs, const double *weights, size_t count); // ln of the sum of weight times exp(log)
+// ln of the sum of weight times exp(log)
+double distribution_log_sum(const double *logs, const double *weights, size_t count);
 double distribution_normal_cdf(double z);
 double distribution_normal_quantile(double p);
 double distribution_beta_cdf(double a, double b, double x); // regularised incomplete beta I_x(a, b)

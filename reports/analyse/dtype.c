@@ -17,13 +17,19 @@ struct dtype_info {
 };
 
 static const struct dtype_info dtype_infos[DTYPE_COUNT] = {
-    [DTYPE_F64] = {"f64", 8, true, 1e-7, 1e-7}, [DTYPE_F32] = {"f32", 4, true, 1.3e-6, 1e-5},
-    [DTYPE_F16] = {"f16", 2, true, 1e-3, 1e-5}, [DTYPE_BF16] = {"bf16", 2, true, 1.6e-2, 1e-5},
-    [DTYPE_I64] = {"i64", 8, false, 0, 0},      [DTYPE_I32] = {"i32", 4, false, 0, 0},
-    [DTYPE_I16] = {"i16", 2, false, 0, 0},      [DTYPE_I8] = {"i8", 1, false, 0, 0},
-    [DTYPE_U64] = {"u64", 8, false, 0, 0},      [DTYPE_U32] = {"u32", 4, false, 0, 0},
-    [DTYPE_U16] = {"u16", 2, false, 0, 0},      [DTYPE_U8] = {"u8", 1, false, 0, 0},
-    [DTYPE_BOOL] = {"bool", 1, false, 0, 0},
+        [DTYPE_F64] = {"f64", 8, true, 1e-7, 1e-7},
+        [DTYPE_F32] = {"f32", 4, true, 1.3e-6, 1e-5},
+        [DTYPE_F16] = {"f16", 2, true, 1e-3, 1e-5},
+        [DTYPE_BF16] = {"bf16", 2, true, 1.6e-2, 1e-5},
+        [DTYPE_I64] = {"i64", 8, false, 0, 0},
+        [DTYPE_I32] = {"i32", 4, false, 0, 0},
+        [DTYPE_I16] = {"i16", 2, false, 0, 0},
+        [DTYPE_I8] = {"i8", 1, false, 0, 0},
+        [DTYPE_U64] = {"u64", 8, false, 0, 0},
+        [DTYPE_U32] = {"u32", 4, false, 0, 0},
+        [DTYPE_U16] = {"u16", 2, false, 0, 0},
+        [DTYPE_U8] = {"u8", 1, false, 0, 0},
+        [DTYPE_BOOL] = {"bool", 1, false, 0, 0},
 };
 
 enum dtype dtype_from_name(const char *name)
@@ -76,12 +82,12 @@ static double dtype_brain(uint16_t bits)
 }
 
 // One loop a type: the choice of the type within the loop took four times as long.
-#define DTYPE_LOOP(type, expression)                                                               \
-    for (size_t i = 0; i < count; i++) {                                                           \
-        type raw;                                                                                  \
-        memcpy(&raw, at + i * sizeof raw, sizeof raw);                                             \
-        ret_values[i] = (double)(expression);                                                      \
-    }                                                                                              \
+#define DTYPE_LOOP(type, expression) \
+    for (size_t i = 0; i < count; i++) { \
+        type raw; \
+        memcpy(&raw, at + i * sizeof raw, sizeof raw); \
+        ret_values[i] = (double)(expression); \
+    } \
     break
 
 void dtype_decode(enum dtype dtype, const void *bytes, size_t count, double *ret_values)

@@ -57,11 +57,11 @@ static bool looks_mean_fails(const double *values, int count, double alpha, doub
 static struct looks_result looks_once(const double *values, int count, double alpha, double margin)
 {
     struct looks_result result = {.look = -1,
-                                  .pairs = count,
-                                  .alpha = alpha,
-                                  .interval = signed_rank_interval(values, count, alpha),
-                                  .mean = mean_interval(values, count, alpha),
-                                  .odd = {.worse_by = NAN, .share_bound = 1}};
+            .pairs = count,
+            .alpha = alpha,
+            .interval = signed_rank_interval(values, count, alpha),
+            .mean = mean_interval(values, count, alpha),
+            .odd = {.worse_by = NAN, .share_bound = 1}};
     if (count > 0)
         result.odd = looks_find_odd(values, count, margin);
     if (!result.interval.has_bounds)
@@ -82,12 +82,12 @@ static struct looks_result looks_once(const double *values, int count, double al
 static bool looks_contradict(const struct looks_result *all, double margin)
 {
     return all->state == LOOKS_FAIL || all->interval.estimate > log1p(margin) ||
-           looks_withheld(all, margin);
+            looks_withheld(all, margin);
 }
 
 // A decision at look k, held against what came since.
-static struct looks_result looks_hold(const struct looks_rule *rule, const double *values, int count,
-                                      const struct looks_result *decided)
+static struct looks_result looks_hold(const struct looks_rule *rule, const double *values,
+        int count, const struct looks_result *decided)
 {
     if (decided->state != LOOKS_PASS || count <= decided->pairs)
         return *decided;
@@ -113,13 +113,13 @@ struct looks_result looks_judge(const struct looks_rule *rule, const double *val
         result = looks_once(values, (int)rule->looks[k], alpha, rule->margin);
         bool last = k == rule->look_count - 1;
         if (result.state == LOOKS_UNDECIDED && last && rule->fail_on_likely &&
-            result.interval.has_bounds && result.interval.lower > 0 &&
-            result.interval.estimate >= log1p(rule->margin)) {
+                result.interval.has_bounds && result.interval.lower > 0 &&
+                result.interval.estimate >= log1p(rule->margin)) {
             result.state = LOOKS_FAIL;
             result.likely = true;
         }
         if (result.state == LOOKS_PASS || result.state == LOOKS_FAIL ||
-            (last && result.state == LOOKS_MIXED)) {
+                (last && result.state == LOOKS_MIXED)) {
             result.look = k;
             return looks_hold(rule, values, count, &result);
         }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The three-way rule of the gate at a few planned looks. Differences are oriented: positive = the
 // candidate is worse. Each look spends alpha / look_count (Bonferroni, exact), so looking often
-// costs no false alarms; a fail at a look stands, whatever later pairs say. A pass does, unless pairs that came later, for the sake
-// of something else that was open, contradict it: then it is withdrawn. Taking back passes lets nothing through and fails nobody.
+// costs no false alarms; a fail at a look stands, whatever later pairs say. A pass does, unless
+// pairs that came later, for the sake of something else that was open, contradict it: then it is
+// withdrawn. Taking back passes lets nothing through and fails nobody.
 //
 // Two claims are judged at once, for neither implies the other: the *typical* pair (Hodges-Lehmann,
 // exact signed-rank interval) and the *mean* pair. One launch in five that is 50 % slower moves the
@@ -58,14 +59,14 @@ struct looks_result {
     bool by_mean;  // failed by the mean: the typical pair alone would not have
 };
 
-// Replays the looks in order over the first pairs of `values`, and holds a pass against all of them.
-// Undecided between looks: the interval is that of the last look, or of all values when no look has
-// been reached.
+// Replays the looks in order over the first pairs of `values`, and holds a pass against all of
+// them. Undecided between looks: the interval is that of the last look, or of all values when no
+// look has been reached.
 struct looks_result looks_judge(const struct looks_rule *rule, const double *values, int count);
-// The rule by which fresh pairs confirm a fail that `pairs` have shown, with looks of its own: first as
-// many as the screen had, for with fewer the two together would find less than the screen alone
-// (10 after 28: 58 % of what the screen finds 97 % of), then, while they leave it open, the later
-// looks of `rule`. The same alpha, so that a false fail has alpha squared.
+// The rule by which fresh pairs confirm a fail that `pairs` have shown, with looks of its own:
+// first as many as the screen had, for with fewer the two together would find less than the screen
+// alone (10 after 28: 58 % of what the screen finds 97 % of), then, while they leave it open, the
+// later looks of `rule`. The same alpha, so that a false fail has alpha squared.
 struct looks_rule looks_confirm(const struct looks_rule *rule, int pairs);
 // The least share of slow launches of which at least one is seen among `pairs` with 95 %.
 double looks_share_seen(int pairs);

@@ -18,7 +18,7 @@ struct interval mean_interval(const double *values, int count, double alpha)
     if (count < 2)
         return result;
     double half = distribution_t_quantile(1 - alpha, count - 1) *
-                  quantile_sd(values, (size_t)count) / sqrt(count);
+            quantile_sd(values, (size_t)count) / sqrt(count);
     result.lower = result.estimate - half;
     result.upper = result.estimate + half;
     result.has_bounds = true;

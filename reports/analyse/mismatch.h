@@ -17,13 +17,14 @@ struct mismatch_counts {
     double squares; // of `differ` of each tensor: mismatches come in clusters
     double most;    // the largest share of a tensor that differs
     double least_p; // the least chance that a tensor has so many at the rate that is gross
-    long unrelated_differ, unrelated_compared; // values of the one side beside some of the other that belong elsewhere; compared 0: not known
+    long unrelated_differ, unrelated_compared; // values of the one side beside some of the other
+                                               // that belong elsewhere; compared 0: not known
 };
 
 struct mismatch_input {
     struct mismatch_counts sides; // candidate against baseline
     struct mismatch_counts
-        own;       // baseline against float64, or against itself; compared 0: not known
+            own;   // baseline against float64, or against itself; compared 0: not known
     double factor; // the rate may be this much larger
     double alpha;  // one-sided
 };
@@ -35,7 +36,8 @@ enum mismatch_state {
     MISMATCH_GROSS,   // a tensor agrees in less than 99 %, and the baseline's own do not
     MISMATCH_OPEN,    // more pairs would tell
     MISMATCH_UNKNOWN, // nothing tells how many are rounding
-    MISMATCH_VAGUE,   // values that have nothing to do with the baseline's would do, by what its own allow
+    MISMATCH_VAGUE, // values that have nothing to do with the baseline's would do, by what its own
+                    // allow
     MISMATCH_STATE_COUNT
 };
 
@@ -46,7 +48,8 @@ struct mismatch_result {
 };
 
 void mismatch_add(struct mismatch_counts *counts, long differ, long compared);
-// Of values drawn from both sides of a tensor that belong to different places: so many differ where there is nothing but chance.
+// Of values drawn from both sides of a tensor that belong to different places: so many differ where
+// there is nothing but chance.
 void mismatch_add_unrelated(struct mismatch_counts *counts, long differ, long compared);
 struct mismatch_result mismatch_compare(const struct mismatch_input *input);
 

@@ -12,7 +12,8 @@ static const double parity_tolerance = 1e-4;
 // sqrt(2 (1 - cosine)) = 0.14 of it apart: what a chunk that is off by more is called gross from.
 static const double parity_cosine_min = 0.99;
 
-// A plan's `parity.factor` when it says none. Of two results of the baseline either may be the far one.
+// A plan's `parity.factor` when it says none. Of two results of the baseline either may be the far
+// one.
 static const double parity_spread_factor = 2;
 
 double parity_factor(double factor, enum dtype dtype, size_t count)
@@ -45,8 +46,8 @@ static double parity_in_units(double error, double unit)
     return error == 0 ? 0 : unit > 0 ? error / unit : INFINITY;
 }
 
-struct parity_error parity_distance(const double *reference, const double *values, size_t count,
-                                    double unit)
+struct parity_error parity_distance(
+        const double *reference, const double *values, size_t count, double unit)
 {
     double sum = 0, chunk_max = 0, element_max = 0;
     size_t used = 0, width = count < PARITY_CHUNK ? count : PARITY_CHUNK;
@@ -67,15 +68,16 @@ struct parity_error parity_distance(const double *reference, const double *value
     if (!used)
         return (struct parity_error){NAN, NAN, NAN};
     return (struct parity_error){parity_in_units(sqrt(sum / (double)used), unit),
-                                 parity_in_units(sqrt(chunk_max / (double)width), unit),
-                                 parity_in_units(element_max, unit)};
+            parity_in_units(sqrt(chunk_max / (double)width), unit),
+            parity_in_units(element_max, unit)};
 }
 
 double parity_spread_limit(double tolerance, double repeat)
 {
     double relative, absolute;
     dtype_tolerance(DTYPE_F16, &relative, &absolute);
-    return fmax(tolerance > 0 ? tolerance : relative, parity_spread_factor * repeat); // fmax() leaves out a NaN
+    // fmax() leaves out a NaN
+    return fmax(tolerance > 0 ? tolerance : relative, parity_spread_factor * repeat);
 }
 
 void parity_yardstick_add(struct parity_yardstick *yardstick, const struct parity_error *error)
@@ -152,20 +154,21 @@ static void parity_hold(struct parity_result *result)
 {
     const struct parity_error *error = &result->error_b, *limit = &result->limit;
     result->used = fmax(parity_share(error->all, limit->all),
-                        fmax(parity_share(error->chunk, limit->chunk),
-                             parity_share(error->element, limit->element)));
+            fmax(parity_share(error->chunk, limit->chunk),
+                    parity_share(error->element, limit->element)));
     result->vague = limit->all >= 1; // zeros are one rms away
     result->state = result->used > 1 ? PARITY_FAIL
-                    : result->vague  ? PARITY_INCONCLUSIVE
+            : result->vague          ? PARITY_INCONCLUSIVE
                                      : PARITY_PASS;
 }
 
-// A float64 run that yields NaN or Inf where both sides are finite is no measure of how far they are off: what is left out there would be
-// seen by nobody. Where they are equal nobody asks it.
+// A float64 run that yields NaN or Inf where both sides are finite is no measure of how far they
+// are off: what is left out there would be seen by nobody. Where they are equal nobody asks it.
 static bool parity_anchor_broken(const struct parity_input *input)
 {
     for (size_t i = 0; input->anchor && i < input->count; i++)
-        if (input->a[i] != input->b[i] && isfinite(input->a[i]) && isfinite(input->b[i]) && !isfinite(input->anchor[i]))
+        if (input->a[i] != input->b[i] && isfinite(input->a[i]) && isfinite(input->b[i]) &&
+                !isfinite(input->anchor[i]))
             return true;
     return false;
 }
@@ -179,10 +182,11 @@ static void parity_anchored(const struct parity_input *input, struct parity_resu
     size_t width = input->count < PARITY_CHUNK ? input->count : PARITY_CHUNK;
     result->error_a = a;
     result->error_b = parity_distance(input->anchor, input->b, input->count, unit);
-    result->limit = (struct parity_error){
-        parity_factor(input->factor, input->dtype, input->count) * a.all + parity_tolerance / 10,
-        parity_factor(input->factor, input->dtype, width) * a.chunk + parity_tolerance,
-        parity_factor(input->factor, input->dtype, 1) * a.element + parity_tolerance};
+    result->limit =
+            (struct parity_error){parity_factor(input->factor, input->dtype, input->count) * a.all +
+                            parity_tolerance / 10,
+                    parity_factor(input->factor, input->dtype, width) * a.chunk + parity_tolerance,
+                    parity_factor(input->factor, input->dtype, 1) * a.element + parity_tolerance};
     parity_hold(result);
     if (parity_allclose(input, parity_tolerance, parity_tolerance * unit))
         result->state = PARITY_PASS;
@@ -190,8 +194,8 @@ static void parity_anchored(const struct parity_input *input, struct parity_resu
 
 // Few values are far off and most are not, which no drift explains: the worst chunk against those
 // that are better than half.
-static bool parity_concentrated(const struct parity_input *input, double unit,
-                                const struct parity_error *error)
+static bool parity_concentrated(
+        const struct parity_input *input, double unit, const struct parity_error *error)
 {
     if (!(error->chunk >= sqrt(2 * (1 - parity_cosine_min))))
         return false;
@@ -206,8 +210,8 @@ static bool parity_concentrated(const struct parity_input *input, double unit,
 
 // Nothing tells how large rounding is. Outside the tolerances: rounding or a defect? Only a gross
 // difference is sure.
-static void parity_tolerances(const struct parity_input *input, double unit,
-                              struct parity_result *result)
+static void parity_tolerances(
+        const struct parity_input *input, double unit, struct parity_result *result)
 {
     double relative, absolute;
     dtype_tolerance(input->dtype, &relative, &absolute);
@@ -215,7 +219,7 @@ static void parity_tolerances(const struct parity_input *input, double unit,
     if (parity_allclose(input, relative, absolute * unit))
         result->state = PARITY_PASS;
     else if (parity_concentrated(input, unit, &result->error_b) ||
-             (result->cosine < parity_cosine_min && result->error_b.all > input->drift_max))
+            (result->cosine < parity_cosine_min && result->error_b.all > input->drift_max))
         result->state = PARITY_FAIL;
     else
         result->state = PARITY_INCONCLUSIVE;
@@ -235,7 +239,7 @@ static void parity_without_anchor(const struct parity_input *input, struct parit
     result->error_b = parity_distance(input->a, input->b, input->count, unit);
     if (input->rounding.tensors)
         of_rounding =
-            1 + parity_factor(input->factor, input->dtype, (size_t)input->rounding.tensors);
+                1 + parity_factor(input->factor, input->dtype, (size_t)input->rounding.tensors);
     if (input->repeat.tensors)
         of_repeat = parity_factor(input->factor, input->dtype, (size_t)input->repeat.tensors);
     const struct parity_error *rounding = &input->rounding.error, *repeat = &input->repeat.error;
@@ -246,13 +250,14 @@ static void parity_without_anchor(const struct parity_input *input, struct parit
         return;
     }
     result->rule = of_rounding * rounding->all >= of_repeat * repeat->all
-                       ? PARITY_RULE_FP64_ANCHORED
-                       : PARITY_RULE_BASELINE_SPREAD;
-    result->limit = (struct parity_error){
-        parity_wider(of_rounding * rounding->all, of_repeat * repeat->all, parity_tolerance / 10),
-        parity_wider(of_rounding * rounding->chunk, of_repeat * repeat->chunk, parity_tolerance),
-        parity_wider(of_rounding * rounding->element, of_repeat * repeat->element,
-                     parity_tolerance)};
+            ? PARITY_RULE_FP64_ANCHORED
+            : PARITY_RULE_BASELINE_SPREAD;
+    result->limit = (struct parity_error){parity_wider(of_rounding * rounding->all,
+                                                  of_repeat * repeat->all, parity_tolerance / 10),
+            parity_wider(
+                    of_rounding * rounding->chunk, of_repeat * repeat->chunk, parity_tolerance),
+            parity_wider(of_rounding * rounding->element, of_repeat * repeat->element,
+                    parity_tolerance)};
     parity_hold(result);
     if (parity_allclose(input, parity_tolerance, parity_tolerance * unit))
         result->state = PARITY_PASS;
@@ -261,12 +266,12 @@ static void parity_without_anchor(const struct parity_input *input, struct parit
 struct parity_result parity_compare(const struct parity_input *input)
 {
     struct parity_result result = {
-        .state = PARITY_PASS,
-        .rule = PARITY_RULE_BITWISE,
-        .error_a = {NAN, NAN, NAN},
-        .error_b = {NAN, NAN, NAN},
-        .limit = {NAN, NAN, NAN},
-        .cosine = NAN,
+            .state = PARITY_PASS,
+            .rule = PARITY_RULE_BITWISE,
+            .error_a = {NAN, NAN, NAN},
+            .error_b = {NAN, NAN, NAN},
+            .limit = {NAN, NAN, NAN},
+            .cosine = NAN,
     };
     if (input->count == 0) {
         result.state = PARITY_INCONCLUSIVE;
@@ -284,7 +289,9 @@ struct parity_result parity_compare(const struct parity_input *input)
     if (input->anchor)
         parity_anchored(input, &anchored);
     // Where the rest of a broken anchor shows that the candidate is further off, that stands.
-    if (input->anchor && (!result.anchor_broken || (anchored.state == PARITY_FAIL && !isnan(anchored.limit.all))))
+    if (input->anchor &&
+            (!result.anchor_broken ||
+                    (anchored.state == PARITY_FAIL && !isnan(anchored.limit.all))))
         return anchored;
     parity_without_anchor(input, &result);
     return result;
@@ -293,11 +300,11 @@ struct parity_result parity_compare(const struct parity_input *input)
 const char *parity_rule_name(enum parity_rule rule)
 {
     static const char *const names[PARITY_RULE_COUNT] = {
-        [PARITY_RULE_BITWISE] = "bitwise",
-        [PARITY_RULE_FP64_ANCHORED] = "fp64-anchored",
-        [PARITY_RULE_BASELINE_SPREAD] = "baseline-spread",
-        [PARITY_RULE_TORCH_TESTING] = "torch-testing",
-        [PARITY_RULE_FINITE] = "finite",
+            [PARITY_RULE_BITWISE] = "bitwise",
+            [PARITY_RULE_FP64_ANCHORED] = "fp64-anchored",
+            [PARITY_RULE_BASELINE_SPREAD] = "baseline-spread",
+            [PARITY_RULE_TORCH_TESTING] = "torch-testing",
+            [PARITY_RULE_FINITE] = "finite",
     };
     return rule < PARITY_RULE_COUNT ? names[rule] : "unknown";
 }

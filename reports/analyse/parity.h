@@ -59,10 +59,11 @@ struct parity_result {
     double used;                 // the largest share of a limit that error_b takes; 0 = none
     double cosine;               // of a and b; 0 when one of them is 0, NAN when both are
     bool has_nan_a, has_nan_b;
-    bool anchor_broken; // NaN or Inf where both sides are finite and differ: judged without it, unless the rest of it shows a fail
-    bool vague;     // the limits are so wide that zeros would keep them
-    size_t unequal; // elements where a and b differ
-    size_t worst;   // the element that is furthest off
+    bool anchor_broken; // NaN or Inf where both sides are finite and differ: judged without it,
+                        // unless the rest of it shows a fail
+    bool vague;         // the limits are so wide that zeros would keep them
+    size_t unequal;     // elements where a and b differ
+    size_t worst;       // the element that is furthest off
 };
 
 struct parity_result parity_compare(const struct parity_input *input);
@@ -74,10 +75,11 @@ double parity_factor(double factor, enum dtype dtype, size_t count);
 double parity_rms(const double *values, size_t count);
 // Of `values` to `reference` over elements finite in both, in units of unit. A difference where
 // unit is 0 is INFINITY.
-struct parity_error parity_distance(const double *reference, const double *values, size_t count,
-                                    double unit);
-// What `all` and `chunk` may be where nothing is known but how far the reference is from its own repetition (NAN: it was not repeated):
-// the rule of baseline-spread above that of torch-testing. tolerance 0: of half precision, the coarsest format that still scores.
+struct parity_error parity_distance(
+        const double *reference, const double *values, size_t count, double unit);
+// What `all` and `chunk` may be where nothing is known but how far the reference is from its own
+// repetition (NAN: it was not repeated): the rule of baseline-spread above that of torch-testing.
+// tolerance 0: of half precision, the coarsest format that still scores.
 double parity_spread_limit(double tolerance, double repeat);
 void parity_yardstick_add(struct parity_yardstick *yardstick, const struct parity_error *error);
 

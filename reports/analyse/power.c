@@ -10,8 +10,8 @@ double power_mde(double sd, int pairs, double alpha, double power)
 {
     if (pairs < 2)
         return NAN;
-    double quantiles =
-        distribution_t_quantile(1 - alpha, pairs - 1) + distribution_t_quantile(power, pairs - 1);
+    double quantiles = distribution_t_quantile(1 - alpha, pairs - 1) +
+            distribution_t_quantile(power, pairs - 1);
     return expm1(quantiles * sd / sqrt(pairs));
 }
 
@@ -19,7 +19,7 @@ long power_pairs_needed(double sd, double theta, double margin, double alpha, do
 {
     double distance = fabs(log1p(margin) - theta);
     double quantiles =
-        distribution_normal_quantile(1 - alpha) + distribution_normal_quantile(power);
+            distribution_normal_quantile(1 - alpha) + distribution_normal_quantile(power);
     double pairs = ceil(pow(quantiles * sd / distance, 2));
     if (!(pairs <= POWER_PAIRS_MAX)) // also NAN, and infinity when theta lies on the margin
         return -1;

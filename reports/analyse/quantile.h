@@ -14,7 +14,7 @@ double quantile_nearest_rank(const double *sorted, size_t count, double p);
 double quantile_mean(const double *values, size_t count);
 double quantile_sd(const double *values, size_t count); // of a sample (n - 1); NAN below 2
 double quantile_mad_sd(const double *values,
-                       size_t count); // 1.4826 * MAD: sd that outliers do not move
+        size_t count); // 1.4826 * MAD: sd that outliers do not move
 // The k-th smallest (0-based); reorders the array.
 double quantile_select(double *values, size_t count, size_t k);
 

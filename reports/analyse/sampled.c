@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-double sampled_distance(const double *sorted_a, size_t count_a, const double *sorted_b,
-                        size_t count_b)
+double sampled_distance(
+        const double *sorted_a, size_t count_a, const double *sorted_b, size_t count_b)
 {
     if (!count_a || !count_b)
         return NAN;

@@ -10,8 +10,8 @@
 
 // The largest difference of the two distribution functions (Kolmogorov and Smirnov); both rise.
 // NAN when one is empty.
-double sampled_distance(const double *sorted_a, size_t count_a, const double *sorted_b,
-                        size_t count_b);
+double sampled_distance(
+        const double *sorted_a, size_t count_a, const double *sorted_b, size_t count_b);
 // Log ratio of the two distances, held apart from 0 by what one value of count moves.
 double sampled_log_ratio(double distance, double distance_own, size_t count);
 

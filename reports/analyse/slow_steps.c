@@ -12,8 +12,8 @@
 #include "reports/analyse/quantile.h"
 
 enum {
-    SLOW_STEPS_TRIED = 64, // distances between so many are taken for periods
-    SLOW_STEPS_SPARSE = 8, // of so many steps one is there, at least
+    SLOW_STEPS_TRIED = 64,      // distances between so many are taken for periods
+    SLOW_STEPS_SPARSE = 8,      // of so many steps one is there, at least
     SLOW_STEPS_LAUNCHES_MIN = 3 // before that nothing is regular
 };
 static const double slow_steps_factor = 2; // what is lost is at least one step
@@ -55,13 +55,13 @@ int slow_steps_period(const int64_t *idx, int count, int64_t from, int64_t to)
 
 // Slow by what is left of them: so long, or longer.
 static struct slow_steps slow_steps_from(const int64_t *idx, const double *durations,
-                                         const double *excused, int count, double limit_ns)
+        const double *excused, int count, double limit_ns)
 {
     struct slow_steps result = {
-        .of = count,
-        .typical_ns = quantile_median(durations, (size_t)count),
-        .slow_ns = NAN,
-        .limit_ns = limit_ns,
+            .of = count,
+            .typical_ns = quantile_median(durations, (size_t)count),
+            .slow_ns = NAN,
+            .limit_ns = limit_ns,
     };
     size_t room = (size_t)(count > 0 ? count : 1);
     double *slow = xcalloc(room, sizeof *slow);
@@ -85,8 +85,8 @@ static struct slow_steps slow_steps_from(const int64_t *idx, const double *durat
     return result;
 }
 
-struct slow_steps slow_steps_find(const int64_t *idx, const double *durations,
-                                  const double *excused, int count)
+struct slow_steps slow_steps_find(
+        const int64_t *idx, const double *durations, const double *excused, int count)
 {
     double typical_ns = quantile_median(durations, (size_t)count);
     return slow_steps_from(idx, durations, excused, count, slow_steps_factor * typical_ns);
@@ -115,14 +115,14 @@ static int slow_steps_shared(const double *values, int count, int launches)
 }
 
 // Steps that are slow again and again: `steps` of all launches, sorted.
-static void slow_steps_recurrent(const double *steps, int count, int launches,
-                                 struct slow_steps_sum *sum)
+static void slow_steps_recurrent(
+        const double *steps, int count, int launches, struct slow_steps_sum *sum)
 {
     for (int i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && steps[end] == steps[i];)
             end++;
         if (launches >= SLOW_STEPS_LAUNCHES_MIN && 4 * (end - i) >= 3 * launches &&
-            sum->at_count < SLOW_STEPS_TOLD)
+                sum->at_count < SLOW_STEPS_TOLD)
             sum->at[sum->at_count++] = (int64_t)steps[i];
     }
 }
@@ -131,7 +131,8 @@ struct slow_steps_sum slow_steps_sum(const struct slow_steps *const *launches, i
 {
     struct slow_steps_sum sum = {0};
     size_t room = (size_t)(count > 0 ? count : 1);
-    double *slow = xcalloc(3 * room, sizeof *slow), *typical = slow + room, *period = typical + room;
+    double *slow = xcalloc(3 * room, sizeof *slow), *typical = slow + room,
+           *period = typical + room;
     double *steps = xcalloc(room * SLOW_STEPS_KEPT, sizeof *steps);
     int measured = 0, with_slow = 0, periods = 0, step_count = 0;
     for (int i = 0; i < count; i++) {
@@ -158,8 +159,8 @@ struct slow_steps_sum slow_steps_sum(const struct slow_steps *const *launches, i
 }
 
 // "every 100 steps (99, 199, 299 …) of every launch", "step 70 of every launch".
-static void slow_steps_words_at(struct strbuf *text, const struct slow_steps_sum *slow,
-                                const char *unit)
+static void slow_steps_words_at(
+        struct strbuf *text, const struct slow_steps_sum *slow, const char *unit)
 {
     bool even = slow->at_count > 1;
     for (int i = 2; i < slow->at_count; i++)
@@ -171,17 +172,19 @@ static void slow_steps_words_at(struct strbuf *text, const struct slow_steps_sum
     for (int i = 0; i < slow->at_count; i++)
         strbuf_add(text, "%s%lld", i ? ", " : "", (long long)slow->at[i]);
     strbuf_add(text, "%s%s of every launch", slow->at_count == SLOW_STEPS_TOLD ? " …" : "",
-               even ? ")" : "");
+            even ? ")" : "");
 }
 
-void slow_steps_words(struct strbuf *text, const struct slow_steps_sum *sum, const char *which, const char *unit)
+void slow_steps_words(
+        struct strbuf *text, const struct slow_steps_sum *sum, const char *which, const char *unit)
 {
     char slow_text[32], typical_text[32];
-    strbuf_add(text, "%ld %s %s%s of %ld", sum->count, which, unit, sum->count == 1 ? "" : "s", sum->of);
+    strbuf_add(text, "%ld %s %s%s of %ld", sum->count, which, unit, sum->count == 1 ? "" : "s",
+            sum->of);
     if (!sum->count)
         return;
     strbuf_add(text, ", %s beside %s", unit_format_ns(slow_text, sizeof slow_text, sum->slow_ns),
-               unit_format_ns(typical_text, sizeof typical_text, sum->typical_ns));
+            unit_format_ns(typical_text, sizeof typical_text, sum->typical_ns));
     if (sum->period)
         strbuf_add(text, ", every %d %ss", sum->period, unit);
     else if (sum->at_count)

@@ -19,7 +19,7 @@ enum {
                          // to warm up than to measure has not been measured
 };
 static const double steady_trend_alpha =
-    0.001;                                     // two-sided; strict, as each of 56 launches is asked
+        0.001;                                 // two-sided; strict, as each of 56 launches is asked
 static const double steady_noise_min = 2.5e-4; // below it timer resolution makes segments
 
 // Cumulative sums give the squared error of any segment in constant time.
@@ -37,8 +37,8 @@ static double steady_cost(const struct steady_sums *sums, int from, int to)
 // pruning): borders[0] = 0 < … < borders[result] = count. Least squares, so a segment is a level.
 static int steady_segment(const double *values, int count, double penalty, int *borders)
 {
-    struct steady_sums sums = {xcalloc((size_t)count + 1, sizeof(double)),
-                               xcalloc((size_t)count + 1, sizeof(double))};
+    struct steady_sums sums = {
+            xcalloc((size_t)count + 1, sizeof(double)), xcalloc((size_t)count + 1, sizeof(double))};
     for (int i = 0; i < count; i++) {
         double centred = values[i] - values[count - 1]; // keeps the squares small
         sums.sum[i + 1] = sums.sum[i] + centred;
@@ -99,8 +99,8 @@ static double steady_noise(const double *values, int count)
 
 // Noise of the median of a group. A few groups tell it badly, their steps better; steps that move
 // together make it larger than the steps say: the larger of the two.
-static double steady_group_noise(const double *durations, int count, const double *levels,
-                                 int groups, int group)
+static double steady_group_noise(
+        const double *durations, int count, const double *levels, int groups, int group)
 {
     double *logs = xcalloc((size_t)count, sizeof *logs);
     for (int i = 0; i < count; i++)
@@ -143,8 +143,8 @@ static double *steady_groups(const double *durations, int count, int group, int 
 // way from begin to end is small against their range; a warm-up, a drift or a late change is not
 // like that. *ret_first: the first segment to keep; the first of all is left out when it is the
 // slowest.
-static bool steady_fluctuates(const double *levels, const int *borders, int segments, double eps,
-                              int *ret_first)
+static bool steady_fluctuates(
+        const double *levels, const int *borders, int segments, double eps, int *ret_first)
 {
     double *means = xcalloc((size_t)segments, sizeof *means);
     double lowest = INFINITY, highest_later = -INFINITY;
@@ -161,15 +161,15 @@ static bool steady_fluctuates(const double *levels, const int *borders, int segm
     }
     double range = fmax(highest_later, first ? lowest : means[0]) - lowest;
     struct interval slope =
-        trend_slope(levels + begin, borders[segments] - begin, steady_trend_alpha);
+            trend_slope(levels + begin, borders[segments] - begin, steady_trend_alpha);
     double way = fabs(slope.estimate) * (borders[segments] - begin);
     free(means);
     *ret_first = first;
     return up && down && way <= 0.5 * range;
 }
 
-struct steady_result steady_detect(const double *durations, int count,
-                                   const struct steady_opts *opts)
+struct steady_result steady_detect(
+        const double *durations, int count, const struct steady_opts *opts)
 {
     int warm_up = opts && opts->warm_up_min ? opts->warm_up_min : 5;
     int group = opts && opts->group ? opts->group : 5;
@@ -197,8 +197,8 @@ struct steady_result steady_detect(const double *durations, int count,
     else
         result.state = STEADY_OK;
     if (result.state != STEADY_OK &&
-        steady_fluctuates(levels, borders, result.segments, eps, &first) &&
-        rest - borders[first] * group >= keep_min) {
+            steady_fluctuates(levels, borders, result.segments, eps, &first) &&
+            rest - borders[first] * group >= keep_min) {
         result.state = STEADY_FLUCTUATES;
         begin = borders[first];
     }
@@ -217,11 +217,11 @@ bool steady_reached(enum steady_state state)
 const char *steady_state_text(enum steady_state state)
 {
     static const char *const texts[STEADY_STATE_COUNT] = {
-        [STEADY_OK] = "steady",
-        [STEADY_TOO_SHORT] = "has too few steps to tell (35 are needed)",
-        [STEADY_LATE] = "changes its level to the end",
-        [STEADY_DRIFTS] = "drifts to the end",
-        [STEADY_FLUCTUATES] = "fluctuates about one level",
+            [STEADY_OK] = "steady",
+            [STEADY_TOO_SHORT] = "has too few steps to tell (35 are needed)",
+            [STEADY_LATE] = "changes its level to the end",
+            [STEADY_DRIFTS] = "drifts to the end",
+            [STEADY_FLUCTUATES] = "fluctuates about one level",
     };
     return texts[state];
 }

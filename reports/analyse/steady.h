@@ -33,8 +33,8 @@ struct steady_result {
 };
 
 // Durations of steps in order, all > 0.
-struct steady_result steady_detect(const double *durations, int count,
-                                   const struct steady_opts *opts);
+struct steady_result steady_detect(
+        const double *durations, int count, const struct steady_opts *opts);
 bool steady_reached(enum steady_state state);           // steady, or fluctuating about one level
 const char *steady_state_text(enum steady_state state); // "drifts to the end", for reports
 

@@ -22,7 +22,7 @@ struct interval trend_slope(const double *values, int count, double alpha)
     for (int i = 0; i < n; i++)
         for (int j = i + 1; j < n; j++)
             slopes[filled++] =
-                (values[j * stride] - values[i * stride]) / ((j - i) * (double)stride);
+                    (values[j * stride] - values[i * stride]) / ((j - i) * (double)stride);
     double high = quantile_select(slopes, slope_count, slope_count / 2);
     double low = slope_count % 2 ? high : quantile_select(slopes, slope_count, slope_count / 2 - 1);
     result.estimate = 0.5 * (low + high);

@@ -43,8 +43,8 @@ struct turns_result turns_center(const double *log_ratios, int count)
     result.log_ratio = interval.estimate;
     // Too few couples for the interval: the plain standard error, which bursts widen.
     result.within_sd = interval.has_bounds
-                           ? power_sd_of_interval(&interval, used, turns_error_alpha) / sqrt(used)
-                           : quantile_sd(values, (size_t)used) / sqrt(used);
+            ? power_sd_of_interval(&interval, used, turns_error_alpha) / sqrt(used)
+            : quantile_sd(values, (size_t)used) / sqrt(used);
     free(values);
     return result;
 }
@@ -53,7 +53,7 @@ struct turns_result turns_center(const double *log_ratios, int count)
 // one step: against a mean or median of several, the skew of the noise alone would make a
 // difference.
 static bool turns_step_odd(const struct turns_couple *couples, int count, int side, bool last,
-                           double least, double *scratch)
+        double least, double *scratch)
 {
     int used = 0;
     for (int i = 0; i < count; i++) {
@@ -83,8 +83,8 @@ double turns_block_time(const struct turns_block *block, enum turns_estimator es
     }
 }
 
-static bool turns_all_have(const struct turns_couple *couples, int count,
-                           enum turns_estimator estimator)
+static bool turns_all_have(
+        const struct turns_couple *couples, int count, enum turns_estimator estimator)
 {
     for (int i = 0; i < count; i++)
         for (int side = 0; side < TURNS_SIDES; side++)

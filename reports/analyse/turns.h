@@ -41,8 +41,8 @@ struct turns_result {
     int couples;      // used
     enum turns_estimator estimator;
     bool first_cold; // the first step of blocks is measurably colder, on one side at least
-    // The last step of blocks takes twice the middle one: it waits for what the others only enqueue,
-    // and no single step says anything.
+    // The last step of blocks takes twice the middle one: it waits for what the others only
+    // enqueue, and no single step says anything.
     bool last_waits;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports as files and on stdout: the ending picks the form. A file is written beside its place under a temporary name, synced and
-// renamed: it appears whole or not at all.
+// Reports as files and on stdout: the ending picks the form. A file is written beside its place
+// under a temporary name, synced and renamed: it appears whole or not at all.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,11 +18,20 @@
 #include "reports/render/text/screen.h"
 #include "reports/render/verdict/forms.h"
 
-enum file_form { FILE_FORM_JSON, FILE_FORM_XML, FILE_FORM_MD, FILE_FORM_HTML, FILE_FORM_PFTRACE, FILE_FORM_COUNT };
+enum file_form {
+    FILE_FORM_JSON,
+    FILE_FORM_XML,
+    FILE_FORM_MD,
+    FILE_FORM_HTML,
+    FILE_FORM_PFTRACE,
+    FILE_FORM_COUNT
+};
 
-static const char *const file_endings[FILE_FORM_COUNT] = {
-    [FILE_FORM_JSON] = ".json", [FILE_FORM_XML] = ".xml", [FILE_FORM_MD] = ".md", [FILE_FORM_HTML] = ".html",
-    [FILE_FORM_PFTRACE] = ".pftrace"};
+static const char *const file_endings[FILE_FORM_COUNT] = {[FILE_FORM_JSON] = ".json",
+        [FILE_FORM_XML] = ".xml",
+        [FILE_FORM_MD] = ".md",
+        [FILE_FORM_HTML] = ".html",
+        [FILE_FORM_PFTRACE] = ".pftrace"};
 
 static const char *file_ending(const char *path)
 {
@@ -48,12 +57,11 @@ static int file_form(const char *path, enum file_form *ret_form, struct error *e
             return 0;
         }
     }
-    return error_set(
-        err, -EINVAL,
-        "failed to report to '%s': %s%s%s; the ending picks the form: .html (the whole report), .md (Markdown), .json "
-        "(verdict), .xml (JUnit) or .pftrace (a launch for Perfetto)",
-        path, ending ? "unknown ending '" : "the name has no ending", ending ? ending : "",
-        ending ? "'" : "");
+    return error_set(err, -EINVAL,
+            "failed to report to '%s': %s%s%s; the ending picks the form: .html (the whole report), .md (Markdown), .json "
+            "(verdict), .xml (JUnit) or .pftrace (a launch for Perfetto)",
+            path, ending ? "unknown ending '" : "the name has no ending", ending ? ending : "",
+            ending ? "'" : "");
 }
 
 int render_file_check(const char *path, struct error *err)
@@ -82,7 +90,8 @@ struct render_stream {
 
 static int file_failed(const char *path, int rc, struct error *err)
 {
-    return error_set(err, rc == -EINVAL ? -EIO : rc, "failed to write '%s': %s; nothing was left there", path, strerror(-rc));
+    return error_set(err, rc == -EINVAL ? -EIO : rc,
+            "failed to write '%s': %s; nothing was left there", path, strerror(-rc));
 }
 
 static void file_free(struct render_stream *stream)
@@ -99,9 +108,10 @@ int render_stream_open(const char *path, struct render_stream **ret, struct erro
     // for a report.
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return error_set(err, S_ISDIR(info.st_mode) ? -EISDIR : -EINVAL,
-                         "failed to write '%s': it is not a regular file", path);
+                "failed to write '%s': it is not a regular file", path);
     struct render_stream *stream = xcalloc(1, sizeof *stream);
-    *stream = (struct render_stream){.path = xstrdup(path), .temporary = xasprintf("%s.XXXXXX", path)};
+    *stream = (struct render_stream){
+            .path = xstrdup(path), .temporary = xasprintf("%s.XXXXXX", path)};
     int fd = mkostemp(stream->temporary, O_CLOEXEC);
     if (fd < 0 || !(stream->file = fdopen(fd, "w"))) {
         int rc = error_set(err, -errno, "failed to write '%s': %s", path, strerror(errno));
@@ -167,7 +177,8 @@ char *render_json_dump(json_t *document, int digits, struct error *err)
     char *json = json_dumps(document, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
     json_decref(document);
     if (!json) {
-        error_set(err, -EIO, "failed to make the JSON document: no memory, or a text that is not UTF-8");
+        error_set(err, -EIO,
+                "failed to make the JSON document: no memory, or a text that is not UTF-8");
         return NULL;
     }
     char *text = xasprintf("%s\n", json);
@@ -191,8 +202,8 @@ static char *file_junit(struct store *store, const struct render_opts *opts, str
     return text;
 }
 
-// The section of the difference, "" where there is nothing to compare. The verdict is not lost with a difference that
-// cannot be read: the section says why.
+// The section of the difference, "" where there is nothing to compare. The verdict is not lost with
+// a difference that cannot be read: the section says why.
 static char *file_markdown_diff(struct store *store)
 {
     struct diff *diff = NULL;
@@ -218,7 +229,8 @@ static char *file_markdown(struct store *store, struct error *err)
     char *section = file_markdown_diff(store);
     size_t taken = strlen(section) + 1;
     bool fits = taken + FORMS_MARKDOWN_BYTES_MIN <= FORMS_MARKDOWN_BYTES_MAX;
-    char *verdict = markdown_make(report, fits ? FORMS_MARKDOWN_BYTES_MAX - taken : FORMS_MARKDOWN_BYTES_MIN);
+    char *verdict = markdown_make(
+            report, fits ? FORMS_MARKDOWN_BYTES_MAX - taken : FORMS_MARKDOWN_BYTES_MIN);
     char *text = xasprintf("%s%s%s", verdict, *section ? "\n" : "", section);
     free(verdict);
     free(section);
@@ -226,8 +238,8 @@ static char *file_markdown(struct store *store, struct error *err)
     return text;
 }
 
-int render_file(struct store *store, const char *path, const struct render_opts *opts,
-                struct error *err)
+int render_file(
+        struct store *store, const char *path, const struct render_opts *opts, struct error *err)
 {
     struct error local = {0};
     enum file_form form;

@@ -33,8 +33,8 @@ void render_opts_detect(struct render_opts *opts, int fd, bool no_color);
 json_t *render_verdict_json(struct store *store, struct error *err);
 
 // Verdict, cells, parity, trust, calibration, crashed launches, notes, what to do next.
-int render_verdict_table(struct store *store, const struct render_opts *opts, FILE *stream,
-                         struct error *err);
+int render_verdict_table(
+        struct store *store, const struct render_opts *opts, FILE *stream, struct error *err);
 
 // What `upgate ab`, `upgate gate` and `upgate report` print at their end on stdout: the table,
 // or with --format json the document. -EIO, -ENOSPC, -EPIPE when stdout did not take it.
@@ -44,33 +44,40 @@ int render_stdout(struct store *store, const struct options_common *common, stru
 // that want to know before a long run.
 int render_file_check(const char *path, struct error *err);
 
-// Could the store be reported to this file (NULL: stdout)? -ENODATA: it has no verdict, and this form needs one; or no trace, of
-// which .pftrace is made (launch: as in render_opts). err is not NULL.
+// Could the store be reported to this file (NULL: stdout)? -ENODATA: it has no verdict, and this
+// form needs one; or no trace, of which .pftrace is made (launch: as in render_opts). err is not
+// NULL.
 int render_check(struct store *store, const char *path, int64_t launch, struct error *err);
 
-// Write .html, .json, .xml (JUnit), .md or .pftrace (Perfetto), by the ending. The file appears whole or not at all. .html is also made of a store of
-// `upgate record`, which has no verdict.
-int render_file(struct store *store, const char *path, const struct render_opts *opts,
-                struct error *err);
+// Write .html, .json, .xml (JUnit), .md or .pftrace (Perfetto), by the ending. The file appears
+// whole or not at all. .html is also made of a store of `upgate record`, which has no verdict.
+int render_file(
+        struct store *store, const char *path, const struct render_opts *opts, struct error *err);
 
-// The one of these endings (NULL behind the last) that the name of the file has; NULL: none of them.
+// The one of these endings (NULL behind the last) that the name of the file has; NULL: none of
+// them.
 const char *render_ending(const char *path, const char *const *endings);
 
-// A document as text with a newline at its end; takes the reference. NULL with *err set. The caller frees.
+// A document as text with a newline at its end; takes the reference. NULL with *err set. The caller
+// frees.
 char *render_json_dump(json_t *document, int digits, struct error *err);
 
 // Text on stdout. what: "the difference". -EIO, -ENOSPC, -EPIPE when stdout did not take it.
 int render_print(const char *text, const char *what, struct error *err);
 
-// A file that is written piece by piece and appears whole or not at all: until it is closed as whole, what was there stays.
+// A file that is written piece by piece and appears whole or not at all: until it is closed as
+// whole, what was there stays.
 struct render_stream;
-ERROR_CHECKED int render_stream_open(const char *path, struct render_stream **ret, struct error *err);
+ERROR_CHECKED int render_stream_open(
+        const char *path, struct render_stream **ret, struct error *err);
 FILE *render_stream_file(const struct render_stream *stream);
-// whole: it takes its place, if all of it could be written; else nothing is left of it, and 0 is returned. The stream is gone.
+// whole: it takes its place, if all of it could be written; else nothing is left of it, and 0 is
+// returned. The stream is gone.
 int render_stream_close(struct render_stream *stream, bool whole, struct error *err);
 // Any text as such a file.
 ERROR_CHECKED int render_write(const char *path, const char *text, struct error *err);
-ERROR_CHECKED int render_write_bytes(const char *path, const void *bytes, size_t len, struct error *err);
+ERROR_CHECKED int render_write_bytes(
+        const char *path, const void *bytes, size_t len, struct error *err);
 
 // GitHub Actions: annotations to `stream`, Markdown to $GITHUB_STEP_SUMMARY, verdict and ratios to
 // $GITHUB_OUTPUT (each where the variable is set), all within GitHub's limits.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planner of the native dlrm-sharded for tests/e2e/placement.py. Reads lines `RANKS DIM BUDGET ROWS...` from stdin; a budget of 0 is the
-// default one. Writes a line for each: the budget, then the pieces as table,kind,rank,row,rows,column,columns, or `refused: WHY`.
+// The planner of the native dlrm-sharded for tests/e2e/placement.py. Reads lines `RANKS DIM BUDGET
+// ROWS...` from stdin; a budget of 0 is the default one. Writes a line for each: the budget, then
+// the pieces as table,kind,rank,row,rows,column,columns, or `refused: WHY`.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +28,9 @@ static void placement_of(char *line)
     }
     for (size_t i = 0; i < plan.pieces; i++) {
         const struct placement_piece *piece = &plan.piece[i];
-        printf(" %" PRIu32 ",%s,%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32, piece->table, kinds[piece->kind], piece->rank, piece->row,
-               piece->rows, piece->column, piece->columns);
+        printf(" %" PRIu32 ",%s,%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32,
+                piece->table, kinds[piece->kind], piece->rank, piece->row, piece->rows,
+                piece->column, piece->columns);
     }
     printf("\n");
 }

@@ -89,12 +89,12 @@ static void set_on_launch(void (*launched)(uint32_t correlation))
 }
 
 static const struct ug_inject_api api = {
-    .version = UG_INJECT_API_VERSION,
-    .bytes = sizeof(api),
-    .kinds = kinds,
-    .string = string,
-    .put = put,
-    .on_launch = set_on_launch,
+        .version = UG_INJECT_API_VERSION,
+        .bytes = sizeof(api),
+        .kinds = kinds,
+        .string = string,
+        .put = put,
+        .on_launch = set_on_launch,
 };
 
 EXPORT const struct ug_inject_api *upgate_inject_api(uint32_t version)
@@ -167,9 +167,9 @@ EXPORT int stub_python(const char *directory, uint32_t want)
     on = want;
     start->rc = -1;
     snprintf(start->line, sizeof(start->line),
-             "try:\n exec(\"with open(DIRECTORY + '/upgate/_inject.py') as f: exec(f.read())\", "
-             "{'DIRECTORY': '%s', 'KINDS': %u})\nexcept BaseException:\n pass\n",
-             directory, want);
+            "try:\n exec(\"with open(DIRECTORY + '/upgate/_inject.py') as f: exec(f.read())\", "
+            "{'DIRECTORY': '%s', 'KINDS': %u})\nexcept BaseException:\n pass\n",
+            directory, want);
     if (pthread_create(&thread, NULL, run, start) == 0) {
         pthread_join(thread, NULL);
         rc = start->rc;

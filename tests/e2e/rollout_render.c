@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the test of the rollout's reports: rollout_render STORE.db OUT.{html,md,json} or rollout_render STORE.db - for the status.
+// For the test of the rollout's reports: rollout_render STORE.db OUT.{html,md,json} or
+// rollout_render STORE.db - for the status.
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the test of the shadow stage: shadow_drive BASELINE_URL CANDIDATE_URL REQUESTS SECONDS RATE MIRROR METHODS IGNORE DEADLINE: mirrors for
-// so long and prints seconds, examples and counts as JSON.
+// For the test of the shadow stage: shadow_drive BASELINE_URL CANDIDATE_URL REQUESTS SECONDS RATE
+// MIRROR METHODS IGNORE DEADLINE: mirrors for so long and prints seconds, examples and counts as
+// JSON.
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -28,13 +29,18 @@ static void drive_take(struct shadow *shadow, json_t *seconds, json_t *examples)
         json_t *both = json_array();
         for (int arm = 0; arm < CANARY_ARMS; arm++) {
             double p50 = canary_quantile(&arms[arm], 0.5);
-            json_array_append_new(both, json_pack("{s:I, s:I, s:I, s:o}", "requests", (json_int_t)arms[arm].requests, "errors", (json_int_t)arms[arm].errors, "wrong",
-                                                  (json_int_t)arms[arm].wrong, "p50_ms", isnan(p50) ? json_null() : json_real(p50 * 1e3)));
+            json_array_append_new(both,
+                    json_pack("{s:I, s:I, s:I, s:o}", "requests", (json_int_t)arms[arm].requests,
+                            "errors", (json_int_t)arms[arm].errors, "wrong",
+                            (json_int_t)arms[arm].wrong, "p50_ms",
+                            isnan(p50) ? json_null() : json_real(p50 * 1e3)));
         }
         json_array_append_new(seconds, json_pack("[I, o]", (json_int_t)at, both));
     }
     while (shadow_example(shadow, &example)) {
-        json_array_append_new(examples, json_pack("{s:s, s:s, s:s}", "request", example.request, "baseline", example.baseline, "candidate", example.candidate));
+        json_array_append_new(examples,
+                json_pack("{s:s, s:s, s:s}", "request", example.request, "baseline",
+                        example.baseline, "candidate", example.candidate));
         shadow_example_clear(&example);
     }
 }
@@ -47,8 +53,12 @@ int main(int argc, char **argv)
     drive_split(argv[7], methods, 8);
     drive_split(argv[8], ignore, 8);
     double seconds_wanted = atof(argv[4]), rate = atof(argv[5]), owed = 0;
-    const struct shadow_opts opts = {.urls = {argv[1], argv[2]}, .requests = argv[3], .methods = *methods[0] ? methods : NULL, .ignore = ignore,
-                                     .mirror = atof(argv[6]), .timeout_ns = (int64_t)(atof(argv[9]) * 1e9)};
+    const struct shadow_opts opts = {.urls = {argv[1], argv[2]},
+            .requests = argv[3],
+            .methods = *methods[0] ? methods : NULL,
+            .ignore = ignore,
+            .mirror = atof(argv[6]),
+            .timeout_ns = (int64_t)(atof(argv[9]) * 1e9)};
     struct shadow *shadow = NULL;
     struct error err = {0};
     int rc = shadow_open(&opts, &shadow, &err);
@@ -74,9 +84,12 @@ int main(int argc, char **argv)
         clock_sleep_until_ns(clock_monotonic_ns() + 1100000000);
         drive_take(shadow, seconds, examples);
         shadow_look(shadow, &state);
-        json_t *document = json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f}", "seconds", seconds, "examples", examples, "traffic", (json_int_t)traffic, "pairs", (json_int_t)state.pairs,
-                                     "compared", (json_int_t)state.compared, "different", (json_int_t)state.different, "unanswered", (json_int_t)state.unanswered,
-                                     "behind", (json_int_t)state.behind, "limit", state.limit, "ignored", state.ignored, "longest_ms", (double)longest / 1e6);
+        json_t *document = json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f}",
+                "seconds", seconds, "examples", examples, "traffic", (json_int_t)traffic, "pairs",
+                (json_int_t)state.pairs, "compared", (json_int_t)state.compared, "different",
+                (json_int_t)state.different, "unanswered", (json_int_t)state.unanswered, "behind",
+                (json_int_t)state.behind, "limit", state.limit, "ignored", state.ignored,
+                "longest_ms", (double)longest / 1e6);
         json_dumpf(document, stdout, 0);
         json_decref(document);
     } else {

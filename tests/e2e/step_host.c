@@ -26,11 +26,11 @@ static void print_record(void *arg, uint32_t slot_idx, const struct ug_step_reco
     static const char *const kinds[] = {"?", "step", "loss", "phase", "hold", "note"};
 
     (void)arg;
-    print_take(json_pack(
-        "{ss si si sI sI sI ss so}", "kind", kinds[record->kind % 6], "slot", (int)slot_idx, "step",
-        (int)record->step, "begin_ns", (json_int_t)record->begin_ns, "end_ns",
-        (json_int_t)record->end_ns, "sched_ns", (json_int_t)record->sched_ns, "name", record->name,
-        "value", record->value - record->value == 0 ? json_real(record->value) : json_null()));
+    print_take(json_pack("{ss si si sI sI sI ss so}", "kind", kinds[record->kind % 6], "slot",
+            (int)slot_idx, "step", (int)record->step, "begin_ns", (json_int_t)record->begin_ns,
+            "end_ns", (json_int_t)record->end_ns, "sched_ns", (json_int_t)record->sched_ns, "name",
+            record->name, "value",
+            record->value - record->value == 0 ? json_real(record->value) : json_null()));
 }
 
 static void print_bytes(void *arg, uint32_t slot_idx, const struct reader_bytes *bytes)
@@ -42,9 +42,8 @@ static void print_bytes(void *arg, uint32_t slot_idx, const struct reader_bytes 
         snprintf(hex + 2 * i, 3, "%02x", ((const unsigned char *)bytes->payload)[i]);
     }
     print_take(json_pack("{ss si si si si sI ss ss}", "kind", "bytes", "bytes_kind",
-                         (int)bytes->kind, "slot", (int)slot_idx, "step", (int)bytes->step, "dtype",
-                         (int)bytes->dtype, "count", (json_int_t)bytes->count, "name", bytes->name,
-                         "hex", hex));
+            (int)bytes->kind, "slot", (int)slot_idx, "step", (int)bytes->step, "dtype",
+            (int)bytes->dtype, "count", (json_int_t)bytes->count, "name", bytes->name, "hex", hex));
     free(hex);
 }
 
@@ -115,10 +114,9 @@ int main(int argc, char **argv)
 
         if (reader_counters(reader, i, &counters) == 0) {
             print_take(json_pack("{ss si sI sI sI sI}", "kind", "counters", "slot", (int)i,
-                                 "dropped", (json_int_t)counters.records_dropped, "bytes_dropped",
-                                 (json_int_t)counters.bytes_dropped, "truncated",
-                                 (json_int_t)counters.truncated, "misplaced",
-                                 (json_int_t)counters.misplaced));
+                    "dropped", (json_int_t)counters.records_dropped, "bytes_dropped",
+                    (json_int_t)counters.bytes_dropped, "truncated", (json_int_t)counters.truncated,
+                    "misplaced", (json_int_t)counters.misplaced));
         }
     }
     print_take(json_pack("{ss si}", "kind", "exit", "status", status));

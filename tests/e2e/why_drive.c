@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the test of the recordings at a breach: why_drive STORE PROGRAM DURATION_MS GRACE_MS KILL_MS BASELINE CANDIDATE, each arm a pid, a cgroup's
-// path or a URL; PROGRAM is the upgate that records. Prints how long the calls took, in ms: "begin LONGEST_DONE TOTAL".
+// For the test of the recordings at a breach: why_drive STORE PROGRAM DURATION_MS GRACE_MS KILL_MS
+// BASELINE CANDIDATE, each arm a pid, a cgroup's path or a URL; PROGRAM is the upgate that records.
+// Prints how long the calls took, in ms: "begin LONGEST_DONE TOTAL".
 #include <ctype.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -52,7 +53,8 @@ int main(int argc, char **argv)
         clock_sleep_until_ns(before + 20000000);
     }
     why_done(why, store); // asked again, it writes nothing twice
-    printf("%.3f %.3f %.3f\n", (double)(begun - start) / 1e6, (double)longest / 1e6, (double)(clock_monotonic_ns() - start) / 1e6);
+    printf("%.3f %.3f %.3f\n", (double)(begun - start) / 1e6, (double)longest / 1e6,
+            (double)(clock_monotonic_ns() - start) / 1e6);
     why_free(why);
     store_close(store);
     return 0;

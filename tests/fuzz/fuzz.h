@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the targets share. A target is one file fuzz_NAME.c with LLVMFuzzerTestOneInput: libFuzzer calls it (preset
-// fuzz, ci/fuzz), and replay.c does with the inputs of tests/fuzz/corpus/NAME (unit test fuzz_NAME).
+// What the targets share. A target is one file fuzz_NAME.c with LLVMFuzzerTestOneInput: libFuzzer
+// calls it (preset fuzz, ci/fuzz), and replay.c does with the inputs of tests/fuzz/corpus/NAME
+// (unit test fuzz_NAME).
 #ifndef UPGATE_TESTS_FUZZ_FUZZ_H
 #define UPGATE_TESTS_FUZZ_FUZZ_H
 
@@ -20,18 +21,20 @@ struct fuzz_input {
     size_t size;
 };
 uint64_t fuzz_take(struct fuzz_input *input, size_t bytes); // at most 8, little endian
-size_t fuzz_take_bytes(struct fuzz_input *input, void *ret, size_t bytes); // how many there were; the others are 0
+// how many there were; the others are 0
+size_t fuzz_take_bytes(struct fuzz_input *input, void *ret, size_t bytes);
 
-// A file of this process in memory (/dev/shm): "PREFIX/NAME". All of them are removed at the exit. Static; at most
-// 8 names.
+// A file of this process in memory (/dev/shm): "PREFIX/NAME". All of them are removed at the exit.
+// Static; at most 8 names.
 const char *fuzz_path(const char *name);
 void fuzz_write(const char *path, const void *data, size_t size);
-void fuzz_remove(const char *name); // and what SQLite leaves beside it
-void fuzz_sweep(int pid);           // the files of a process that crashed
+void fuzz_remove(const char *name);            // and what SQLite leaves beside it
+void fuzz_sweep(int pid);                      // the files of a process that crashed
 int fuzz_memfd(const void *data, size_t size); // the caller closes it
 // The whole file, NUL-terminated; the caller frees it.
 uint8_t *fuzz_read(const char *path, size_t *ret_size);
-// The store of template.py, likewise: where it was built, or what FUZZ_TEMPLATE of the environment names.
+// The store of template.py, likewise: where it was built, or what FUZZ_TEMPLATE of the environment
+// names.
 uint8_t *fuzz_template(size_t *ret_size);
 
 // Whatever the input: an error is a negative errno and says something. Returns rc.

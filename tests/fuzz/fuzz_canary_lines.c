@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a canary reads of others: a line of a log or of a JSON source, HAProxy's answers, Prometheus's. The first byte says which.
+// What a canary reads of others: a line of a log or of a JSON source, HAProxy's answers,
+// Prometheus's. The first byte says which.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,8 @@
 
 static void inside(struct text text, const char *line, size_t len)
 {
-    fuzz_require(text.len == 0 || (text.at >= line && text.at + text.len <= line + len), "a part of the line");
+    fuzz_require(text.len == 0 || (text.at >= line && text.at + text.len <= line + len),
+            "a part of the line");
 }
 
 static void read_line(const char *line, size_t len)
@@ -51,7 +53,8 @@ static void read_tables(const char *answer)
     fuzz_check(haproxy_read_state(answer, "ranker", &backend, &err), &err);
     fuzz_check(haproxy_read_stat(answer, "ranker", &backend, &err), &err);
     for (int i = 0; i < backend.count; i++)
-        fuzz_require(haproxy_server(&backend, backend.servers[i].name) != NULL, "a server that is found");
+        fuzz_require(haproxy_server(&backend, backend.servers[i].name) != NULL,
+                "a server that is found");
     haproxy_backend_free(&backend);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A buffer of CUPTI through the decoder of every version, and what it leaves in the spool. The input: version, kinds,
-// then records: kind and how many of its bytes follow. Texts are those of `texts`: CUPTI's pointers are no input.
+// A buffer of CUPTI through the decoder of every version, and what it leaves in the spool. The
+// input: version, kinds, then records: kind and how many of its bytes follow. Texts are those of
+// `texts`: CUPTI's pointers are no input.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,16 +17,19 @@ enum { RECORDS_MAX = 64, PAGE = 4096 };
 
 static const char *texts[8];
 
-// A text that ends where nothing is mapped, and one that begins there: CUPTI has handed out names of modules that were gone.
+// A text that ends where nothing is mapped, and one that begins there: CUPTI has handed out names
+// of modules that were gone.
 static void prepare(void)
 {
     if (texts[0])
         return;
     char *pages = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    fuzz_require(pages != MAP_FAILED && spool_create() == 0 && munmap(pages + 2 * PAGE, PAGE) == 0, "a spool");
+    fuzz_require(pages != MAP_FAILED && spool_create() == 0 && munmap(pages + 2 * PAGE, PAGE) == 0,
+            "a spool");
     memset(pages, 'x', 2 * PAGE);
     memcpy(pages + PAGE, "layer\0", 6);
-    const char *all[] = {"_Z6kernelPf", "step", "", pages + 2 * PAGE - 5, pages + 2 * PAGE, pages, (const char *)8, NULL};
+    const char *all[] = {"_Z6kernelPf", "step", "", pages + 2 * PAGE - 5, pages + 2 * PAGE, pages,
+            (const char *)8, NULL};
     memcpy(texts, all, sizeof texts);
 }
 
@@ -35,7 +39,8 @@ static void put_text(uint8_t *record, size_t bytes, int16_t offset, uint8_t pick
         memcpy(record + offset, &texts[pick % 8], sizeof(char *));
 }
 
-static size_t put_record(struct fuzz_input *input, const struct cupti_layout *layout, uint8_t *record, size_t room)
+static size_t put_record(
+        struct fuzz_input *input, const struct cupti_layout *layout, uint8_t *record, size_t room)
 {
     uint32_t kind = (uint32_t)fuzz_take(input, 1);
     uint8_t pick = (uint8_t)fuzz_take(input, 1);
@@ -66,13 +71,15 @@ static void drain(void)
     struct ug_spool_segment *segments = (void *)((char *)header + UG_SPOOL_HEADER_BYTES);
     spool_flush_thread();
     for (uint32_t i = 0; i < header->segment_count; i++) {
-        const uint8_t *data = (uint8_t *)header + header->data_offset + (size_t)i * header->segment_bytes;
+        const uint8_t *data =
+                (uint8_t *)header + header->data_offset + (size_t)i * header->segment_bytes;
         fuzz_require(segments[i].committed <= header->segment_bytes, "what is committed fits");
         for (uint32_t at = 0; at < segments[i].committed;) {
             const struct ug_rec_head *head = (const void *)(data + at);
             fuzz_require(head->bytes >= sizeof *head && head->bytes % 8 == 0 &&
-                             head->bytes <= segments[i].committed - at && head->type && head->type < UG_REC_TYPE_COUNT,
-                         "a record in the spool is one");
+                            head->bytes <= segments[i].committed - at && head->type &&
+                            head->type < UG_REC_TYPE_COUNT,
+                    "a record in the spool is one");
             at += head->bytes;
         }
         segments[i].committed = 0;
@@ -86,7 +93,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct fuzz_input input = {data, size};
     size_t version = fuzz_take(&input, 1) % (layout_table_count + 1);
     uint32_t kinds = (uint32_t)fuzz_take(&input, 2);
-    const struct cupti_layout *layout = version < layout_table_count ? &layout_table[version] : cupti_layout_11_8();
+    const struct cupti_layout *layout =
+            version < layout_table_count ? &layout_table[version] : cupti_layout_11_8();
     uint8_t *buffer = malloc(RECORDS_MAX * 1024), *exact;
     fuzz_require(buffer != NULL, "memory");
     size_t used = 0;
@@ -96,8 +104,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     exact = malloc(used ? used : 1);
     memcpy(exact, buffer, used);
     struct decode_counts counts = {0};
-    decode_buffer(layout, exact, used, kinds & 2 ? ~(uint32_t)UG_WANT_NOTHING_KEPT : kinds >> 2, &counts);
-    fuzz_require(counts.zero_time <= counts.records + used && counts.unknown <= counts.records + used, "counts");
+    decode_buffer(
+            layout, exact, used, kinds & 2 ? ~(uint32_t)UG_WANT_NOTHING_KEPT : kinds >> 2, &counts);
+    fuzz_require(
+            counts.zero_time <= counts.records + used && counts.unknown <= counts.records + used,
+            "counts");
     free(exact);
     free(buffer);
     drain();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An executable or library of a target, and a debug file that somebody left for it: what `record` reads of both to
-// name addresses, and what a fingerprint tells of it. The input is an ELF file, or 2 bytes of length, an ELF file of
-// that length and its debug file.
+// An executable or library of a target, and a debug file that somebody left for it: what `record`
+// reads of both to name addresses, and what a fingerprint tells of it. The input is an ELF file, or
+// 2 bytes of length, an ELF file of that length and its debug file.
 #include <string.h>
 #include <unistd.h>
 
@@ -57,7 +57,8 @@ static void read_symbols(int fd, int debug_fd)
     const struct debug_search search = {.path = "/nowhere/file", .debug_path = "/nowhere/debug"};
     debug_table_load(&table, &image, fd, &search, SYMBOLS_MAX);
     elf_sections_read(debug_fd, &sections);
-    elf_table_add(&table, &image, debug_fd, false, &sections.symtab, &sections.symtab_names, SYMBOLS_MAX);
+    elf_table_add(
+            &table, &image, debug_fd, false, &sections.symtab, &sections.symtab_names, SYMBOLS_MAX);
     elf_table_sort(&table);
     for (uint32_t i = 0; i < table.count && i < LOOKUPS_MAX; i++)
         look_up(&table, table.base + table.symbols[i].address);
@@ -99,7 +100,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input input = {data, size};
     size_t len = size;
-    if (size < 4 || memcmp(data, "\x7f" "ELF", 4) != 0)
+    if (size < 4 ||
+            memcmp(data,
+                    "\x7f"
+                    "ELF",
+                    4) != 0)
         len = fuzz_take(&input, 2);
     len = len < input.size ? len : input.size;
     int fd = fuzz_memfd(input.data, len), debug_fd = fuzz_memfd(input.data + len, input.size - len);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an interpreter says of itself, and what a store has of a side: merged with the facts of a process, compared
-// with the other side's and printed. The input: two documents, parted by a line "---", each a probe's answer or, where
-// it has "schema", a fingerprint.
+// What an interpreter says of itself, and what a store has of a side: merged with the facts of a
+// process, compared with the other side's and printed. The input: two documents, parted by a line
+// "---", each a probe's answer or, where it has "schema", a fingerprint.
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,13 +24,13 @@ static json_t *take(struct fuzz_input *input)
 
 // As fingerprint_process() makes them: that side of the merge is our own.
 static const char process_text[] =
-    "{\"process\": {\"libraries\": ["
-    "{\"key\": \"libopenblas\", \"role\": \"blas\", \"name\": \"OpenBLAS\", \"path\": \"/usr/lib/libopenblas.so.0\","
-    " \"version\": \"0.3.21\", \"build_id\": \"aa01\", \"version_source\": \"contents\"},"
-    "{\"key\": \"libcublas\", \"role\": \"cublas\", \"name\": \"cuBLAS\", \"path\":"
-    " \"/v/site-packages/nvidia/cublas/lib/libcublas.so.12\", \"version\": \"12\", \"build_id\": null,"
-    " \"version_source\": \"file name\"}],"
-    "\"environment\": {\"OMP_NUM_THREADS\": \"1\"}, \"pid\": 4711}, \"host\": {\"memory\": {\"swappiness\": 60}}, \"missing\": {}}";
+        "{\"process\": {\"libraries\": ["
+        "{\"key\": \"libopenblas\", \"role\": \"blas\", \"name\": \"OpenBLAS\", \"path\": \"/usr/lib/libopenblas.so.0\","
+        " \"version\": \"0.3.21\", \"build_id\": \"aa01\", \"version_source\": \"contents\"},"
+        "{\"key\": \"libcublas\", \"role\": \"cublas\", \"name\": \"cuBLAS\", \"path\":"
+        " \"/v/site-packages/nvidia/cublas/lib/libcublas.so.12\", \"version\": \"12\", \"build_id\": null,"
+        " \"version_source\": \"file name\"}],"
+        "\"environment\": {\"OMP_NUM_THREADS\": \"1\"}, \"pid\": 4711}, \"host\": {\"memory\": {\"swappiness\": 60}}, \"missing\": {}}";
 
 static json_t *side(struct fuzz_input *input)
 {

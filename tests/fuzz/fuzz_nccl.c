@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NCCL that calls the profiler plugin in any order with anything: events that were never started or have long
-// ended, of communicators that are gone, types that nobody knows. The input is a list of calls; texts are those of
-// `texts`, contexts those that the plugin gave.
+// An NCCL that calls the profiler plugin in any order with anything: events that were never started
+// or have long ended, of communicators that are gone, types that nobody knows. The input is a list
+// of calls; texts are those of `texts`, contexts those that the plugin gave.
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +12,12 @@
 
 enum { COMMS = 8, HANDLES = 32, CALLS_MAX = 256 };
 
-extern const struct nccl_profiler ncclProfiler_v1, ncclProfiler_v2, ncclProfiler_v3, ncclProfiler_v4,
-    ncclProfiler_v5, ncclProfiler_v6;
-static const struct nccl_profiler *const plugins[] = {&ncclProfiler_v1, &ncclProfiler_v2, &ncclProfiler_v3,
-                                                      &ncclProfiler_v4, &ncclProfiler_v5, &ncclProfiler_v6};
+extern const struct nccl_profiler ncclProfiler_v1, ncclProfiler_v2, ncclProfiler_v3,
+        ncclProfiler_v4, ncclProfiler_v5, ncclProfiler_v6;
+static const struct nccl_profiler *const plugins[] = {&ncclProfiler_v1, &ncclProfiler_v2,
+        &ncclProfiler_v3, &ncclProfiler_v4, &ncclProfiler_v5, &ncclProfiler_v6};
 static const char *const texts[] = {NULL, "", "AllReduce", "ncclFloat32", "RING", "SIMPLE", "Send",
-                                    "a name that is longer than the sixty-three bytes that are kept of a communicator's"};
+        "a name that is longer than the sixty-three bytes that are kept of a communicator's"};
 enum { TEXTS = sizeof texts / sizeof *texts };
 
 struct comm {
@@ -46,23 +46,29 @@ static void open_comm(struct nccl_world *world, struct comm *comm, struct fuzz_i
 {
     if (comm->context)
         return;
-    int version = 1 + (int)(fuzz_take(input, 1) % 6), ranks = (int)fuzz_take(input, 4), rank = (int)fuzz_take(input, 4);
+    int version = 1 + (int)(fuzz_take(input, 1) % 6), ranks = (int)fuzz_take(input, 4),
+        rank = (int)fuzz_take(input, 4);
     uint64_t hash = fuzz_take(input, 8);
     const struct nccl_profiler *plugin = plugins[version - 1];
     comm->version = version;
-    int rc = version < 4    ? plugin->init_v1(&comm->context, &world->mask)
-             : version == 4 ? plugin->init_v4(&comm->context, &world->mask, text(input), hash, 1, ranks, rank, NULL)
-                            : plugin->init_v5(&comm->context, hash, &world->mask, text(input), 1, ranks, rank, NULL);
+    int rc = version < 4 ? plugin->init_v1(&comm->context, &world->mask)
+            : version == 4
+            ? plugin->init_v4(&comm->context, &world->mask, text(input), hash, 1, ranks, rank, NULL)
+            : plugin->init_v5(
+                      &comm->context, hash, &world->mask, text(input), 1, ranks, rank, NULL);
     fuzz_require(rc == 0, "recording fails no communicator");
-    for (int i = 0; i < COMMS; i++) // who uses a context that has ended uses this one now, and speaks its version
+    for (int i = 0; i < COMMS;
+            i++) // who uses a context that has ended uses this one now, and speaks its version
         if (world->comms[i].context == comm->context)
             world->comms[i].version = version;
 }
 
 // Numbers of the input, texts of ours at the places where this version has them.
-static void fill_texts(int version, uint64_t type, struct nccl_descr *descr, struct fuzz_input *input)
+static void fill_texts(
+        int version, uint64_t type, struct nccl_descr *descr, struct fuzz_input *input)
 {
-    const char *function = text(input), *datatype = text(input), *algorithm = text(input), *name = text(input);
+    const char *function = text(input), *datatype = text(input), *algorithm = text(input),
+               *name = text(input);
     if (type == NCCL_EVENT_COLL && version == 1) {
         descr->coll_v1.name = name;
     } else if (type == NCCL_EVENT_COLL && version < 4) {
@@ -109,8 +115,9 @@ static void start(struct nccl_world *world, const struct comm *comm, struct fuzz
         descr.type_v1 = (uint8_t)type;
     fill_texts(comm->version, comm->version >= 5 ? type : (uint8_t)type, &descr, input);
     descr.parent = handle(world, input);
-    fuzz_require(plugins[comm->version - 1]->start_event(comm->context, &world->handles[slot % HANDLES], &descr) == 0,
-                 "recording fails no operation");
+    fuzz_require(plugins[comm->version - 1]->start_event(
+                         comm->context, &world->handles[slot % HANDLES], &descr) == 0,
+            "recording fails no operation");
 }
 
 static void call(struct nccl_world *world, struct fuzz_input *input)
@@ -133,8 +140,9 @@ static void call(struct nccl_world *world, struct fuzz_input *input)
         break;
     case 4:
         args.ptimer = fuzz_take(input, 8);
-        plugin->record_event_state(handle(world, input), what & 8 ? NCCL_STATE_KERNEL_CH_STOP : (int)fuzz_take(input, 4),
-                                   what & 16 ? NULL : &args);
+        plugin->record_event_state(handle(world, input),
+                what & 8 ? NCCL_STATE_KERNEL_CH_STOP : (int)fuzz_take(input, 4),
+                what & 16 ? NULL : &args);
         break;
     case 5:
         if (comm->context)

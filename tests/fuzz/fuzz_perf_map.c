@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// /tmp/perf-PID.map of a target, and its /proc/PID/maps. The first byte: how much of the perf map is there at first.
+// /tmp/perf-PID.map of a target, and its /proc/PID/maps. The first byte: how much of the perf map
+// is there at first.
 #include <string.h>
 #include <unistd.h>
 
@@ -20,7 +21,8 @@ static void read_perf_map(const uint8_t *data, size_t size, size_t first)
         uint64_t offset = 0;
         size_t len = perf_map_find(map, map->entries[i].address, name, sizeof name, &offset);
         fuzz_require(len < sizeof name && strlen(name) <= len, "a name that ends");
-        perf_map_find(map, map->entries[i].address + map->entries[i].size - 1, name, sizeof name, &offset);
+        perf_map_find(map, map->entries[i].address + map->entries[i].size - 1, name, sizeof name,
+                &offset);
     }
     perf_map_find(map, 0, name, sizeof name, &(uint64_t){0});
     perf_map_find(map, UINT64_MAX, name, sizeof name, &(uint64_t){0});
@@ -38,7 +40,8 @@ static void read_maps(const uint8_t *data, size_t size)
     struct mapping_table table = {0};
     if (mappings_read(fuzz_path("."), &names, &mappings) == 0) {
         for (uint32_t i = 0; i < mappings.count; i++) {
-            fuzz_require(!i || mappings.all[i - 1].start <= mappings.all[i].start, "mappings in order");
+            fuzz_require(
+                    !i || mappings.all[i - 1].start <= mappings.all[i].start, "mappings in order");
             mapping_is_memory_file(&mappings.all[i]);
             mapping_table_add(&table, &mappings.all[i]);
             mapping_table_find(&table, mappings.all[i].start, UINT64_MAX);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy, as `upgate gate --policy POLICY.yaml` reads it, and a plan as JSON, as it does from a store.
+// A policy, as `upgate gate --policy POLICY.yaml` reads it, and a plan as JSON, as it does from a
+// store.
 #include <jansson.h>
 
 #include "harness/plan/plan.h"

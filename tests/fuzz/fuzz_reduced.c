@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of reduced ranks: the body, behind magic and version; with them and with the checksum it is a file. What is taken for one has one
-// form only, can be added, and makes a table. The first byte says whether it is added to itself, which must be refused.
+// A file of reduced ranks: the body, behind magic and version; with them and with the checksum it
+// is a file. What is taken for one has one form only, can be added, and makes a table. The first
+// byte says whether it is added to itself, which must be refused.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@ static void read_table(const struct reduced *reduced)
     reduced_table_make(reduced, &table);
     fuzz_require(table.count == reduced->member_count, "a row of each rank");
     for (size_t i = 0; i < table.count; i++)
-        fuzz_require(table.rows[i].host && !(table.rows[i].step_p50_ns > table.rows[i].step_p99_ns), "a row that can be");
+        fuzz_require(table.rows[i].host && !(table.rows[i].step_p50_ns > table.rows[i].step_p99_ns),
+                "a row that can be");
     reduced_table_free(&table);
 }
 
@@ -23,8 +25,11 @@ static void add(const struct reduced *reduced, int twice)
     struct error err = {0};
     struct strbuf first = {0}, second = {0};
     fuzz_require(reduced_add(&sum, reduced, &err) == 0, "what is read can be added to nothing");
-    fuzz_require(reduced_encode(reduced, &first, &err) == 0 && reduced_encode(&sum, &second, &err) == 0, "what is read is not too large");
-    fuzz_require(first.len == second.len && memcmp(first.text, second.text, first.len) == 0, "and is the same then");
+    fuzz_require(
+            reduced_encode(reduced, &first, &err) == 0 && reduced_encode(&sum, &second, &err) == 0,
+            "what is read is not too large");
+    fuzz_require(first.len == second.len && memcmp(first.text, second.text, first.len) == 0,
+            "and is the same then");
     if (twice && reduced->member_count)
         fuzz_require(fuzz_check(reduced_add(&sum, reduced, &err), &err) < 0, "nobody counts twice");
     strbuf_free(&first);
@@ -50,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         file[body + i] = (uint8_t)(sum >> (8 * i));
     if (fuzz_check(reduced_decode(file, body + 8, "fuzz", &reduced, &err), &err) == 0) {
         fuzz_require(reduced_encode(&reduced, &again, &err) == 0, "what is read is not too large");
-        fuzz_require(again.len == body + 8 && memcmp(again.text, file, again.len) == 0, "one form only");
+        fuzz_require(
+                again.len == body + 8 && memcmp(again.text, file, again.len) == 0, "one form only");
         add(&reduced, twice);
         read_table(&reduced);
         reduced_free(&reduced);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rollout plan, as `upgate canary run ROLLOUT.yaml` reads it. What is accepted must survive the way into the store and back, and
-// every stage of it can be foreseen.
+// A rollout plan, as `upgate canary run ROLLOUT.yaml` reads it. What is accepted must survive the
+// way into the store and back, and every stage of it can be foreseen.
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,12 +30,16 @@ static void same_again(const struct rollout *rollout)
 static void holds(const struct rollout *rollout)
 {
     struct machine_plan plan = machine_plan_of(rollout);
-    fuzz_require(plan.count == rollout->stage_count && plan.stages[plan.count - 1].percent == 100, "the last stage is 100 %");
+    fuzz_require(plan.count == rollout->stage_count && plan.stages[plan.count - 1].percent == 100,
+            "the last stage is 100 %");
     fuzz_require(rollout->rules.alpha > 0 && rollout->rules.alpha < 1, "an error rate");
-    fuzz_require(rollout->source_count > 0 && rollout->stale_ns > 0 && rollout->drain_ns >= 0, "sources and times");
+    fuzz_require(rollout->source_count > 0 && rollout->stale_ns > 0 && rollout->drain_ns >= 0,
+            "sources and times");
     for (int i = 0; i < rollout->stage_count; i++) {
         double opens = rollout_opens(rollout, i);
-        fuzz_require(opens >= 0 && opens <= 1 && rollout->stages[i].soak_ns > 0 && rollout->stages[i].name, "a stage");
+        fuzz_require(opens >= 0 && opens <= 1 && rollout->stages[i].soak_ns > 0 &&
+                        rollout->stages[i].name,
+                "a stage");
     }
 }
 

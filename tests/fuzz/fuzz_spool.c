@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A spool in which a traced process writes what it likes, through the GPU side of the recorder into the store. The input
-// is a list of acts: records, bytes that are none, words of header and segments, and time that passes. No clock but the
-// input's: the same input is the same run.
+// A spool in which a traced process writes what it likes, through the GPU side of the recorder into
+// the store. The input is a list of acts: records, bytes that are none, words of header and
+// segments, and time that passes. No clock but the input's: the same input is the same run.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,8 @@ enum { SEGMENTS = 4, SEGMENT_BYTES = 4096, ACTS_MAX = 200, TAIL_MAX = 32 };
 static const uint64_t clock_ns = 2500000000; // where times of records are counted from
 
 static int64_t now_ns;
-int64_t __wrap_clock_monotonic_ns(void); // what the recorder gets for clock_monotonic_ns (ld --wrap)
+int64_t __wrap_clock_monotonic_ns(
+        void); // what the recorder gets for clock_monotonic_ns (ld --wrap)
 int64_t __wrap_clock_monotonic_ns(void)
 {
     return now_ns;
@@ -44,15 +45,15 @@ static void spool_make(struct spool *spool)
     spool->segments = (void *)((char *)spool->header + UG_SPOOL_HEADER_BYTES);
     spool->data = (uint8_t *)spool->header + data_offset;
     *spool->header = (struct ug_spool_header){.magic = UG_SPOOL_MAGIC,
-                                              .version = UG_SPOOL_VERSION,
-                                              .header_bytes = sizeof(struct ug_spool_header),
-                                              .segment_bytes = SEGMENT_BYTES,
-                                              .segment_count = SEGMENTS,
-                                              .data_offset = data_offset,
-                                              .file_bytes = spool->bytes,
-                                              .pid = 1,
-                                              .state = UG_SPOOL_DORMANT,
-                                              .have_kinds = UG_WANT_DEFAULT};
+            .version = UG_SPOOL_VERSION,
+            .header_bytes = sizeof(struct ug_spool_header),
+            .segment_bytes = SEGMENT_BYTES,
+            .segment_count = SEGMENTS,
+            .data_offset = data_offset,
+            .file_bytes = spool->bytes,
+            .pid = 1,
+            .state = UG_SPOOL_DORMANT,
+            .have_kinds = UG_WANT_DEFAULT};
 }
 
 static void put(struct spool *spool, unsigned at, const void *bytes, size_t size)
@@ -69,7 +70,8 @@ static void put(struct spool *spool, unsigned at, const void *bytes, size_t size
     segment->state = UG_SEGMENT_WRITING;
 }
 
-// Words behind the head, each with a byte that says what it is: mostly ids and times, which a real one has.
+// Words behind the head, each with a byte that says what it is: mostly ids and times, which a real
+// one has.
 static void put_record(struct spool *spool, unsigned at, struct fuzz_input *input)
 {
     _Alignas(8) uint8_t record[256 + 8 * TAIL_MAX] = {0};
@@ -78,14 +80,15 @@ static void put_record(struct spool *spool, unsigned at, struct fuzz_input *inpu
     if (type == UG_REC_STRING || type == UG_REC_LAUNCH_STACK)
         bytes = (uint16_t)(bytes + 8 * (fuzz_take(input, 1) % TAIL_MAX));
     words = (uint16_t)(bytes / 8);
-    struct ug_rec_head head = {.type = type, .bytes = bytes, .tid = (uint32_t)fuzz_take(input, 1) % 4};
+    struct ug_rec_head head = {
+            .type = type, .bytes = bytes, .tid = (uint32_t)fuzz_take(input, 1) % 4};
     memcpy(record, &head, sizeof head);
     for (uint16_t i = 1; i < words; i++) {
         uint8_t what = (uint8_t)fuzz_take(input, 1);
-        uint64_t word = what < 64    ? (uint64_t)(what & 7) << 32 | what >> 3
-                        : what < 128 ? clock_ns + ((uint64_t)(what & 63) << 20)
-                        : what < 192 ? fuzz_take(input, 4)
-                                     : fuzz_take(input, 8);
+        uint64_t word = what < 64 ? (uint64_t)(what & 7) << 32 | what >> 3
+                : what < 128      ? clock_ns + ((uint64_t)(what & 63) << 20)
+                : what < 192      ? fuzz_take(input, 4)
+                                  : fuzz_take(input, 8);
         memcpy(record + 8 * i, &word, sizeof word);
     }
     put(spool, at, record, bytes);
@@ -127,7 +130,9 @@ static struct store *open_store(void)
 {
     struct store *store = fuzz_store_open();
     // As the recorder's writer has it: rows name others that come with a later batch.
-    fuzz_require(sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF", NULL, NULL, NULL) == SQLITE_OK, "a pragma");
+    fuzz_require(sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF", NULL, NULL, NULL) ==
+                    SQLITE_OK,
+            "a pragma");
     return store;
 }
 
@@ -183,7 +188,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error err = {0};
     now_ns = (int64_t)clock_ns;
     spool_make(&spool);
-    fuzz_require(gpu_recorder_new(store, 1, &callbacks, &(struct gpu_opts){0}, &gpu, &err) == 0, err.text);
+    fuzz_require(gpu_recorder_new(store, 1, &callbacks, &(struct gpu_opts){0}, &gpu, &err) == 0,
+            err.text);
     run(&spool, gpu, &input);
     store_rollback(store);
     gpu_recorder_free(gpu); // outside a transaction it can let go of its buffers

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step file into which a side writes what it likes: reader, samples, rows of the store. The input is a list of acts:
-// records into a slot's ring, byte records into the other, words into header and slots, and what the harness does.
+// A step file into which a side writes what it likes: reader, samples, rows of the store. The input
+// is a list of acts: records into a slot's ring, byte records into the other, words into header and
+// slots, and what the harness does.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,9 @@ struct side {
 static uint64_t number(struct fuzz_input *input)
 {
     uint8_t shift = (uint8_t)fuzz_take(input, 1);
-    return shift & 0x80 ? fuzz_take(input, 8) >> shift % 64 : shift & 0x40 ? (uint64_t)1 << shift % 64 : shift;
+    return shift & 0x80    ? fuzz_take(input, 8) >> shift % 64
+            : shift & 0x40 ? (uint64_t)1 << shift % 64
+                           : shift;
 }
 
 static uint8_t *ring_of(const struct side *side, unsigned slot)
@@ -33,7 +36,8 @@ static uint8_t *ring_of(const struct side *side, unsigned slot)
     return side->file + side->header->rings_offset + slot * side->header->stride_bytes;
 }
 
-static void put_record(const struct side *side, unsigned slot, uint8_t what, struct fuzz_input *input)
+static void put_record(
+        const struct side *side, unsigned slot, uint8_t what, struct fuzz_input *input)
 {
     struct ug_step_record record = {.kind = what % 7, .step = (uint32_t)number(input)};
     record.begin_ns = number(input);
@@ -46,7 +50,8 @@ static void put_record(const struct side *side, unsigned slot, uint8_t what, str
     memcpy(&ring[side->slots[slot].head++ % RING_RECORDS], &record, sizeof record);
 }
 
-static void put_bytes(const struct side *side, unsigned slot, uint8_t what, struct fuzz_input *input)
+static void put_bytes(
+        const struct side *side, unsigned slot, uint8_t what, struct fuzz_input *input)
 {
     struct {
         struct ug_step_bytes head;
@@ -56,9 +61,11 @@ static void put_bytes(const struct side *side, unsigned slot, uint8_t what, stru
     all.head.name_bytes = (uint32_t)(what & 8 ? number(input) : fuzz_take(input, 1) % 16);
     all.head.count = number(input);
     all.head.payload_bytes = what & 16 ? number(input) : fuzz_take(input, 1);
-    size_t size = (sizeof all.head + ((all.head.name_bytes + 7u) & ~7u) + ((all.head.payload_bytes + 7) & ~(uint64_t)7));
+    size_t size = (sizeof all.head + ((all.head.name_bytes + 7u) & ~7u) +
+            ((all.head.payload_bytes + 7) & ~(uint64_t)7));
     size = size < sizeof all ? size : sizeof all;
-    fuzz_take_bytes(input, all.rest, size - sizeof all.head < input->size ? size - sizeof all.head : input->size);
+    fuzz_take_bytes(input, all.rest,
+            size - sizeof all.head < input->size ? size - sizeof all.head : input->size);
     uint8_t *ring = ring_of(side, slot) + ug_step_ring_span(RING_RECORDS);
     for (size_t i = 0; i < size; i++)
         ring[side->slots[slot].byte_head++ % side->header->ring_bytes] = ((uint8_t *)&all)[i];
@@ -104,9 +111,12 @@ static void check_rows(struct store *store)
 {
     int64_t bad = 0;
     struct error err = {0};
-    fuzz_require(store_get_int(store, &bad, &err,
-                               "SELECT (SELECT count(*) FROM ledger WHERE launch_id = 1 AND (seen < 0 OR kept < 0 OR dropped < 0)) "
-                               "+ (SELECT count(*) FROM step WHERE launch_id = 1 AND dur_ns < 0)", "") == 0, err.text);
+    fuzz_require(
+            store_get_int(store, &bad, &err,
+                    "SELECT (SELECT count(*) FROM ledger WHERE launch_id = 1 AND (seen < 0 OR kept < 0 OR dropped < 0)) "
+                    "+ (SELECT count(*) FROM step WHERE launch_id = 1 AND dur_ns < 0)",
+                    "") == 0,
+            err.text);
     fuzz_require(bad == 0, "no count and no length of a step is negative");
 }
 
@@ -119,7 +129,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct samples samples = {.traced = fuzz_take(&input, 1) & 1};
     struct side side = {0};
     struct error err = {0};
-    const struct reader_opts opts = {.slot_count = SLOTS, .ring_records = RING_RECORDS, .ring_bytes = 1, .open = true};
+    const struct reader_opts opts = {
+            .slot_count = SLOTS, .ring_records = RING_RECORDS, .ring_bytes = 1, .open = true};
     const char *path = fuzz_path("steps");
     fuzz_require(reader_create(&side.reader, path, &opts, &err) == 0, err.text);
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -134,7 +145,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         side.slots[slot].state = UG_SLOT_RUNNING;
     for (int i = 0; i < ACTS_MAX && input.size; i++) {
         act(&side, &samples, &input);
-        fuzz_require(memcmp(&plan, side.header, offsetof(struct ug_step_header, event)) == 0, "the target writes behind");
+        fuzz_require(memcmp(&plan, side.header, offsetof(struct ug_step_header, event)) == 0,
+                "the target writes behind");
     }
     samples_drain(&samples, side.reader);
     const struct launch launch = {.reader = side.reader, .started_ns = 1000};

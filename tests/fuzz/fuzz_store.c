@@ -18,8 +18,11 @@ struct store *fuzz_store_open(void)
     fuzz_write(fuzz_path("template.db"), bytes, size);
     free(bytes);
     fuzz_require(store_open(fuzz_path("template.db"), STORE_WRITE, &store, &err) == 0, err.text);
-    fuzz_require(sqlite3_deserialize(store_db(store), "main", copy, (sqlite3_int64)size, (sqlite3_int64)size,
-                                     SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_RESIZEABLE) == SQLITE_OK, "a store in memory");
+    fuzz_require(
+            sqlite3_deserialize(store_db(store), "main", copy, (sqlite3_int64)size,
+                    (sqlite3_int64)size,
+                    SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_RESIZEABLE) == SQLITE_OK,
+            "a store in memory");
     fuzz_remove("template.db");
     return store;
 }

@@ -5,7 +5,8 @@
 
 #include "tracer/store/store.h"
 
-// The template, open for writing, in memory: of an input that takes a millisecond the journal of a file would be half.
+// The template, open for writing, in memory: of an input that takes a millisecond the journal of a
+// file would be half.
 struct store *fuzz_store_open(void);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores with damaged pages, through all that reads one. The input is a whole store, or patches of the template: which
-// reader (255: all), then offset (3 bytes), length (1 byte, at most 32) and the bytes, again and again.
+// Stores with damaged pages, through all that reads one. The input is a whole store, or patches of
+// the template: which reader (255: all), then offset (3 bytes), length (1 byte, at most 32) and the
+// bytes, again and again.
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,12 +36,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_require(store != NULL, "memory");
     memcpy(store, template, template_size);
     while (input.size) {
-        size_t at = fuzz_take(&input, 3) % template_size, bytes = fuzz_take(&input, 1) % (PATCH_BYTES_MAX + 1);
+        size_t at = fuzz_take(&input, 3) % template_size,
+               bytes = fuzz_take(&input, 1) % (PATCH_BYTES_MAX + 1);
         uint8_t patch[PATCH_BYTES_MAX];
         bytes = fuzz_take_bytes(&input, patch, bytes);
         memcpy(store + at, patch, bytes < template_size - at ? bytes : template_size - at);
     }
-    run_store(store, template_size, reader == 0xff ? STORE_READER_ALL : 1u << reader % STORE_READER_COUNT);
+    run_store(store, template_size,
+            reader == 0xff ? STORE_READER_ALL : 1u << reader % STORE_READER_COUNT);
     free(store);
     return 0;
 }

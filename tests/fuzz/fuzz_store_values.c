@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores whose pages are sound and whose values are anything: the template without its constraints, changed line by
-// line as the input says, through all that reads a store. An input is text, so that it can be read and survives a
-// change of the schema (what is not known is passed over):
+// Stores whose pages are sound and whose values are anything: the template without its constraints,
+// changed line by line as the input says, through all that reads a store. An input is text, so that
+// it can be read and survives a change of the schema (what is not known is passed over):
 //
 //   readers 2                    bits of enum store_reader; all without it
-//   set TABLE COLUMN ROW VALUE   VALUE: null, i NUMBER, r NUMBER, t TEXT, b TEXT (a blob of it), c COLUMN (another one's)
-//   drop TABLE ROW               ROW counts from 0, modulo the rows there are; * is all of them
-//   copy TABLE ROW
+//   set TABLE COLUMN ROW VALUE   VALUE: null, i NUMBER, r NUMBER, t TEXT, b TEXT (a blob of it), c
+//   COLUMN (another one's) drop TABLE ROW               ROW counts from 0, modulo the rows there
+//   are; * is all of them copy TABLE ROW
 #include <ctype.h>
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -34,7 +34,8 @@ static void must(sqlite3 *db, int rc)
 {
     if (rc != SQLITE_OK && rc != SQLITE_DONE)
         fprintf(stderr, "SQLite: %s\n", sqlite3_errmsg(db));
-    fuzz_require(rc == SQLITE_OK || rc == SQLITE_DONE, "SQLite does what the target asks of the template");
+    fuzz_require(rc == SQLITE_OK || rc == SQLITE_DONE,
+            "SQLite does what the target asks of the template");
 }
 
 static sqlite3 *open_image(const uint8_t *bytes, sqlite3_int64 size)
@@ -44,17 +45,20 @@ static sqlite3 *open_image(const uint8_t *bytes, sqlite3_int64 size)
     uint8_t *copy = sqlite3_malloc64((sqlite3_uint64)size);
     fuzz_require(copy != NULL, "memory");
     memcpy(copy, bytes, (size_t)size);
-    must(db, sqlite3_deserialize(db, "main", copy, size, size,
-                                 SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_RESIZEABLE));
+    must(db,
+            sqlite3_deserialize(db, "main", copy, size, size,
+                    SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_RESIZEABLE));
     return db;
 }
 
 static void load_tables(sqlite3 *db)
 {
     sqlite3_stmt *stmt = NULL;
-    must(db, sqlite3_prepare_v2(db,
-                                "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
-                                "WHERE m.type = 'table' ORDER BY m.rowid, c.cid", -1, &stmt, NULL));
+    must(db,
+            sqlite3_prepare_v2(db,
+                    "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
+                    "WHERE m.type = 'table' ORDER BY m.rowid, c.cid",
+                    -1, &stmt, NULL));
     while (sqlite3_step(stmt) == SQLITE_ROW) {
         const char *name = (const char *)sqlite3_column_text(stmt, 0);
         if (!table_count || strcmp(tables[table_count - 1].name, name) != 0) {
@@ -68,18 +72,22 @@ static void load_tables(sqlite3 *db)
     sqlite3_finalize(stmt);
 }
 
-// Every table anew, its columns without type, CHECK, NOT NULL, key and index: what a damaged page may hold.
+// Every table anew, its columns without type, CHECK, NOT NULL, key and index: what a damaged page
+// may hold.
 static void loosen(sqlite3 *db)
 {
-    must(db, sqlite3_exec(db, "PRAGMA foreign_keys = OFF; PRAGMA legacy_alter_table = ON; BEGIN", NULL, NULL, NULL));
+    must(db,
+            sqlite3_exec(db, "PRAGMA foreign_keys = OFF; PRAGMA legacy_alter_table = ON; BEGIN",
+                    NULL, NULL, NULL));
     for (int i = 0; i < table_count; i++) {
         struct strbuf columns = {0};
         for (int k = 0; k < tables[i].column_count; k++)
             strbuf_add(&columns, "%s%s%s", k ? ", " : "", tables[i].columns[k],
-                       strcmp(tables[i].columns[k], "id") == 0 ? " INTEGER PRIMARY KEY" : "");
-        char *sql = xasprintf("CREATE TABLE fuzz_new (%s); INSERT INTO fuzz_new SELECT * FROM %s; DROP TABLE %s; "
-                              "ALTER TABLE fuzz_new RENAME TO %s", columns.text, tables[i].name, tables[i].name,
-                              tables[i].name);
+                    strcmp(tables[i].columns[k], "id") == 0 ? " INTEGER PRIMARY KEY" : "");
+        char *sql = xasprintf(
+                "CREATE TABLE fuzz_new (%s); INSERT INTO fuzz_new SELECT * FROM %s; DROP TABLE %s; "
+                "ALTER TABLE fuzz_new RENAME TO %s",
+                columns.text, tables[i].name, tables[i].name, tables[i].name);
         must(db, sqlite3_exec(db, sql, NULL, NULL, NULL));
         free(sql);
         strbuf_free(&columns);
@@ -93,7 +101,9 @@ static void drop_views(sqlite3 *db)
     char *names[TABLES_MAX];
     int count = 0;
     sqlite3_stmt *stmt = NULL;
-    must(db, sqlite3_prepare_v2(db, "SELECT name FROM sqlite_master WHERE type = 'view'", -1, &stmt, NULL));
+    must(db,
+            sqlite3_prepare_v2(
+                    db, "SELECT name FROM sqlite_master WHERE type = 'view'", -1, &stmt, NULL));
     while (sqlite3_step(stmt) == SQLITE_ROW && count < TABLES_MAX)
         names[count++] = xasprintf("DROP VIEW %s", (const char *)sqlite3_column_text(stmt, 0));
     sqlite3_finalize(stmt);
@@ -157,9 +167,12 @@ static void run(sqlite3 *db, char *sql, const char *kind, const char *value)
 
 static char *where(const struct table *table, const char *row)
 {
-    return *row == '*' ? xstrdup("true")
-                       : xasprintf("rowid = (SELECT rowid FROM %s ORDER BY rowid LIMIT 1 OFFSET %llu %% max(1, (SELECT "
-                                   "count(*) FROM %s)))", table->name, strtoull(row, NULL, 10) & 0xffff, table->name);
+    return *row == '*'
+            ? xstrdup("true")
+            : xasprintf(
+                      "rowid = (SELECT rowid FROM %s ORDER BY rowid LIMIT 1 OFFSET %llu %% max(1, (SELECT "
+                      "count(*) FROM %s)))",
+                      table->name, strtoull(row, NULL, 10) & 0xffff, table->name);
 }
 
 static void run_line(sqlite3 *db, char *line, unsigned *readers)
@@ -179,12 +192,17 @@ static void run_line(sqlite3 *db, char *line, unsigned *readers)
     char *which = where(table, row);
     const char *other = set && *kind == 'c' ? find_column(table, line) : NULL;
     if (set)
-        run(db, xasprintf("UPDATE OR IGNORE %s SET %s = %s WHERE %s", table->name, column, other ? other : "?", which),
-            kind, line);
+        run(db,
+                xasprintf("UPDATE OR IGNORE %s SET %s = %s WHERE %s", table->name, column,
+                        other ? other : "?", which),
+                kind, line);
     else if (strcmp(verb, "drop") == 0)
         run(db, xasprintf("DELETE FROM %s WHERE %s", table->name, which), NULL, NULL);
     else if (strcmp(verb, "copy") == 0 && !find_column(table, "id"))
-        run(db, xasprintf("INSERT INTO %s SELECT * FROM %s WHERE %s", table->name, table->name, which), NULL, NULL);
+        run(db,
+                xasprintf("INSERT INTO %s SELECT * FROM %s WHERE %s", table->name, table->name,
+                        which),
+                NULL, NULL);
     free(which);
 }
 
@@ -211,21 +229,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-// --- mutator: whole lines, of tables and columns that there are, with values that are worth a try --------------------
+// --- mutator: whole lines, of tables and columns that there are, with values that are worth a try
 
 static void add_value(struct strbuf *line, const struct table *table)
 {
-    static const char *const values[] = {
-        "null", "i 0", "i -1", "i 1", "i 2", "i 3", "i 7", "i 90", "i 1000", "i 4294967296", "i 2305843009213693952",
-        "i 9223372036854775807", "i -9223372036854775808", "i 9223372036854775", "i 7880209789", "r 0.0", "r -1.5",
-        "r 1e308", "r -1e308", "r 1e-308", "r inf", "r -inf", "r 1e19", "r -1e19", "t ", "t x", "t \xff\xc3", "t []",
-        "t {}", "t [1, 2, 99999999]", "t [[[", "t {\"name\": null}", "t [null, \"\", -1]", "t a;b\x1b[2J|<script>",
-        "t 9999999999999999999999", "b ", "b \x01\x02", "b 0123456789abcdef"};
+    static const char *const values[] = {"null", "i 0", "i -1", "i 1", "i 2", "i 3", "i 7", "i 90",
+            "i 1000", "i 4294967296", "i 2305843009213693952", "i 9223372036854775807",
+            "i -9223372036854775808", "i 9223372036854775", "i 7880209789", "r 0.0", "r -1.5",
+            "r 1e308", "r -1e308", "r 1e-308", "r inf", "r -inf", "r 1e19", "r -1e19", "t ", "t x",
+            "t \xff\xc3", "t []", "t {}", "t [1, 2, 99999999]", "t [[[", "t {\"name\": null}",
+            "t [null, \"\", -1]", "t a;b\x1b[2J|<script>", "t 9999999999999999999999", "b ",
+            "b \x01\x02", "b 0123456789abcdef"};
     size_t pick = (size_t)rand() % (sizeof values / sizeof *values + 8);
     if (pick < sizeof values / sizeof *values)
         strbuf_add(line, "%s", values[pick]);
     else if (pick % 2)
-        strbuf_add(line, "i %lld", (long long)(((uint64_t)rand() << 33 ^ (uint64_t)rand() << 8) >> (rand() % 64)));
+        strbuf_add(line, "i %lld",
+                (long long)(((uint64_t)rand() << 33 ^ (uint64_t)rand() << 8) >> (rand() % 64)));
     else
         strbuf_add(line, "c %s", table->columns[rand() % table->column_count]);
 }
@@ -256,7 +276,8 @@ static void add_line(struct strbuf *text)
     } else if (what == 1) {
         strbuf_add(text, "%s %s %s\n", rand() % 2 ? "drop" : "copy", table->name, row);
     } else {
-        strbuf_add(text, "set %s %s %s ", table->name, table->columns[rand() % table->column_count], row);
+        strbuf_add(text, "set %s %s %s ", table->name, table->columns[rand() % table->column_count],
+                row);
         add_value(text, table);
         strbuf_add(text, "\n");
     }
@@ -270,7 +291,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsi
     if (what == 0 && size)
         return LLVMFuzzerMutate(data, size, size_max);
     struct strbuf text = {0};
-    if ((size < 8 || memcmp(data, "readers ", 8) != 0) && rand() % 8) // one is nine times as fast as all
+    // one is nine times as fast as all
+    if ((size < 8 || memcmp(data, "readers ", 8) != 0) && rand() % 8)
         strbuf_add(&text, "readers %d\n", 1 << rand() % STORE_READER_COUNT);
     size_t begin = 0, line = 0, gone = what == 1 ? (size_t)rand() % 8 : SIZE_MAX;
     for (size_t at = 0; at < size; at++) { // keeps all lines, or all but one

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instead of libFuzzer: runs the target once with each file of a folder, in a child each, so that one that ends it
-// does not hide the others. `replay_NAME FOLDER…` or single files. 0: all of them went through.
+// Instead of libFuzzer: runs the target once with each file of a folder, in a child each, so that
+// one that ends it does not hide the others. `replay_NAME FOLDER…` or single files. 0: all of them
+// went through.
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 
 enum { REPLAY_SECONDS_MAX = 60 }; // of an input under ASan; the slowest takes 2 s
 
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) // for mutators, which are not called here
+// for mutators, which are not called here
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max)
 {
     (void)data, (void)size_max;
     return size;
@@ -46,7 +48,7 @@ static void replay_file(const char *path)
     replay_failed++;
     fuzz_sweep(pid);
     printf("FAIL %s: %s %d\n", path, WIFSIGNALED(status) ? "signal" : "exit",
-           WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
 static void replay(const char *path)

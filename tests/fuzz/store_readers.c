@@ -46,7 +46,8 @@ static void table_of(struct store *store)
     char *text = NULL;
     size_t len = 0;
     FILE *stream = open_memstream(&text, &len);
-    fuzz_check(render_verdict_table(store, &(struct render_opts){.utf8 = true}, stream, &err), &err);
+    fuzz_check(
+            render_verdict_table(store, &(struct render_opts){.utf8 = true}, stream, &err), &err);
     text_done(stream, &text);
 }
 
@@ -93,7 +94,7 @@ static void read_diff(const char *path)
 }
 
 static void read_recording(struct store *store, const struct stalls_recordings *recordings,
-                           const struct stalls_recording *recording)
+        const struct stalls_recording *recording)
 {
     struct stalls *stalls = NULL;
     struct error err = {0};
@@ -101,7 +102,8 @@ static void read_recording(struct store *store, const struct stalls_recordings *
     if (fuzz_check(stalls_analyse(store, &opts, &stalls, &err), &err))
         return;
     const struct stalls_shown shown = {recording, stalls};
-    const struct stalls_view view = {&shown, 1, recordings, "run.db", READERS_ROWS_MAX, 0, READERS_ROWS_MAX, true};
+    const struct stalls_view view = {
+            &shown, 1, recordings, "run.db", READERS_ROWS_MAX, 0, READERS_ROWS_MAX, true};
     char *text = NULL;
     size_t len = 0;
     FILE *stream = open_memstream(&text, &len);
@@ -154,13 +156,15 @@ static void read_github(const char *path)
     store_close(store);
 }
 
-static int read_second(void *arg, int64_t at_s, int stage, const struct canary_second arms[CANARY_ARMS])
+static int read_second(
+        void *arg, int64_t at_s, int stage, const struct canary_second arms[CANARY_ARMS])
 {
     struct canary_cell cells[CANARY_METRICS];
     int count = 0;
     (void)at_s;
     for (int i = 0; i < CANARY_ARMS; i++)
-        fuzz_require(arms[i].errors <= arms[i].requests && arms[i].wrong <= arms[i].requests, "no more errors than requests");
+        fuzz_require(arms[i].errors <= arms[i].requests && arms[i].wrong <= arms[i].requests,
+                "no more errors than requests");
     if (stage % 2)
         canary_evidence_stage(arg, stage, stage == 1);
     canary_evidence_add(arg, arms);
@@ -180,23 +184,26 @@ static void read_rollout_rows(struct store *store)
     struct error err = {0};
     if (fuzz_check(rollout_store_read(store, &row, &err), &err))
         return;
-    fuzz_require((unsigned)row.state < ROLLOUT_STATES && row.stage >= -1 && row.stage < MACHINE_STAGES_MAX && !isinf(row.percent),
-                 "a state, a stage and a share");
+    fuzz_require((unsigned)row.state < ROLLOUT_STATES && row.stage >= -1 &&
+                    row.stage < MACHINE_STAGES_MAX && !isinf(row.percent),
+            "a state, a stage and a share");
     json_t *json = json_loads(row.plan ? row.plan : "", 0, NULL);
     if (json && fuzz_check(rollout_from_json(json, &rollout, &err), &err) == 0)
         rollout_free(rollout);
     json_decref(json);
     rollout_row_clear(&row);
     if (fuzz_check(rollout_store_last_decision(store, &decision, &err), &err) == 0)
-        fuzz_require((unsigned)decision.rule < RULE_COUNT && decision.stage_from >= -1 && decision.stage_to >= -1 &&
-                         decision.stage_to < MACHINE_STAGES_MAX, "a rule and stages");
+        fuzz_require((unsigned)decision.rule < RULE_COUNT && decision.stage_from >= -1 &&
+                        decision.stage_to >= -1 && decision.stage_to < MACHINE_STAGES_MAX,
+                "a rule and stages");
     for (int i = 0; i < 3; i++)
         fuzz_check(rollout_store_read_stage(store, i, &stage, &err), &err);
-    const struct canary_rules rules = {.alpha = 0.01, .tripwire_error_rate = 0.2, .metrics = {
-        [CANARY_ERROR_RATE] = {.gated = true, .margin = 0.5, .limit = NAN},
-        [CANARY_WRONG_ANSWERS] = {.gated = true, .margin = NAN},
-        [CANARY_LATENCY_P99] = {.gated = true, .margin = 0.1, .limit = NAN},
-        [CANARY_LATENCY_MEAN] = {.observed = true, .margin = 0.1, .limit = NAN}}};
+    const struct canary_rules rules = {.alpha = 0.01,
+            .tripwire_error_rate = 0.2,
+            .metrics = {[CANARY_ERROR_RATE] = {.gated = true, .margin = 0.5, .limit = NAN},
+                    [CANARY_WRONG_ANSWERS] = {.gated = true, .margin = NAN},
+                    [CANARY_LATENCY_P99] = {.gated = true, .margin = 0.1, .limit = NAN},
+                    [CANARY_LATENCY_MEAN] = {.observed = true, .margin = 0.1, .limit = NAN}}};
     struct canary_evidence *evidence = canary_evidence_new(&rules);
     canary_evidence_stage(evidence, 0, true);
     fuzz_check(rollout_store_seconds(store, read_second, evidence, &err), &err);
@@ -233,7 +240,8 @@ static void read_rollout(const char *path)
 
 void store_readers_start(void)
 {
-    // Counting what SQLite allocates takes a lock twice an allocation, and its schema is read ten times an input.
+    // Counting what SQLite allocates takes a lock twice an allocation, and its schema is read ten
+    // times an input.
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `upgate gate`, `diff`, `stalls`, `report` and `canary` do with a store, without their words on the terminal.
+// What `upgate gate`, `diff`, `stalls`, `report` and `canary` do with a store, without their words
+// on the terminal.
 #ifndef UPGATE_TESTS_FUZZ_STORE_READERS_H
 #define UPGATE_TESTS_FUZZ_STORE_READERS_H
 
@@ -18,7 +19,8 @@ enum store_reader {
     STORE_READER_ALL = (1 << STORE_READER_COUNT) - 1
 };
 
-// Ends the process where a reader leaves the contract: an error without a text, a JSON document that is none.
+// Ends the process where a reader leaves the contract: an error without a text, a JSON document
+// that is none.
 void store_readers_start(void); // before anything of SQLite
 void store_readers_run(const char *path, unsigned readers);
 

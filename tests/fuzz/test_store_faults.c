@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A disk that fails: each read of a store that `gate`, `diff`, `stalls` and `report` make fails once, and from then on.
-// What comes out is the answer of the sound disk, or an error that says so: never an answer that lacks something. And a
-// disk that is full: nothing that was there is lost.
+// A disk that fails: each read of a store that `gate`, `diff`, `stalls` and `report` make fails
+// once, and from then on. What comes out is the answer of the sound disk, or an error that says so:
+// never an answer that lacks something. And a disk that is full: nothing that was there is lost.
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -20,12 +20,14 @@
 #include "tracer/store/store.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum { FAULTS_TRIED_MAX = 40 }; // of a reader; beyond, every second, third, ...; each takes three times as long there
+enum {
+    FAULTS_TRIED_MAX = 40
+}; // of a reader; beyond, every second, third, ...; each takes three times as long there
 #else
 enum { FAULTS_TRIED_MAX = 120 };
 #endif
 
-// --- a VFS that fails when it is told to -----------------------------------------------------------------------------
+// --- a VFS that fails when it is told to ---------------------------------------------------------
 
 struct fault_file {
     sqlite3_file base;
@@ -110,12 +112,12 @@ static int fault_traits(sqlite3_file *file)
     return real_of(file)->pMethods->xDeviceCharacteristics(real_of(file));
 }
 
-static int fault_open(sqlite3_vfs *vfs, sqlite3_filename name, sqlite3_file *file, int flags, int *ret_flags)
+static int fault_open(
+        sqlite3_vfs *vfs, sqlite3_filename name, sqlite3_file *file, int flags, int *ret_flags)
 {
-    static const sqlite3_io_methods methods = {
-        1,          fault_close,  fault_read,  fault_write,   fault_truncate, fault_sync,  fault_size,
-        fault_lock, fault_unlock, fault_check, fault_control, fault_sector,   fault_traits, NULL,
-        NULL,       NULL,         NULL,        NULL,          NULL};
+    static const sqlite3_io_methods methods = {1, fault_close, fault_read, fault_write,
+            fault_truncate, fault_sync, fault_size, fault_lock, fault_unlock, fault_check,
+            fault_control, fault_sector, fault_traits, NULL, NULL, NULL, NULL, NULL, NULL};
     (void)vfs;
     struct fault_file *ours = (struct fault_file *)file;
     ours->real = xcalloc(1, (size_t)real_vfs->szOsFile);
@@ -144,7 +146,7 @@ static const char *fault_store(void)
     return fuzz_path("faults.db");
 }
 
-// --- what is read: text, or NULL and an error ------------------------------------------------------------------------
+// --- what is read: text, or NULL and an error ----------------------------------------------------
 
 static char *read_gate(struct store *store, struct error *err)
 {
@@ -169,7 +171,8 @@ static char *read_stalls(struct store *store, struct error *err)
     int rc = stalls_recordings_load(store, &recordings, err);
     for (size_t i = 0; i < recordings.count && rc == 0; i++) {
         struct stalls *stalls = NULL;
-        rc = stalls_analyse(store, &(struct stalls_opts){.recording_id = recordings.items[i].id}, &stalls, err);
+        rc = stalls_analyse(
+                store, &(struct stalls_opts){.recording_id = recordings.items[i].id}, &stalls, err);
         if (rc)
             break;
         const struct stalls_shown shown = {&recordings.items[i], stalls};
@@ -189,8 +192,9 @@ static char *read_stalls(struct store *store, struct error *err)
 static char *read_file(struct store *store, const char *name, struct error *err)
 {
     size_t size = 0;
-    return render_file(store, fuzz_path(name), &(struct render_opts){0}, err) ? NULL
-                                                                               : (char *)fuzz_read(fuzz_path(name), &size);
+    return render_file(store, fuzz_path(name), &(struct render_opts){0}, err)
+            ? NULL
+            : (char *)fuzz_read(fuzz_path(name), &size);
 }
 
 static char *read_json(struct store *store, struct error *err)
@@ -213,13 +217,15 @@ static char *read_markdown(struct store *store, struct error *err)
     return read_file(store, "out.md", err);
 }
 
-static char *read_pftrace(struct store *store, struct error *err) // no text: what tells it from another
+// no text: what tells it from another
+static char *read_pftrace(struct store *store, struct error *err)
 {
     size_t size = 0;
     if (render_file(store, fuzz_path("out.pftrace"), &(struct render_opts){0}, err))
         return NULL;
     uint8_t *bytes = fuzz_read(fuzz_path("out.pftrace"), &size);
-    char *text = xasprintf("%zu bytes, %016llx", size, (unsigned long long)hash_bytes(0, bytes, size));
+    char *text =
+            xasprintf("%zu bytes, %016llx", size, (unsigned long long)hash_bytes(0, bytes, size));
     free(bytes);
     return text;
 }
@@ -278,12 +284,14 @@ static long try_faults(reader_fn fn, const char *sound, long reads, bool stays)
         fault_stays = stays;
         char *text = read_store(path, fn, &err);
         fault_read_at = -1;
-        if (text && strcmp(text, sound) != 0 && !says_of_it(text)) // the section of a report may be missing, in words
-            runner_fail(__FILE__, __LINE__, "read %ld of %ld failed%s: another answer than the sound disk's, and no error", at,
-                        reads, stays ? " for good" : "");
+        // the section of a report may be missing, in words
+        if (text && strcmp(text, sound) != 0 && !says_of_it(text))
+            runner_fail(__FILE__, __LINE__,
+                    "read %ld of %ld failed%s: another answer than the sound disk's, and no error",
+                    at, reads, stays ? " for good" : "");
         if (!text && !says_of_it(err.text))
-            runner_fail(__FILE__, __LINE__, "read %ld of %ld failed%s: '%s' says nothing of it", at, reads,
-                        stays ? " for good" : "", err.text);
+            runner_fail(__FILE__, __LINE__, "read %ld of %ld failed%s: '%s' says nothing of it", at,
+                    reads, stays ? " for good" : "", err.text);
         failed += !text;
         free(text);
     }

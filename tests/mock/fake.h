@@ -36,7 +36,7 @@ enum fake_what {
     FAKE_QUERY,   // cudaGetDevice: a call nobody should want to see
     FAKE_CONTEXT, // a context of a device is made
     FAKE_STREAM,
-    FAKE_UNLOAD,    // a module goes; its kernels' names may change under their addresses
+    FAKE_UNLOAD,     // a module goes; its kernels' names may change under their addresses
     FAKE_GRAPH_MAKE, // `nodes` nodes of `graph` are captured, and cloned by its instantiation
     FAKE_CAPTURE     // of a stream: kind 1 begins, 2 ends
 };

@@ -29,12 +29,12 @@ struct full {
 struct fake_behaviour fake_behaviour;
 
 static struct slot slots[SLOT_COUNT] = {
-    [0 ... SLOT_COUNT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+        [0 ... SLOT_COUNT - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 static _Atomic(fake_requested_fn) requested;
 static _Atomic(fake_completed_fn) completed;
 static atomic_int per_thread, zeroed, threads, in_callback_flushes;
 static atomic_ulong appended, lost, lost_total, requests, completions, records_given, refused,
-    abandoned;
+        abandoned;
 static _Thread_local int own_slot;
 static _Thread_local int in_complete;
 

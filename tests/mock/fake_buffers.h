@@ -11,8 +11,8 @@
 #include "tests/mock/cupti_records.h"
 
 typedef void (*fake_requested_fn)(uint8_t **buffer, size_t *size, size_t *max_records);
-typedef void (*fake_completed_fn)(void *context, uint32_t stream, uint8_t *buffer, size_t size,
-                                  size_t valid);
+typedef void (*fake_completed_fn)(
+        void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
 
 struct fake_behaviour { // of the environment, see fake.h
     int worker, shuffle, zero, unknown, drop, held, per_thread, hoard;

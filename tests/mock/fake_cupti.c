@@ -62,17 +62,17 @@ __attribute__((constructor)) static void load(void)
     static const struct fake_hooks hooks = {play_op, play_report};
     const char *deliver = getenv("FAKE_CUPTI_DELIVER"), *ppm = getenv("FAKE_CUPTI_PPM");
     fake_behaviour = (struct fake_behaviour){
-        .worker = deliver && strcmp(deliver, "worker") == 0,
-        .shuffle = (int)number("FAKE_CUPTI_SHUFFLE", 0),
-        .zero = (int)number("FAKE_CUPTI_ZERO", 0),
-        .unknown = (int)number("FAKE_CUPTI_UNKNOWN", 0),
-        .drop = (int)number("FAKE_CUPTI_DROP", 0),
-        .held = (int)number("FAKE_CUPTI_HELD", 0),
-        .hoard = (int)number("FAKE_CUPTI_HOARD", 0),
-        .per_thread = (int)number("FAKE_CUPTI_PER_THREAD", FAKE_API >= 130000),
-        .ppm = ppm ? strtod(ppm, NULL) : 0,
-        .offset_ns = number("FAKE_CUPTI_OFFSET_NS", 1000000000),
-        .fail = getenv("FAKE_CUPTI_FAIL"),
+            .worker = deliver && strcmp(deliver, "worker") == 0,
+            .shuffle = (int)number("FAKE_CUPTI_SHUFFLE", 0),
+            .zero = (int)number("FAKE_CUPTI_ZERO", 0),
+            .unknown = (int)number("FAKE_CUPTI_UNKNOWN", 0),
+            .drop = (int)number("FAKE_CUPTI_DROP", 0),
+            .held = (int)number("FAKE_CUPTI_HELD", 0),
+            .hoard = (int)number("FAKE_CUPTI_HOARD", 0),
+            .per_thread = (int)number("FAKE_CUPTI_PER_THREAD", FAKE_API >= 130000),
+            .ppm = ppm ? strtod(ppm, NULL) : 0,
+            .offset_ns = number("FAKE_CUPTI_OFFSET_NS", 1000000000),
+            .fail = getenv("FAKE_CUPTI_FAIL"),
     };
     fake_buffers_per_thread(fake_behaviour.per_thread);
     attributes[ATTR_PER_THREAD] = (uint64_t)fake_behaviour.per_thread;
@@ -92,7 +92,8 @@ FAKE_EXPORT int cuptiSubscribe(void **ret_handle, cupti_callback_fn callback, vo
 {
     if (!ret_handle)
         return INVALID_PARAMETER;
-    long slow_ms = number("FAKE_CUPTI_SLOW_MS", 0); // NVIDIA's takes its time with contexts that are open
+    // NVIDIA's takes its time with contexts that are open
+    long slow_ms = number("FAKE_CUPTI_SLOW_MS", 0);
     atomic_store(&is_starting, true);
     nanosleep(&(struct timespec){slow_ms / 1000, slow_ms % 1000 * 1000000}, NULL);
     atomic_store(&is_starting, false);
@@ -166,8 +167,8 @@ FAKE_EXPORT int cuptiGetCallbackName(uint32_t domain, uint32_t cbid, const char 
 }
 
 int cuptiActivityRegisterCallbacks(fake_requested_fn requested, fake_completed_fn completed);
-FAKE_EXPORT int cuptiActivityRegisterCallbacks(fake_requested_fn requested,
-                                               fake_completed_fn completed)
+FAKE_EXPORT int cuptiActivityRegisterCallbacks(
+        fake_requested_fn requested, fake_completed_fn completed)
 {
     return fake_buffers_register(requested, completed);
 }
@@ -195,20 +196,20 @@ static void give_devices(void)
             enum cupti_field field;
             uint64_t value;
         } values[] = {
-            {FIELD_kind, 8},
-            {FIELD_id, i},
-            {FIELD_numMultiprocessors, 132},
-            {FIELD_computeCapabilityMajor, 9},
-            {FIELD_maxWarpsPerMultiprocessor, 64},
-            {FIELD_numThreadsPerWarp, 32},
-            {FIELD_maxRegistersPerMultiprocessor, 65536},
-            {FIELD_maxSharedMemoryPerMultiprocessor, 233472},
-            {FIELD_globalMemorySize, (uint64_t)141 << 30},
-            {FIELD_name, (uint64_t)(uintptr_t)names[i]},
+                {FIELD_kind, 8},
+                {FIELD_id, i},
+                {FIELD_numMultiprocessors, 132},
+                {FIELD_computeCapabilityMajor, 9},
+                {FIELD_maxWarpsPerMultiprocessor, 64},
+                {FIELD_numThreadsPerWarp, 32},
+                {FIELD_maxRegistersPerMultiprocessor, 65536},
+                {FIELD_maxSharedMemoryPerMultiprocessor, 233472},
+                {FIELD_globalMemorySize, (uint64_t)141 << 30},
+                {FIELD_name, (uint64_t)(uintptr_t)names[i]},
         };
         for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++)
             memcpy(record + layout->fields[values[v].field].at, &values[v].value,
-                   layout->fields[values[v].field].size);
+                    layout->fields[values[v].field].size);
         memset(record + layout->fields[FIELD_uuid].at, 0xa0 + (int)i, 16);
         fake_buffers_append(record, layout->bytes, 1);
     }
@@ -256,15 +257,15 @@ FAKE_EXPORT int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t enable)
 static size_t attribute_size(uint32_t attribute)
 {
     return attribute == ATTR_ZEROED || attribute == ATTR_PER_THREAD || attribute == 8
-               ? 1
-               : sizeof(size_t);
+            ? 1
+            : sizeof(size_t);
 }
 
 int cuptiActivityGetAttribute(uint32_t attribute, size_t *size, void *value);
 FAKE_EXPORT int cuptiActivityGetAttribute(uint32_t attribute, size_t *size, void *value)
 {
     if (attribute >= ATTR_COUNT || (FAKE_API < 22 && attribute >= ATTR_PER_THREAD) || !size ||
-        !value)
+            !value)
         return INVALID_PARAMETER;
     if (*size < attribute_size(attribute))
         return 10; // CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT
@@ -277,12 +278,12 @@ int cuptiActivitySetAttribute(uint32_t attribute, size_t *size, void *value);
 FAKE_EXPORT int cuptiActivitySetAttribute(uint32_t attribute, size_t *size, void *value)
 {
     if (attribute >= ATTR_COUNT || (FAKE_API < 22 && attribute >= ATTR_PER_THREAD) || !size ||
-        !value)
+            !value)
         return INVALID_PARAMETER;
     if (*size < attribute_size(attribute))
         return 10;
     if (attribute == ATTR_PER_THREAD && fake_buffers_registered() &&
-        attributes[attribute] != *(const uint8_t *)value)
+            attributes[attribute] != *(const uint8_t *)value)
         fake_wrong("per-thread buffers changed in the middle");
     attributes[attribute] = 0;
     memcpy(&attributes[attribute], value, attribute_size(attribute));

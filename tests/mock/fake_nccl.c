@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events as bytes at offsets, not as structs: the offsets were taken with offsetof from NCCL's
-// public headers (profiler_v1.h to profiler_v6.h), so this file and tracer/inject/nccl/nccl_abi.h can
-// only agree when both are right. The order of the calls follows the documentation of the plugin
-// interface (ext-profiler/README.md).
+// public headers (profiler_v1.h to profiler_v6.h), so this file and tracer/inject/nccl/nccl_abi.h
+// can only agree when both are right. The order of the calls follows the documentation of the
+// plugin interface (ext-profiler/README.md).
 #include "tests/mock/fake_nccl.h"
 
 #include <string.h>
@@ -28,12 +28,12 @@ static const struct {
     int name, hash; // of both; -1: told by init
     int p2p_function, p2p_datatype, p2p_count, p2p_peer, p2p_channels;
 } at[FAKE_VERSIONS + 1] = {
-    [1] = {40, 48, 72, 84, 104, 105, 106, 107, 24, 32, 40, 56, 64, 72, -1},
-    [2] = {40, 48, 72, 88, 104, 105, 112, 120, 24, 32, 40, 56, 64, 72, -1},
-    [3] = {40, 48, 72, 88, 96, 97, 104, 112, 24, 32, 40, 56, 64, 72, -1},
-    [4] = {24, 32, 56, 72, 80, 81, 88, 96, -1, -1, 24, 40, 48, 56, 60},
-    [5] = {24, 32, 56, 72, 80, 81, 88, 96, -1, -1, 24, 40, 48, 56, 60},
-    [6] = {24, 32, 56, 72, 80, 81, 88, 96, -1, -1, 24, 40, 48, 56, 60},
+        [1] = {40, 48, 72, 84, 104, 105, 106, 107, 24, 32, 40, 56, 64, 72, -1},
+        [2] = {40, 48, 72, 88, 104, 105, 112, 120, 24, 32, 40, 56, 64, 72, -1},
+        [3] = {40, 48, 72, 88, 96, 97, 104, 112, 24, 32, 40, 56, 64, 72, -1},
+        [4] = {24, 32, 56, 72, 80, 81, 88, 96, -1, -1, 24, 40, 48, 56, 60},
+        [5] = {24, 32, 56, 72, 80, 81, 88, 96, -1, -1, 24, 40, 48, 56, 60},
+        [6] = {24, 32, 56, 72, 80, 81, 88, 96, -1, -1, 24, 40, 48, 56, 60},
 };
 
 static struct {
@@ -75,10 +75,10 @@ void fake_comm_init(struct fake_comm *comm, uint64_t hash, const char *name, int
     *comm = (struct fake_comm){.hash = hash, .name = name, .ranks = ranks, .rank = rank};
     if (fake_version >= 5)
         ((int (*)(void **, uint64_t, int *, const char *, int, int, int, void *))plugin.init)(
-            &comm->context, hash, &fake_mask, name, 1, ranks, rank, NULL);
+                &comm->context, hash, &fake_mask, name, 1, ranks, rank, NULL);
     else if (fake_version == 4)
         ((int (*)(void **, int *, const char *, uint64_t, int, int, int, void *))plugin.init)(
-            &comm->context, &fake_mask, name, hash, 1, ranks, rank, NULL);
+                &comm->context, &fake_mask, name, hash, 1, ranks, rank, NULL);
     else
         ((int (*)(void **, int *))plugin.init)(&comm->context, &fake_mask);
 }
@@ -117,14 +117,12 @@ static int index_of(const char *text, const char *const *names, int count)
 // Up to v1 names are the numbers of NCCL's enums.
 static void put_name(uint8_t *descr, int offset, const char *text)
 {
-    static const char *const names[] = {
-        "Broadcast",  "Reduce",      "AllGather",      "ReduceScatter", "AllReduce",
-        "SendRecv",   "Send",        "Recv", // functions
-        "ncclInt8",   "ncclUint8",   "ncclInt32",      "ncclUint32",    "ncclInt64",
-        "ncclUint64", "ncclFloat16", "ncclFloat32",    "ncclFloat64",   "ncclBfloat16",
-        "TREE",       "RING",        "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS",
-        "NVLS_TREE",  "PAT", // algorithms
-        "LL",         "LL128",       "SIMPLE"};
+    static const char *const names[] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter",
+            "AllReduce", "SendRecv", "Send", "Recv", // functions
+            "ncclInt8", "ncclUint8", "ncclInt32", "ncclUint32", "ncclInt64", "ncclUint64",
+            "ncclFloat16", "ncclFloat32", "ncclFloat64", "ncclBfloat16", "TREE", "RING",
+            "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT", // algorithms
+            "LL", "LL128", "SIMPLE"};
     static const int firsts[] = {25, 18, 8, 0};
     if (fake_version > 1) {
         put(descr, offset, &text, sizeof(text));
@@ -160,8 +158,8 @@ static void *start_api(struct fake_comm *comm, const struct fake_call *call, voi
     return start(comm, descr);
 }
 
-static void *start_task(struct fake_comm *comm, const struct fake_call *call, void *api,
-                        void *group)
+static void *start_task(
+        struct fake_comm *comm, const struct fake_call *call, void *api, void *group)
 {
     uint8_t descr[DESCR_BYTES] = {0};
     int v = fake_version, announced = call->announced;
@@ -179,7 +177,7 @@ static void *start_task(struct fake_comm *comm, const struct fake_call *call, vo
         return start(comm, descr);
     }
     uint64_t *sequence =
-        &comm->sequence[strlen(call->function)]; // one a function: their lengths differ
+            &comm->sequence[strlen(call->function)]; // one a function: their lengths differ
     put(descr, at[v].sequence, sequence, 8);
     ++*sequence;
     put_name(descr, at[v].function, call->function);
@@ -193,7 +191,7 @@ static void *start_task(struct fake_comm *comm, const struct fake_call *call, vo
 }
 
 static void enqueue(struct fake_comm *comm, const struct fake_call *call, struct fake_task *task,
-                    bool is_broken)
+        bool is_broken)
 {
     uint8_t descr[DESCR_BYTES] = {0};
     void *api = NULL, *group_api = NULL, *group = NULL;
@@ -228,8 +226,8 @@ void fake_enqueue(struct fake_comm *comm, const struct fake_call *call, struct f
     enqueue(comm, call, task, false);
 }
 
-void fake_enqueue_broken(struct fake_comm *comm, const struct fake_call *call,
-                         struct fake_task *task)
+void fake_enqueue_broken(
+        struct fake_comm *comm, const struct fake_call *call, struct fake_task *task)
 {
     enqueue(comm, call, task, true);
 }

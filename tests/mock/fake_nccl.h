@@ -48,8 +48,8 @@ void fake_comm_init(struct fake_comm *comm, uint64_t hash, const char *name, int
 void fake_comm_finalize(struct fake_comm *comm);
 void fake_enqueue(struct fake_comm *comm, const struct fake_call *call, struct fake_task *task);
 // The same without the stop of the event: an abort in between.
-void fake_enqueue_broken(struct fake_comm *comm, const struct fake_call *call,
-                         struct fake_task *task);
+void fake_enqueue_broken(
+        struct fake_comm *comm, const struct fake_call *call, struct fake_task *task);
 // ptimer 0: now. Up to v2 there are proxy operations of the network only.
 void fake_channel_start(struct fake_task *task, int channel, uint64_t ptimer);
 void fake_channel_stop(struct fake_task *task, int channel, uint64_t ptimer);

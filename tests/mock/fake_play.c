@@ -18,39 +18,39 @@ static const struct call_name {
     uint32_t domain, cbid;
     const char *name;
 } call_names[] = {
-    // of a runtime call with the release that brought it, as CUPTI says them
-    {2, 17, "cudaGetDevice_v3020"},
-    {2, 20, "cudaMalloc_v3020"},
-    {2, 22, "cudaFree_v3020"},
-    {2, 31, "cudaMemcpy_v3020"},
-    {2, 41, "cudaMemcpyAsync_v3020"},
-    {2, 49, "cudaMemset_v3020"},
-    {2, 51, "cudaMemsetAsync_v3020"},
-    {2, 131, "cudaStreamSynchronize_v3020"},
-    {2, 135, "cudaEventRecord_v3020"},
-    {2, 137, "cudaEventSynchronize_v3020"},
-    {2, 147, "cudaStreamWaitEvent_v3020"},
-    {2, 161, "cudaMemcpyPeerAsync_v4000"},
-    {2, 165, "cudaDeviceSynchronize_v3020"},
-    {2, 211, "cudaLaunchKernel_v7000"},
-    {2, 311, "cudaGraphLaunch_v10000"},
-    {2, 373, "cudaMallocAsync_v11020"},
-    {2, 375, "cudaFreeAsync_v11020"},
-    {2, 383, "cudaMemPoolCreate_v11020"},
-    {2, 430, "cudaLaunchKernelExC_v11060"},
-    {1, 17, "cuCtxSynchronize"},
-    {1, 126, "cuStreamSynchronize"},
-    {1, 277, "cuMemcpyHtoDAsync_v2"},
-    {1, 307, "cuLaunchKernel"},
-    {1, 514, "cuGraphLaunch"},
-    {1, 652, "cuLaunchKernelEx"},
-    {1, 121, "cuEventSynchronize"},
-    {1, 216, "cuMemsetD8Async"},
-    {1, 243, "cuMemAlloc_v2"},
-    {1, 245, "cuMemFree_v2"},
-    {1, 295, "cuStreamWaitEvent"},
-    {1, 319, "cuMemcpyPeerAsync"},
-    {1, 598, "cuMemAllocAsync"},
+        // of a runtime call with the release that brought it, as CUPTI says them
+        {2, 17, "cudaGetDevice_v3020"},
+        {2, 20, "cudaMalloc_v3020"},
+        {2, 22, "cudaFree_v3020"},
+        {2, 31, "cudaMemcpy_v3020"},
+        {2, 41, "cudaMemcpyAsync_v3020"},
+        {2, 49, "cudaMemset_v3020"},
+        {2, 51, "cudaMemsetAsync_v3020"},
+        {2, 131, "cudaStreamSynchronize_v3020"},
+        {2, 135, "cudaEventRecord_v3020"},
+        {2, 137, "cudaEventSynchronize_v3020"},
+        {2, 147, "cudaStreamWaitEvent_v3020"},
+        {2, 161, "cudaMemcpyPeerAsync_v4000"},
+        {2, 165, "cudaDeviceSynchronize_v3020"},
+        {2, 211, "cudaLaunchKernel_v7000"},
+        {2, 311, "cudaGraphLaunch_v10000"},
+        {2, 373, "cudaMallocAsync_v11020"},
+        {2, 375, "cudaFreeAsync_v11020"},
+        {2, 383, "cudaMemPoolCreate_v11020"},
+        {2, 430, "cudaLaunchKernelExC_v11060"},
+        {1, 17, "cuCtxSynchronize"},
+        {1, 126, "cuStreamSynchronize"},
+        {1, 277, "cuMemcpyHtoDAsync_v2"},
+        {1, 307, "cuLaunchKernel"},
+        {1, 514, "cuGraphLaunch"},
+        {1, 652, "cuLaunchKernelEx"},
+        {1, 121, "cuEventSynchronize"},
+        {1, 216, "cuMemsetD8Async"},
+        {1, 243, "cuMemAlloc_v2"},
+        {1, 245, "cuMemFree_v2"},
+        {1, 295, "cuStreamWaitEvent"},
+        {1, 319, "cuMemcpyPeerAsync"},
+        {1, 598, "cuMemAllocAsync"},
 };
 
 static atomic_uchar callback_on[CUPTI_DOMAIN_COUNT][CUPTI_CBID_COUNT];
@@ -78,7 +78,7 @@ uint64_t play_now_gpu(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     double ns = (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
     return (uint64_t)(int64_t)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec +
-                               fake_behaviour.offset_ns + (int64_t)(ns * fake_behaviour.ppm / 1e6));
+            fake_behaviour.offset_ns + (int64_t)(ns * fake_behaviour.ppm / 1e6));
 }
 
 const char *play_call_name(uint32_t domain, uint32_t cbid)
@@ -165,8 +165,8 @@ static void set(struct record *record, enum cupti_field field, uint64_t value)
     memcpy(record->bytes + record->layout->fields[field].at, &value, size < 8 ? size : 8);
 }
 
-static struct record record_new(enum cupti_record what, const struct fake_op *op,
-                                uint32_t correlation)
+static struct record record_new(
+        enum cupti_record what, const struct fake_op *op, uint32_t correlation)
 {
     struct record record = {.layout = fake_layout(what)};
     set(&record, FIELD_kind, record.layout->kind);
@@ -193,8 +193,8 @@ static void times(struct record *record, uint64_t start)
     set(record, FIELD_timestamp, start);
 }
 
-static void give_kernel(const struct fake_op *op, uint32_t correlation, uint64_t node,
-                        uint64_t start)
+static void give_kernel(
+        const struct fake_op *op, uint32_t correlation, uint64_t node, uint64_t start)
 {
     struct record kernel = record_new(CUPTI_RECORD_KERNEL, op, correlation);
     unsigned long n = atomic_fetch_add(&kernels, 1) + 1;
@@ -235,9 +235,9 @@ static void give_graph(const struct fake_op *op, uint32_t correlation, uint64_t 
 
 static void give_copy(const struct fake_op *op, uint32_t correlation, uint64_t start)
 {
-    enum cupti_record what = op->what == FAKE_COPY   ? CUPTI_RECORD_COPY
-                             : op->what == FAKE_PEER ? CUPTI_RECORD_PEER
-                                                     : CUPTI_RECORD_SET;
+    enum cupti_record what = op->what == FAKE_COPY ? CUPTI_RECORD_COPY
+            : op->what == FAKE_PEER                ? CUPTI_RECORD_PEER
+                                                   : CUPTI_RECORD_SET;
     struct record copy = record_new(what, op, correlation);
     times(&copy, start);
     set(&copy, FIELD_copyKind, op->what == FAKE_PEER ? 10 : op->kind);
@@ -254,8 +254,8 @@ static void give_copy(const struct fake_op *op, uint32_t correlation, uint64_t s
 static void give_memory(const struct fake_op *op, uint32_t correlation, uint64_t start)
 {
     int is_pool = op->what == FAKE_POOL;
-    struct record memory =
-        record_new(is_pool && op->kind ? CUPTI_RECORD_POOL : CUPTI_RECORD_MEMORY, op, correlation);
+    struct record memory = record_new(
+            is_pool && op->kind ? CUPTI_RECORD_POOL : CUPTI_RECORD_MEMORY, op, correlation);
     set(&memory, FIELD_timestamp, start);
     set(&memory, FIELD_address, op->address);
     set(&memory, FIELD_memoryKind, 3);
@@ -334,19 +334,19 @@ static void tell(uint32_t domain, uint32_t cbid, const void *data)
 static bool is_call_on(uint32_t domain, uint32_t cbid)
 {
     return atomic_load(&call_on[domain][cbid]) && atomic_load(&are_calls_live) &&
-           !atomic_load(&is_kind_off_again[domain]);
+            !atomic_load(&is_kind_off_again[domain]);
 }
 
 static void give_call(uint32_t domain, uint32_t cbid, const struct fake_op *op,
-                      uint32_t correlation, uint64_t start)
+        uint32_t correlation, uint64_t start)
 {
     // As on an H200: of a runtime call and the driver's inside of it one is recorded, the runtime's
     // where both are on.
     if (!is_call_on(domain, cbid) || (domain == CUPTI_DOMAIN_DRIVER && in_runtime))
         return;
     struct record call =
-        record_new(domain == CUPTI_DOMAIN_RUNTIME ? CUPTI_RECORD_RUNTIME : CUPTI_RECORD_DRIVER, op,
-                   correlation);
+            record_new(domain == CUPTI_DOMAIN_RUNTIME ? CUPTI_RECORD_RUNTIME : CUPTI_RECORD_DRIVER,
+                    op, correlation);
     set(&call, FIELD_cbid, cbid);
     set(&call, FIELD_start, start);
     set(&call, FIELD_end, play_now_gpu());
@@ -386,21 +386,21 @@ static void work(const struct fake_op *op, uint32_t correlation)
 // One call of the API with what is inside of it; the driver's inside of the runtime's has the same
 // correlation.
 static void call(uint32_t domain, uint32_t cbid, uint32_t inner, const struct fake_op *op,
-                 uint32_t correlation)
+        uint32_t correlation)
 {
     const uint64_t params[16] = {op->what == FAKE_GRAPH ? 0x9000u + op->graph : 0}; // hGraphExec
     uint64_t start = play_now_gpu(), kept = 0;
     int result = 0;
     struct cupti_callback_data data = {
-        .site = 0,
-        .function_name = play_call_name(domain, cbid),
-        .function_params = params,
-        .return_value = &result,
-        .symbol_name = op->name,
-        .context = (void *)(uintptr_t)(0x1000u * op->context),
-        .context_uid = op->context,
-        .correlation_data = &kept,
-        .correlation_id = correlation,
+            .site = 0,
+            .function_name = play_call_name(domain, cbid),
+            .function_params = params,
+            .return_value = &result,
+            .symbol_name = op->name,
+            .context = (void *)(uintptr_t)(0x1000u * op->context),
+            .context_uid = op->context,
+            .correlation_data = &kept,
+            .correlation_id = correlation,
     };
     tell(domain, cbid, &data);
     bool is_recorded = domain == CUPTI_DOMAIN_RUNTIME && is_call_on(domain, cbid);
@@ -420,7 +420,7 @@ static void call(uint32_t domain, uint32_t cbid, uint32_t inner, const struct fa
 static void resource(uint32_t cbid, const struct fake_op *op)
 {
     struct cupti_resource_data data = {(void *)(uintptr_t)(0x1000u * op->context),
-                                       (void *)(uintptr_t)(0x10u * op->stream), NULL};
+            (void *)(uintptr_t)(0x10u * op->stream), NULL};
     tell(CUPTI_DOMAIN_RESOURCE, cbid, &data);
 }
 
@@ -430,12 +430,12 @@ static void make_graph(const struct fake_op *op)
         bool is_clone = i >= op->nodes;
         uint32_t node = i % op->nodes;
         struct cupti_graph_data graph = {
-            .node = (void *)(uintptr_t)(is_clone ? FAKE_CLONE(op->graph, node)
-                                                 : FAKE_NODE(op->graph, node)),
-            .original_node = is_clone ? (void *)(uintptr_t)FAKE_NODE(op->graph, node) : NULL,
+                .node = (void *)(uintptr_t)(is_clone ? FAKE_CLONE(op->graph, node)
+                                                     : FAKE_NODE(op->graph, node)),
+                .original_node = is_clone ? (void *)(uintptr_t)FAKE_NODE(op->graph, node) : NULL,
         };
-        struct cupti_resource_data data = {(void *)(uintptr_t)(0x1000u * op->context), NULL,
-                                           &graph};
+        struct cupti_resource_data data = {
+                (void *)(uintptr_t)(0x1000u * op->context), NULL, &graph};
         tell(CUPTI_DOMAIN_RESOURCE, is_clone ? 20 : 13, &data);
     }
 }
@@ -444,10 +444,16 @@ static const struct {
     uint8_t domain;
     uint16_t cbid, inner;
 } calls[] = {
-    [FAKE_LAUNCH] = {2, 211, 307}, [FAKE_LAUNCH_DRIVER] = {1, 307, 0}, [FAKE_COPY] = {2, 41, 277},
-    [FAKE_PEER] = {2, 161, 319},   [FAKE_SET] = {2, 51, 216},          [FAKE_GRAPH] = {2, 311, 514},
-    [FAKE_MALLOC] = {2, 20, 243},  [FAKE_FREE] = {2, 22, 245},         [FAKE_POOL] = {2, 373, 598},
-    [FAKE_QUERY] = {2, 17, 0},
+        [FAKE_LAUNCH] = {2, 211, 307},
+        [FAKE_LAUNCH_DRIVER] = {1, 307, 0},
+        [FAKE_COPY] = {2, 41, 277},
+        [FAKE_PEER] = {2, 161, 319},
+        [FAKE_SET] = {2, 51, 216},
+        [FAKE_GRAPH] = {2, 311, 514},
+        [FAKE_MALLOC] = {2, 20, 243},
+        [FAKE_FREE] = {2, 22, 245},
+        [FAKE_POOL] = {2, 373, 598},
+        [FAKE_QUERY] = {2, 17, 0},
 };
 
 uint32_t play_op(const struct fake_op *op)
@@ -481,7 +487,8 @@ uint32_t play_op(const struct fake_op *op)
     if (op->what == FAKE_SYNC)
         call(CUPTI_DOMAIN_RUNTIME, syncs[op->kind], sync_calls[op->kind], op, correlation);
     else if (op->what == FAKE_CAPTURE) // cudaStreamBeginCapture, cudaStreamEndCapture
-        call(CUPTI_DOMAIN_RUNTIME, op->kind == 1 ? 315 : 319, op->kind == 1 ? 539 : 497, op, correlation);
+        call(CUPTI_DOMAIN_RUNTIME, op->kind == 1 ? 315 : 319, op->kind == 1 ? 539 : 497, op,
+                correlation);
     else if (op->what == FAKE_POOL && op->kind)
         call(CUPTI_DOMAIN_RUNTIME, 383, 0, op, correlation);
     else

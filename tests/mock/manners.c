@@ -111,9 +111,9 @@ int posix_memalign(void **memory, size_t alignment, size_t size)
     return *memory ? 0 : ENOMEM;
 }
 
-#define NEXT(type, name, ...)                                                                      \
-    static type (*volatile next)(__VA_ARGS__);                                                     \
-    if (!next)                                                                                     \
+#define NEXT(type, name, ...) \
+    static type (*volatile next)(__VA_ARGS__); \
+    if (!next) \
     next = (type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)
 
 int pthread_mutex_lock(pthread_mutex_t *mutex)

@@ -15,9 +15,9 @@ enum { ROUNDS = 20 };
 int cuInit(unsigned flags);
 
 static const struct fake_call calls[] = {
-    {"AllReduce", "ncclFloat32", "TREE", "LL128", 262144, 0, 4, 4, 8, false},
-    {"AllReduce", "ncclFloat32", "RING", "LL128", 4194304, 0, 8, 8, 16, false},
-    {"AllReduce", "ncclFloat32", "RING", "SIMPLE", 67108864, 0, 24, 24, 17, false},
+        {"AllReduce", "ncclFloat32", "TREE", "LL128", 262144, 0, 4, 4, 8, false},
+        {"AllReduce", "ncclFloat32", "RING", "LL128", 4194304, 0, 8, 8, 16, false},
+        {"AllReduce", "ncclFloat32", "RING", "SIMPLE", 67108864, 0, 24, 24, 17, false},
 };
 
 static unsigned long long now_ns(void)
@@ -47,8 +47,8 @@ static void play(struct fake_comm *comms)
             printf("{\"type\": \"reduce\", \"begin\": %llu, \"end\": %llu, \"bytes\": %zu, "
                    "\"algorithm\": \"%s\", "
                    "\"protocol\": \"%s\", \"channels\": %d}\n",
-                   begin_ns, now_ns(), calls[c].count * 4, calls[c].algorithm, calls[c].protocol,
-                   calls[c].channels);
+                    begin_ns, now_ns(), calls[c].count * 4, calls[c].algorithm, calls[c].protocol,
+                    calls[c].channels);
         }
     }
     fake_enqueue(&comms[0], &calls[0], &tasks[0]); // never ends

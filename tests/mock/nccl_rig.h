@@ -14,7 +14,7 @@ uint32_t rig_count(void);
 const struct ug_rec_nccl *rig_record(uint32_t index); // in the order in which they were written
 const char *rig_text(uint32_t id);                    // "": 0
 struct ug_spool_header *rig_header(void);
-void rig_clear(void);                                 // forgets records and texts
+void rig_clear(void);      // forgets records and texts
 uint32_t rig_starts(void); // how often the library was asked to start
 
 #endif

@@ -72,28 +72,28 @@ static uint32_t play(struct fake_op op)
     unsigned at = atomic_fetch_add(&truth_count, 1);
     if (at < TRUTH_MAX) {
         truths[at] = (struct truth){.op = op,
-                                    .tid = (uint32_t)syscall(SYS_gettid),
-                                    .correlation = correlation,
-                                    .before_ns = before,
-                                    .after_ns = after};
+                .tid = (uint32_t)syscall(SYS_gettid),
+                .correlation = correlation,
+                .before_ns = before,
+                .after_ns = after};
         snprintf(truths[at].name, sizeof(truths[at].name), "%s", op.name ? op.name : "");
     }
     return correlation;
 }
 
-static const char *const kernel_names[] = {"_Z4gemmPKfS0_Pfiii", "_Z7softmaxPfi", "_Z4reluPf",
-                                           "ncclDevKernel_AllReduce"};
+static const char *const kernel_names[] = {
+        "_Z4gemmPKfS0_Pfiii", "_Z7softmaxPfi", "_Z4reluPf", "ncclDevKernel_AllReduce"};
 
 static struct fake_op launch_of(int thread, int i)
 {
     return (struct fake_op){
-        .what = FAKE_LAUNCH,
-        .name = kernel_names[i % 4],
-        .device = 0,
-        .context = 1 + (uint32_t)(i % options.contexts),
-        .stream = 7 + (uint32_t)((i + thread) % options.streams),
-        .grid = {(uint32_t)i + 1, 2, 3},
-        .block = {128, 1, 1},
+            .what = FAKE_LAUNCH,
+            .name = kernel_names[i % 4],
+            .device = 0,
+            .context = 1 + (uint32_t)(i % options.contexts),
+            .stream = 7 + (uint32_t)((i + thread) % options.streams),
+            .grid = {(uint32_t)i + 1, 2, 3},
+            .block = {128, 1, 1},
     };
 }
 
@@ -114,43 +114,43 @@ static void *mixed(void *arg)
         uint64_t id = (uint64_t)thread * 100000 + (uint64_t)i + 1;
         if (i % 10 == 0)
             play((struct fake_op){
-                .what = FAKE_MARK, .kind = 2, .id = id, .name = "step", .domain = "player"});
+                    .what = FAKE_MARK, .kind = 2, .id = id, .name = "step", .domain = "player"});
         play(op);
         if (i % 5 == 1)
             play((struct fake_op){.what = FAKE_COPY,
-                                  .kind = 1,
-                                  .context = op.context,
-                                  .stream = op.stream,
-                                  .bytes = 4096 + id});
+                    .kind = 1,
+                    .context = op.context,
+                    .stream = op.stream,
+                    .bytes = 4096 + id});
         if (i % 20 == 2)
             play((struct fake_op){
-                .what = FAKE_SET, .context = op.context, .stream = op.stream, .bytes = 512});
+                    .what = FAKE_SET, .context = op.context, .stream = op.stream, .bytes = 512});
         if (i % 20 == 3)
             play((struct fake_op){
-                .what = FAKE_PEER, .context = op.context, .stream = op.stream, .bytes = 8192});
+                    .what = FAKE_PEER, .context = op.context, .stream = op.stream, .bytes = 8192});
         if (i % 10 == 4)
             play((struct fake_op){.what = FAKE_SYNC,
-                                  .kind = 1 + (uint32_t)(i / 10 % 4),
-                                  .context = op.context,
-                                  .stream = op.stream,
-                                  .id = id});
+                    .kind = 1 + (uint32_t)(i / 10 % 4),
+                    .context = op.context,
+                    .stream = op.stream,
+                    .id = id});
         if (i % 20 == 5)
             play((struct fake_op){.what = FAKE_MALLOC,
-                                  .context = op.context,
-                                  .bytes = 1 << 20,
-                                  .address = 0x7f0000000000 + id});
+                    .context = op.context,
+                    .bytes = 1 << 20,
+                    .address = 0x7f0000000000 + id});
         if (i % 20 == 6)
             play((struct fake_op){.what = FAKE_FREE,
-                                  .context = op.context,
-                                  .bytes = 1 << 20,
-                                  .address = 0x7f0000000000 + id});
+                    .context = op.context,
+                    .bytes = 1 << 20,
+                    .address = 0x7f0000000000 + id});
         if (i % 40 == 7)
             play((struct fake_op){.what = FAKE_POOL,
-                                  .kind = (uint32_t)(i / 40 % 4),
-                                  .context = op.context,
-                                  .bytes = 2048,
-                                  .address = 0x7e0000000000 + id,
-                                  .id = 0x555500});
+                    .kind = (uint32_t)(i / 40 % 4),
+                    .context = op.context,
+                    .bytes = 2048,
+                    .address = 0x7e0000000000 + id,
+                    .id = 0x555500});
         if (i % 3 == 0)
             play((struct fake_op){.what = FAKE_QUERY, .context = op.context});
         if (i % 7 == 0) {
@@ -159,16 +159,19 @@ static void *mixed(void *arg)
         }
         if (i % 50 == 8)
             play((struct fake_op){.what = FAKE_GRAPH,
-                                  .name = "_Z4nodev",
-                                  .context = op.context,
-                                  .stream = op.stream,
-                                  .graph = 3,
-                                  .nodes = 20,
-                                  .grid = {1, 1, 1},
-                                  .block = {32, 1, 1}});
+                    .name = "_Z4nodev",
+                    .context = op.context,
+                    .stream = op.stream,
+                    .graph = 3,
+                    .nodes = 20,
+                    .grid = {1, 1, 1},
+                    .block = {32, 1, 1}});
         if (i % 10 == 9)
-            play((struct fake_op){
-                .what = FAKE_MARK, .kind = 4, .id = id - 9, .name = "step", .domain = "player"});
+            play((struct fake_op){.what = FAKE_MARK,
+                    .kind = 4,
+                    .id = id - 9,
+                    .name = "step",
+                    .domain = "player"});
     }
     return NULL;
 }
@@ -249,13 +252,13 @@ static void graphs(void)
 {
     for (uint32_t graph = 3; graph < 6; graph++) {
         struct fake_op op = {.what = FAKE_GRAPH_MAKE,
-                             .name = "_Z4nodev",
-                             .context = 1,
-                             .stream = 7,
-                             .graph = graph,
-                             .nodes = 5 * graph,
-                             .grid = {1, 1, 1},
-                             .block = {32, 1, 1}};
+                .name = "_Z4nodev",
+                .context = 1,
+                .stream = 7,
+                .graph = graph,
+                .nodes = 5 * graph,
+                .grid = {1, 1, 1},
+                .block = {32, 1, 1}};
         play(op);
         op.what = FAKE_GRAPH;
         for (int i = 0; i < options.n / 100; i++)
@@ -288,8 +291,8 @@ static void forks(char **argv)
         int status = 0;
         waitpid(child, &status, 0);
         printf("{\"type\":\"child\",\"status\":%d,\"signal\":%d}\n",
-               WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-               WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+                WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+                WIFSIGNALED(status) ? WTERMSIG(status) : 0);
         launches(NULL);
     }
 }
@@ -340,8 +343,8 @@ static void hooks(void)
     api->on_launch(NULL);
     printf("{\"type\":\"hooks\",\"heard\":%lu,\"wrong\":%lu,\"put_failed\":%lu,\"correlation_"
            "outside\":%u}\n",
-           atomic_load(&heard), atomic_load(&heard_wrong), atomic_load(&put_failed),
-           api->correlation());
+            atomic_load(&heard), atomic_load(&heard_wrong), atomic_load(&put_failed),
+            api->correlation());
 }
 
 // What the NVTX of two libraries does at its first call: one before anything is recorded, one
@@ -376,7 +379,7 @@ static void nvtx(void)
 // Another tool in the process, of those that use the activity API without being a subscriber.
 static struct {
     int (*register_callbacks)(void (*)(uint8_t **, size_t *, size_t *),
-                              void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
+            void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
     int (*enable)(uint32_t kind);
     int (*flush)(uint32_t flag);
     uint8_t *own[256];
@@ -393,8 +396,8 @@ static void rival_requested(uint8_t **buffer, size_t *size, size_t *records_max)
         rival.own[at] = *buffer;
 }
 
-static void rival_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size,
-                            size_t valid)
+static void rival_completed(
+        void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
     (void)context, (void)stream, (void)size, (void)valid;
     for (unsigned i = 0; i < atomic_load(&rival.own_count) && i < 256; i++)
@@ -433,14 +436,14 @@ static void rivals(void)
     rival_start(); // what is ours goes to the rival
     rival.flush(0);
     printf("{\"type\":\"rival\",\"own\":%u,\"back\":%u,\"foreign_back\":%u}\n", own, back,
-           atomic_load(&rival.foreign_back));
+            atomic_load(&rival.foreign_back));
 }
 
 static void tell_truths(void)
 {
-    static const char *const names[] = {"kernel",  "kernel", "copy",   "peer",      "set",  "graph",
-                                        "sync",    "malloc", "free",   "pool",      "mark", "query",
-                                        "context", "stream", "unload", "graph_make", "capture"};
+    static const char *const names[] = {"kernel", "kernel", "copy", "peer", "set", "graph", "sync",
+            "malloc", "free", "pool", "mark", "query", "context", "stream", "unload", "graph_make",
+            "capture"};
     unsigned count = atomic_load(&truth_count);
     for (unsigned i = 0; i < count && i < TRUTH_MAX; i++) {
         const struct truth *truth = &truths[i];
@@ -450,12 +453,12 @@ static void tell_truths(void)
                "\"kind\":%u,\"context\":%u,\"stream\":%u,\"graph\":%u,\"nodes\":%u,\"grid\":[%u,%u,"
                "%u],"
                "\"block\":[%u,%u,%u],\"bytes\":%llu,\"address\":%llu,\"id\":%llu,\"driver\":%d}\n",
-               names[op->what], truth->name, truth->tid, truth->correlation,
-               (long long)truth->before_ns, (long long)truth->after_ns, op->kind, op->context,
-               op->stream, op->graph, op->nodes, op->grid[0], op->grid[1], op->grid[2],
-               op->block[0], op->block[1], op->block[2], (unsigned long long)op->bytes,
-               (unsigned long long)op->address, (unsigned long long)op->id,
-               op->what == FAKE_LAUNCH_DRIVER);
+                names[op->what], truth->name, truth->tid, truth->correlation,
+                (long long)truth->before_ns, (long long)truth->after_ns, op->kind, op->context,
+                op->stream, op->graph, op->nodes, op->grid[0], op->grid[1], op->grid[2],
+                op->block[0], op->block[1], op->block[2], (unsigned long long)op->bytes,
+                (unsigned long long)op->address, (unsigned long long)op->id,
+                op->what == FAKE_LAUNCH_DRIVER);
     }
 }
 
@@ -545,7 +548,7 @@ int main(int argc, char **argv)
     if (!truths)
         return 2;
     if (getenv("PLAYER_CUPTI") &&
-        !dlopen(getenv("PLAYER_CUPTI"), RTLD_NOW | RTLD_GLOBAL)) // as a framework maps its own
+            !dlopen(getenv("PLAYER_CUPTI"), RTLD_NOW | RTLD_GLOBAL)) // as a framework maps its own
         fprintf(stderr, "player: %s\n", dlerror());
     manners_watch();
     cuInit(0);
@@ -558,7 +561,7 @@ int main(int argc, char **argv)
         rival_start();
     }
     printf("{\"type\":\"ready\",\"pid\":%d,\"injected\":%d}\n", (int)getpid(),
-           fake_cuda_injected());
+            fake_cuda_injected());
     fflush(stdout);
     if (!wait_for_line())
         return 3;
@@ -568,8 +571,8 @@ int main(int argc, char **argv)
     tell_truths();
     printf("{\"type\":\"played\",\"ops\":%lu,\"ns_max\":%lu,\"ns_mean\":%lu,\"wall_ns\":%lld,"
            "\"truths_lost\":%d}\n",
-           atomic_load(&ops), atomic_load(&ns_max), atomic_load(&ns_sum) / (atomic_load(&ops) + 1),
-           (long long)(ended - began), atomic_load(&truth_count) > TRUTH_MAX);
+            atomic_load(&ops), atomic_load(&ns_max), atomic_load(&ns_sum) / (atomic_load(&ops) + 1),
+            (long long)(ended - began), atomic_load(&truth_count) > TRUTH_MAX);
     fflush(stdout);
     wait_for_line(); // the recorder has switched off, or not
     fake_report(stdout);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program of tests/e2e/rules.py and ab_rules.py: it makes no step call, but has ranges of NVTX (the real one, of NVIDIA's
-// headers) or replays graphs of the fake CUDA. Nothing of upgate is linked to it.
+// The program of tests/e2e/rules.py and ab_rules.py: it makes no step call, but has ranges of NVTX
+// (the real one, of NVIDIA's headers) or replays graphs of the fake CUDA. Nothing of upgate is
+// linked to it.
 //
 // usage: rules_subject WAY COUNT US    US: microseconds of CPU time in each of COUNT iterations
-//   SLEEPS=1  it sleeps for as long instead;  SLOWER_PCT=N  each takes so much longer;  WAITS=FILE  gets a line: how often the device was waited for
+//   SLEEPS=1  it sleeps for as long instead;  SLOWER_PCT=N  each takes so much longer;  WAITS=FILE
+//   gets a line: how often the device was waited for
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -46,7 +48,8 @@ static void work(void)
 
 static void replay(uint32_t graph)
 {
-    fake_op(&(struct fake_op){.what = FAKE_GRAPH, .context = 1, .stream = 7, .graph = graph, .nodes = 3});
+    fake_op(&(struct fake_op){
+            .what = FAKE_GRAPH, .context = 1, .stream = 7, .graph = graph, .nodes = 3});
 }
 
 static void cuda_begin(void)
@@ -65,7 +68,8 @@ static void cuda_end(void)
     fclose(file);
 }
 
-// graph: one; rounds: two in turn; more: one side's program (MORE=1) replays its graph three times where the other does once.
+// graph: one; rounds: two in turn; more: one side's program (MORE=1) replays its graph three times
+// where the other does once.
 static void graphs(const char *way)
 {
     int times = getenv("MORE") ? 3 : 1;
@@ -125,7 +129,8 @@ static void marked(const char *way)
 {
     nvtxDomainHandle_t domain = nvtxDomainCreateA("train");
     nvtxStringHandle_t string = nvtxDomainRegisterStringA(domain, "batch");
-    nvtxEventAttributes_t attributes = {.version = NVTX_VERSION, .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE};
+    nvtxEventAttributes_t attributes = {
+            .version = NVTX_VERSION, .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE};
     for (int i = 0; i < count; i++) {
         char name[40];
         nvtxRangeId_t id;
@@ -160,7 +165,8 @@ static void marked(const char *way)
     }
 }
 
-// A child that was forked within a step: what it ends is none of its own, and its steps are another process's.
+// A child that was forked within a step: what it ends is none of its own, and its steps are another
+// process's.
 static void forks(bool is_within)
 {
     pid_t pid = 0;
@@ -180,7 +186,8 @@ static void forks(bool is_within)
     }
 }
 
-// Each makes as many steps; or (is_uneven) one of them two of all, and waits for the other's end then.
+// Each makes as many steps; or (is_uneven) one of them two of all, and waits for the other's end
+// then.
 static void workers(bool is_uneven)
 {
     pid_t pids[2] = {0};
@@ -273,7 +280,8 @@ int main(int argc, char **argv)
     if (argc != 4)
         return 2;
     count = atoi(argv[2]);
-    work_ns = atol(argv[3]) * 1000 * (100 + (getenv("SLOWER_PCT") ? atoi(getenv("SLOWER_PCT")) : 0)) / 100;
+    work_ns = atol(argv[3]) * 1000 *
+            (100 + (getenv("SLOWER_PCT") ? atoi(getenv("SLOWER_PCT")) : 0)) / 100;
     if (strcmp(argv[1], "bare") == 0) { // the library is loaded, and the first step made, before
         count = 1;
         if (ranges("bare") != 0)
@@ -289,6 +297,7 @@ int main(int argc, char **argv)
     else if (ranges(argv[1]) != 0)
         return 77;
     long took = cpu_ns() - begin;
-    fprintf(stderr, "done %d, %.3f s, %.3f us each\n", count, (double)took * 1e-9, (double)took * 1e-3 / count);
+    fprintf(stderr, "done %d, %.3f s, %.3f us each\n", count, (double)took * 1e-9,
+            (double)took * 1e-3 / count);
     return 0;
 }

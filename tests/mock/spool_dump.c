@@ -116,7 +116,8 @@ static void attach(void)
         usleep(1000);
     }
     if (header->version != UG_SPOOL_VERSION ||
-        header->data_offset + (uint64_t)header->segment_bytes * header->segment_count > spool.bytes)
+            header->data_offset + (uint64_t)header->segment_bytes * header->segment_count >
+                    spool.bytes)
         fail("another version, or a damaged header");
     spool.segments = (struct ug_spool_segment *)(spool.base + UG_SPOOL_HEADER_BYTES);
     spool.sequence_done = calloc(header->segment_count, 8);
@@ -128,7 +129,7 @@ static void attach(void)
 static void skip_old(void)
 {
     for (uint32_t i = 0; spool.header->state == UG_SPOOL_DORMANT && i < spool.header->segment_count;
-         i++) {
+            i++) {
         struct ug_spool_segment *segment = &spool.segments[i];
         spool.sequence_at[i] = __atomic_load_n(&segment->sequence, __ATOMIC_ACQUIRE);
         uint32_t state = __atomic_load_n(&segment->state, __ATOMIC_ACQUIRE);
@@ -156,7 +157,7 @@ static void keep(const uint8_t *from, size_t bytes)
 static void read_records(uint32_t i, uint32_t committed)
 {
     const uint8_t *segment =
-        spool.base + spool.header->data_offset + (uint64_t)i * spool.header->segment_bytes;
+            spool.base + spool.header->data_offset + (uint64_t)i * spool.header->segment_bytes;
     if (committed > spool.header->segment_bytes) {
         spool.damaged++;
         committed = spool.header->segment_bytes;
@@ -165,8 +166,8 @@ static void read_records(uint32_t i, uint32_t committed)
         struct ug_rec_head head;
         memcpy(&head, segment + spool.cursor[i], sizeof(head));
         if (head.bytes < sizeof(head) || head.bytes % 8 ||
-            spool.cursor[i] + head.bytes > committed || head.type == 0 ||
-            head.type >= UG_REC_TYPE_COUNT) {
+                spool.cursor[i] + head.bytes > committed || head.type == 0 ||
+                head.type >= UG_REC_TYPE_COUNT) {
             spool.damaged++;
             spool.cursor[i] = committed;
             return;
@@ -217,7 +218,7 @@ static void tell_state(void)
 {
     const struct ug_spool_header *header = spool.header;
     printf("{\"type\":\"state\",\"state\":\"%s\",\"have_kinds\":%u,\"at\":%llu,\"reason\":",
-           state_name(header->state), header->have_kinds, (unsigned long long)now_ns());
+            state_name(header->state), header->have_kinds, (unsigned long long)now_ns());
     text_out(stdout, header->reason);
     printf("}\n");
     fflush(stdout);
@@ -261,8 +262,8 @@ static bool run(uint64_t deadline, bool ends_at_line, uint32_t generation, uint3
             __atomic_store_n(&header->heartbeat_ns, now_ns(), __ATOMIC_RELAXED);
         bool gone = is_gone(); // before reading: what it wrote until then is read
         uint32_t state = __atomic_load_n(&header->state, __ATOMIC_ACQUIRE);
-        bool done =
-            generation && __atomic_load_n(&header->done_generation, __ATOMIC_ACQUIRE) == generation;
+        bool done = generation &&
+                __atomic_load_n(&header->done_generation, __ATOMIC_ACQUIRE) == generation;
         if (!options.sleepy)
             read_spool();
         if (state != *last_state) {
@@ -287,22 +288,22 @@ struct field {
     enum field_form form;
 };
 
-#define U(type, field)                                                                             \
-    {                                                                                              \
-#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_U            \
+#define U(type, field) \
+    { \
+#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_U \
     }
-#define I(type, field)                                                                             \
-    {                                                                                              \
-#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_I            \
+#define I(type, field) \
+    { \
+#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_I \
     }
-#define S(type, field)                                                                             \
-    {                                                                                              \
-#field, offsetof(struct type, field), 4, FORM_STRING                                       \
+#define S(type, field) \
+    { \
+#field, offsetof(struct type, field), 4, FORM_STRING \
     }
-#define AT(type, text, field, i)                                                                   \
-    {                                                                                              \
-        text, offsetof(struct type, field) + (i) * sizeof(((struct type *)0)->field[0]),           \
-            sizeof(((struct type *)0)->field[0]), FORM_U                                           \
+#define AT(type, text, field, i) \
+    { \
+        text, offsetof(struct type, field) + (i) * sizeof(((struct type *)0)->field[0]), \
+                sizeof(((struct type *)0)->field[0]), FORM_U \
     }
 #define FIELDS_MAX 32
 
@@ -310,95 +311,85 @@ static const struct shape {
     const char *name;
     struct field fields[FIELDS_MAX];
 } shapes[UG_REC_TYPE_COUNT] = {
-    [UG_REC_STRING] = {"string", {U(ug_rec_string, id), U(ug_rec_string, text_bytes)}},
-    [UG_REC_CLOCK] = {"clock",
-                      {U(ug_rec_clock, before_ns), U(ug_rec_clock, gpu_ns),
-                       U(ug_rec_clock, after_ns)}},
-    [UG_REC_DEVICE] = {"device",
-                       {U(ug_rec_device, device), U(ug_rec_device, context), S(ug_rec_device, name),
+        [UG_REC_STRING] = {"string", {U(ug_rec_string, id), U(ug_rec_string, text_bytes)}},
+        [UG_REC_CLOCK] = {"clock",
+                {U(ug_rec_clock, before_ns), U(ug_rec_clock, gpu_ns), U(ug_rec_clock, after_ns)}},
+        [UG_REC_DEVICE] = {"device",
+                {U(ug_rec_device, device), U(ug_rec_device, context), S(ug_rec_device, name),
                         U(ug_rec_device, cc_major), U(ug_rec_device, cc_minor),
                         U(ug_rec_device, sm_count), U(ug_rec_device, max_threads_sm),
                         U(ug_rec_device, registers_sm), U(ug_rec_device, shared_sm_bytes),
                         U(ug_rec_device, memory_bytes), AT(ug_rec_device, "uuid0", uuid, 0)}},
-    [UG_REC_STREAM] = {"stream",
-                       {U(ug_rec_stream, context), U(ug_rec_stream, stream), S(ug_rec_stream, name),
+        [UG_REC_STREAM] = {"stream",
+                {U(ug_rec_stream, context), U(ug_rec_stream, stream), S(ug_rec_stream, name),
                         I(ug_rec_stream, priority), U(ug_rec_stream, flags)}},
-    [UG_REC_THREAD] = {"thread", {S(ug_rec_thread, name)}},
-    [UG_REC_KERNEL] = {"kernel",
-                       {U(ug_rec_kernel, start_gpu),
-                        U(ug_rec_kernel, end_gpu),
-                        U(ug_rec_kernel, correlation),
-                        S(ug_rec_kernel, name),
-                        U(ug_rec_kernel, device),
-                        U(ug_rec_kernel, context),
-                        U(ug_rec_kernel, stream),
-                        AT(ug_rec_kernel, "grid_x", grid, 0),
-                        AT(ug_rec_kernel, "grid_y", grid, 1),
-                        AT(ug_rec_kernel, "grid_z", grid, 2),
+        [UG_REC_THREAD] = {"thread", {S(ug_rec_thread, name)}},
+        [UG_REC_KERNEL] = {"kernel",
+                {U(ug_rec_kernel, start_gpu), U(ug_rec_kernel, end_gpu),
+                        U(ug_rec_kernel, correlation), S(ug_rec_kernel, name),
+                        U(ug_rec_kernel, device), U(ug_rec_kernel, context),
+                        U(ug_rec_kernel, stream), AT(ug_rec_kernel, "grid_x", grid, 0),
+                        AT(ug_rec_kernel, "grid_y", grid, 1), AT(ug_rec_kernel, "grid_z", grid, 2),
                         AT(ug_rec_kernel, "block_x", block, 0),
                         AT(ug_rec_kernel, "block_y", block, 1),
                         AT(ug_rec_kernel, "block_z", block, 2),
-                        AT(ug_rec_kernel, "cluster_x", cluster, 0),
-                        U(ug_rec_kernel, registers),
+                        AT(ug_rec_kernel, "cluster_x", cluster, 0), U(ug_rec_kernel, registers),
                         U(ug_rec_kernel, static_shared_bytes),
-                        U(ug_rec_kernel, dynamic_shared_bytes),
-                        U(ug_rec_kernel, local_bytes),
-                        U(ug_rec_kernel, graph),
-                        U(ug_rec_kernel, graph_node),
-                        U(ug_rec_kernel, channel),
-                        U(ug_rec_kernel, flags)}},
-    [UG_REC_COPY] = {"copy",
-                     {U(ug_rec_copy, start_gpu), U(ug_rec_copy, end_gpu),
-                      U(ug_rec_copy, size_bytes), U(ug_rec_copy, graph_node),
-                      U(ug_rec_copy, correlation), U(ug_rec_copy, graph), U(ug_rec_copy, device),
-                      U(ug_rec_copy, context), U(ug_rec_copy, stream), U(ug_rec_copy, kind),
-                      U(ug_rec_copy, source), U(ug_rec_copy, target), U(ug_rec_copy, flags),
-                      U(ug_rec_copy, peer_device), U(ug_rec_copy, value)}},
-    [UG_REC_GRAPH] = {"graph",
-                      {U(ug_rec_graph, start_gpu), U(ug_rec_graph, end_gpu),
-                       U(ug_rec_graph, correlation), U(ug_rec_graph, graph),
-                       U(ug_rec_graph, device), U(ug_rec_graph, context), U(ug_rec_graph, stream)}},
-    [UG_REC_CALL] = {"call",
-                     {U(ug_rec_call, start_gpu), U(ug_rec_call, end_gpu),
-                      U(ug_rec_call, correlation), U(ug_rec_call, call), S(ug_rec_call, name),
-                      I(ug_rec_call, result)}},
-    [UG_REC_SYNC] = {"sync",
-                     {U(ug_rec_sync, start_gpu), U(ug_rec_sync, end_gpu),
-                      U(ug_rec_sync, correlation), U(ug_rec_sync, context), U(ug_rec_sync, stream),
-                      U(ug_rec_sync, kind), U(ug_rec_sync, event), U(ug_rec_sync, event_sync)}},
-    [UG_REC_MEMORY] = {"memory",
-                       {U(ug_rec_memory, at_gpu), U(ug_rec_memory, address),
-                        U(ug_rec_memory, size_bytes), U(ug_rec_memory, correlation),
-                        U(ug_rec_memory, device), U(ug_rec_memory, context),
-                        U(ug_rec_memory, stream), U(ug_rec_memory, operation),
-                        U(ug_rec_memory, kind), U(ug_rec_memory, flags), U(ug_rec_memory, pool),
+                        U(ug_rec_kernel, dynamic_shared_bytes), U(ug_rec_kernel, local_bytes),
+                        U(ug_rec_kernel, graph), U(ug_rec_kernel, graph_node),
+                        U(ug_rec_kernel, channel), U(ug_rec_kernel, flags)}},
+        [UG_REC_COPY] = {"copy",
+                {U(ug_rec_copy, start_gpu), U(ug_rec_copy, end_gpu), U(ug_rec_copy, size_bytes),
+                        U(ug_rec_copy, graph_node), U(ug_rec_copy, correlation),
+                        U(ug_rec_copy, graph), U(ug_rec_copy, device), U(ug_rec_copy, context),
+                        U(ug_rec_copy, stream), U(ug_rec_copy, kind), U(ug_rec_copy, source),
+                        U(ug_rec_copy, target), U(ug_rec_copy, flags), U(ug_rec_copy, peer_device),
+                        U(ug_rec_copy, value)}},
+        [UG_REC_GRAPH] = {"graph",
+                {U(ug_rec_graph, start_gpu), U(ug_rec_graph, end_gpu), U(ug_rec_graph, correlation),
+                        U(ug_rec_graph, graph), U(ug_rec_graph, device), U(ug_rec_graph, context),
+                        U(ug_rec_graph, stream)}},
+        [UG_REC_CALL] = {"call",
+                {U(ug_rec_call, start_gpu), U(ug_rec_call, end_gpu), U(ug_rec_call, correlation),
+                        U(ug_rec_call, call), S(ug_rec_call, name), I(ug_rec_call, result)}},
+        [UG_REC_SYNC] = {"sync",
+                {U(ug_rec_sync, start_gpu), U(ug_rec_sync, end_gpu), U(ug_rec_sync, correlation),
+                        U(ug_rec_sync, context), U(ug_rec_sync, stream), U(ug_rec_sync, kind),
+                        U(ug_rec_sync, event), U(ug_rec_sync, event_sync)}},
+        [UG_REC_MEMORY] = {"memory",
+                {U(ug_rec_memory, at_gpu), U(ug_rec_memory, address), U(ug_rec_memory, size_bytes),
+                        U(ug_rec_memory, correlation), U(ug_rec_memory, device),
+                        U(ug_rec_memory, context), U(ug_rec_memory, stream),
+                        U(ug_rec_memory, operation), U(ug_rec_memory, kind),
+                        U(ug_rec_memory, flags), U(ug_rec_memory, pool),
                         U(ug_rec_memory, pool_used_bytes), U(ug_rec_memory, pool_bytes)}},
-    [UG_REC_RANGE] = {"range",
-                      {U(ug_rec_range, at_gpu), U(ug_rec_range, id), S(ug_rec_range, name),
-                       S(ug_rec_range, domain), U(ug_rec_range, what)}},
-    [UG_REC_OVERHEAD] = {"overhead",
-                         {U(ug_rec_overhead, start_gpu), U(ug_rec_overhead, end_gpu),
-                          U(ug_rec_overhead, kind)}},
-    [UG_REC_NCCL] = {"nccl",
-                     {U(ug_rec_nccl, enqueued_ns), U(ug_rec_nccl, ended_ns),
-                      U(ug_rec_nccl, kernel_start_ns), U(ug_rec_nccl, kernel_end_ns),
-                      U(ug_rec_nccl, communicator), U(ug_rec_nccl, sequence), U(ug_rec_nccl, count),
-                      U(ug_rec_nccl, rank), U(ug_rec_nccl, ranks), U(ug_rec_nccl, peer),
-                      S(ug_rec_nccl, function), S(ug_rec_nccl, datatype), S(ug_rec_nccl, algorithm),
-                      S(ug_rec_nccl, protocol), U(ug_rec_nccl, channels), U(ug_rec_nccl, warps),
-                      U(ug_rec_nccl, element_bytes), U(ug_rec_nccl, plugin_version),
-                      S(ug_rec_nccl, communicator_name)}},
-    [UG_REC_MARK] = {"mark",
-                     {U(ug_rec_mark, at_ns), U(ug_rec_mark, value), S(ug_rec_mark, name),
-                      U(ug_rec_mark, kind)}},
-    [UG_REC_GC] = {"gc",
-                   {U(ug_rec_gc, start_ns), U(ug_rec_gc, end_ns), U(ug_rec_gc, generation),
-                    U(ug_rec_gc, collected)}},
-    [UG_REC_GRAPH_NODE] = {"graph_node",
-                           {U(ug_rec_graph_node, at_ns), U(ug_rec_graph_node, node),
-                            U(ug_rec_graph_node, original)}},
-    [UG_REC_LAUNCH_STACK] = {"launch_stack",
-                             {U(ug_rec_launch_stack, correlation), U(ug_rec_launch_stack, depth)}},
+        [UG_REC_RANGE] = {"range",
+                {U(ug_rec_range, at_gpu), U(ug_rec_range, id), S(ug_rec_range, name),
+                        S(ug_rec_range, domain), U(ug_rec_range, what)}},
+        [UG_REC_OVERHEAD] = {"overhead",
+                {U(ug_rec_overhead, start_gpu), U(ug_rec_overhead, end_gpu),
+                        U(ug_rec_overhead, kind)}},
+        [UG_REC_NCCL] = {"nccl",
+                {U(ug_rec_nccl, enqueued_ns), U(ug_rec_nccl, ended_ns),
+                        U(ug_rec_nccl, kernel_start_ns), U(ug_rec_nccl, kernel_end_ns),
+                        U(ug_rec_nccl, communicator), U(ug_rec_nccl, sequence),
+                        U(ug_rec_nccl, count), U(ug_rec_nccl, rank), U(ug_rec_nccl, ranks),
+                        U(ug_rec_nccl, peer), S(ug_rec_nccl, function), S(ug_rec_nccl, datatype),
+                        S(ug_rec_nccl, algorithm), S(ug_rec_nccl, protocol),
+                        U(ug_rec_nccl, channels), U(ug_rec_nccl, warps),
+                        U(ug_rec_nccl, element_bytes), U(ug_rec_nccl, plugin_version),
+                        S(ug_rec_nccl, communicator_name)}},
+        [UG_REC_MARK] = {"mark",
+                {U(ug_rec_mark, at_ns), U(ug_rec_mark, value), S(ug_rec_mark, name),
+                        U(ug_rec_mark, kind)}},
+        [UG_REC_GC] = {"gc",
+                {U(ug_rec_gc, start_ns), U(ug_rec_gc, end_ns), U(ug_rec_gc, generation),
+                        U(ug_rec_gc, collected)}},
+        [UG_REC_GRAPH_NODE] = {"graph_node",
+                {U(ug_rec_graph_node, at_ns), U(ug_rec_graph_node, node),
+                        U(ug_rec_graph_node, original)}},
+        [UG_REC_LAUNCH_STACK] = {"launch_stack",
+                {U(ug_rec_launch_stack, correlation), U(ug_rec_launch_stack, depth)}},
 };
 
 static void print_string(FILE *out, uint32_t id)
@@ -464,8 +455,8 @@ static void collect_strings(void)
             string_count = count;
         }
         size_t room = string->head.bytes - sizeof(*string);
-        char *text = strndup((const char *)(string + 1),
-                             string->text_bytes < room ? string->text_bytes : room);
+        char *text = strndup(
+                (const char *)(string + 1), string->text_bytes < room ? string->text_bytes : room);
         if (strings[string->id] && text && strcmp(strings[string->id], text))
             spool.damaged++; // one id, two texts
         free(strings[string->id]);
@@ -475,13 +466,13 @@ static void collect_strings(void)
 
 static void print_all(FILE *out)
 {
-    static const char *const producers[] = {"kernel", "copy",     "call", "sync",   "memory",
-                                            "nvtx",   "overhead", "nccl", "python", "other"};
+    static const char *const producers[] = {"kernel", "copy", "call", "sync", "memory", "nvtx",
+            "overhead", "nccl", "python", "other"};
     const struct ug_spool_header *header = spool.header;
     collect_strings();
     size_t kept[UG_REC_TYPE_COUNT] = {0};
     for (size_t at = 0; at < records_bytes;
-         at += ((const struct ug_rec_head *)(const void *)(records + at))->bytes) {
+            at += ((const struct ug_rec_head *)(const void *)(records + at))->bytes) {
         kept[((const struct ug_rec_head *)(const void *)(records + at))->type]++;
         if (!options.count)
             print_record(out, records + at);
@@ -490,23 +481,22 @@ static void print_all(FILE *out)
     for (int i = 1; i < UG_REC_TYPE_COUNT; i++)
         if (shapes[i].name)
             fprintf(out, ",\"%s\":%zu", shapes[i].name, kept[i]);
-    fprintf(
-        out,
-        "}\n{\"type\":\"header\",\"state\":\"%s\",\"pid\":%u,\"have_kinds\":%u,\"generation\":%u,"
-        "\"done_generation\":%u,\"cupti_version\":%u,\"driver_version\":%u,\"nccl_version\":%u,"
-        "\"per_thread_buffers\":%u,\"threads\":%u,\"cupti_dropped\":%llu,\"cupti_buffers_"
-        "requested\":%llu,"
-        "\"cupti_buffers_completed\":%llu,\"cupti_buffers_discarded\":%llu,\"unknown_records\":%"
-        "llu,"
-        "\"damaged\":%llu,\"reason\":",
-        state_name(header->state), header->pid, header->have_kinds, header->generation,
-        header->done_generation, header->cupti_version, header->driver_version,
-        header->nccl_version, header->per_thread_buffers, header->threads,
-        (unsigned long long)header->cupti_dropped,
-        (unsigned long long)header->cupti_buffers_requested,
-        (unsigned long long)header->cupti_buffers_completed,
-        (unsigned long long)header->cupti_buffers_discarded,
-        (unsigned long long)header->unknown_records, (unsigned long long)spool.damaged);
+    fprintf(out,
+            "}\n{\"type\":\"header\",\"state\":\"%s\",\"pid\":%u,\"have_kinds\":%u,\"generation\":%u,"
+            "\"done_generation\":%u,\"cupti_version\":%u,\"driver_version\":%u,\"nccl_version\":%u,"
+            "\"per_thread_buffers\":%u,\"threads\":%u,\"cupti_dropped\":%llu,\"cupti_buffers_"
+            "requested\":%llu,"
+            "\"cupti_buffers_completed\":%llu,\"cupti_buffers_discarded\":%llu,\"unknown_records\":%"
+            "llu,"
+            "\"damaged\":%llu,\"reason\":",
+            state_name(header->state), header->pid, header->have_kinds, header->generation,
+            header->done_generation, header->cupti_version, header->driver_version,
+            header->nccl_version, header->per_thread_buffers, header->threads,
+            (unsigned long long)header->cupti_dropped,
+            (unsigned long long)header->cupti_buffers_requested,
+            (unsigned long long)header->cupti_buffers_completed,
+            (unsigned long long)header->cupti_buffers_discarded,
+            (unsigned long long)header->unknown_records, (unsigned long long)spool.damaged);
     text_out(out, header->reason);
     fprintf(out, ",\"cupti_path\":");
     text_out(out, header->cupti_path);
@@ -545,9 +535,10 @@ static void parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (argc < 2 || atoi(argv[1]) <= 0) {
-        fprintf(stderr, "usage: spool_dump PID [--kinds N] [--seconds S] [--wait S] [--out FILE] "
-                        "[--passive] [--sleepy]"
-                        " [--die] [--count]\n");
+        fprintf(stderr,
+                "usage: spool_dump PID [--kinds N] [--seconds S] [--wait S] [--out FILE] "
+                "[--passive] [--sleepy]"
+                " [--die] [--count]\n");
         return 2;
     }
     parse(argc, argv);

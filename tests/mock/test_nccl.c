@@ -19,32 +19,27 @@ enum { SLOTS = 1024, THREADED_OPS = 20000 }; // operations in flight of a commun
 enum { MASK_KERNEL_CH = 64 };
 
 extern const char ncclProfiler_v1[], ncclProfiler_v2[], ncclProfiler_v3[], ncclProfiler_v4[],
-    ncclProfiler_v5[], ncclProfiler_v6[];
+        ncclProfiler_v5[], ncclProfiler_v6[];
 
 static const struct fake_call all_reduce = {.function = "AllReduce",
-                                            .datatype = "ncclFloat32",
-                                            .algorithm = "RING",
-                                            .protocol = "SIMPLE",
-                                            .count = 262144,
-                                            .channels = 4,
-                                            .announced = 4,
-                                            .warps = 16};
+        .datatype = "ncclFloat32",
+        .algorithm = "RING",
+        .protocol = "SIMPLE",
+        .count = 262144,
+        .channels = 4,
+        .announced = 4,
+        .warps = 16};
 static const struct fake_call send_call = {.function = "Send",
-                                           .datatype = "ncclBfloat16",
-                                           .count = 1000,
-                                           .peer = 1,
-                                           .channels = 2,
-                                           .announced = 2};
+        .datatype = "ncclBfloat16",
+        .count = 1000,
+        .peer = 1,
+        .channels = 2,
+        .announced = 2};
 
 static void load(int version)
 {
-    static const char *const plugins[] = {NULL,
-                                          ncclProfiler_v1,
-                                          ncclProfiler_v2,
-                                          ncclProfiler_v3,
-                                          ncclProfiler_v4,
-                                          ncclProfiler_v5,
-                                          ncclProfiler_v6};
+    static const char *const plugins[] = {NULL, ncclProfiler_v1, ncclProfiler_v2, ncclProfiler_v3,
+            ncclProfiler_v4, ncclProfiler_v5, ncclProfiler_v6};
     fake_load(version, plugins[version]);
 }
 
@@ -92,7 +87,7 @@ static void check_all_reduce(const struct ug_rec_nccl *record, uint64_t begun_ns
         CHECK_INT(record->kernel_end_ns, 0);
     } else {
         CHECK(record->kernel_start_ns >= begun_ns &&
-              record->kernel_start_ns < record->kernel_end_ns);
+                record->kernel_start_ns < record->kernel_end_ns);
         CHECK(record->kernel_end_ns <= record->ended_ns);
     }
 }
@@ -261,16 +256,8 @@ TEST(handles_that_are_none)
     struct fake_task task = {.comm = &comm, .mask = 127};
     load(5);
     fake_comm_init(&comm, 1, "a", 2, 0);
-    static const uint64_t bad[] = {0,
-                                   1,
-                                   ~0ull,
-                                   2ull << 61,
-                                   3ull << 61,
-                                   2ull << 61 | 1,
-                                   3ull << 61 | 1,
-                                   3ull << 61 | 127ull << 44,
-                                   2ull << 61 | 128ull << 44,
-                                   0x7fffdeadbeef};
+    static const uint64_t bad[] = {0, 1, ~0ull, 2ull << 61, 3ull << 61, 2ull << 61 | 1,
+            3ull << 61 | 1, 3ull << 61 | 127ull << 44, 2ull << 61 | 128ull << 44, 0x7fffdeadbeef};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         fake_stop_raw((void *)(uintptr_t)bad[i]);
         task.event = (void *)(uintptr_t)bad[i];
@@ -282,7 +269,7 @@ TEST(handles_that_are_none)
     fake_comm_init(&comm, 1, "a", 2, 0);
     fake_enqueue(&comm, &all_reduce, &task);
     fake_foreign_proxy(&comm,
-                       task.event); // PXN: an address of another process, which may look like ours
+            task.event); // PXN: an address of another process, which may look like ours
     fake_comm_finalize(&comm);
     CHECK_INT(rig_count(), 1);
     CHECK_INT(rig_record(0)->ended_ns, 0);
@@ -619,7 +606,7 @@ TEST(two_communicators_on_four_threads)
     for (uint32_t i = 0; i < rig_count(); i++) {
         const struct ug_rec_nccl *record = rig_record(i);
         if (record->communicator - 1 > 1 || record->sequence >= THREADED_OPS || !record->ended_ns ||
-            record->channels != 4 || seen[record->communicator - 1][record->sequence]++)
+                record->channels != 4 || seen[record->communicator - 1][record->sequence]++)
             wrong++;
     }
     CHECK_INT(wrong, 0);
@@ -638,7 +625,7 @@ TEST(switched_on_and_off_under_load)
     for (uint32_t i = 0; i < rig_count(); i++) {
         const struct ug_rec_nccl *record = rig_record(i);
         if (record->communicator - 1 > 1 || record->sequence >= THREADED_OPS ||
-            seen[record->communicator - 1][record->sequence]++)
+                seen[record->communicator - 1][record->sequence]++)
             wrong++;
     }
     CHECK_INT(wrong, 0);

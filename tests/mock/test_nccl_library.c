@@ -23,13 +23,13 @@
 enum { MASK_KERNEL_CH = 64, DEADLINE_MS = 20000 };
 
 static const struct fake_call all_reduce = {.function = "AllReduce",
-                                            .datatype = "ncclFloat32",
-                                            .algorithm = "RING",
-                                            .protocol = "LL128",
-                                            .count = 4194304,
-                                            .channels = 8,
-                                            .announced = 8,
-                                            .warps = 8};
+        .datatype = "ncclFloat32",
+        .algorithm = "RING",
+        .protocol = "LL128",
+        .count = 4194304,
+        .channels = 8,
+        .announced = 8,
+        .warps = 8};
 
 struct spool {
     uint8_t *base;
@@ -76,8 +76,8 @@ static struct spool spool_open(pid_t pid)
 }
 
 // Records of NCCL in the spool, and the last of them.
-static uint32_t records(const struct spool *spool, struct ug_rec_nccl *ret_last,
-                        uint32_t *ret_strings)
+static uint32_t records(
+        const struct spool *spool, struct ug_rec_nccl *ret_last, uint32_t *ret_strings)
 {
     const struct ug_spool_header *header = spool->header;
     const struct ug_spool_segment *segments = (const void *)(spool->base + UG_SPOOL_HEADER_BYTES);
@@ -85,7 +85,7 @@ static uint32_t records(const struct spool *spool, struct ug_rec_nccl *ret_last,
     *ret_strings = 0;
     for (uint32_t i = 0; i < header->segment_count; i++) {
         const uint8_t *data =
-            spool->base + header->data_offset + (uint64_t)i * header->segment_bytes;
+                spool->base + header->data_offset + (uint64_t)i * header->segment_bytes;
         uint32_t committed = __atomic_load_n(&segments[i].committed, __ATOMIC_ACQUIRE);
         if (__atomic_load_n(&segments[i].state, __ATOMIC_ACQUIRE) == UG_SEGMENT_FREE)
             continue;
@@ -118,8 +118,8 @@ static void want(const struct spool *spool, uint32_t state, uint32_t kinds)
     uint32_t generation = __atomic_add_fetch(&header->generation, 1, __ATOMIC_RELEASE);
     syscall(SYS_futex, &header->generation, FUTEX_WAKE, 1000, NULL, NULL, 0);
     for (int i = 0; i < DEADLINE_MS &&
-                    __atomic_load_n(&header->done_generation, __ATOMIC_ACQUIRE) != generation;
-         i++)
+            __atomic_load_n(&header->done_generation, __ATOMIC_ACQUIRE) != generation;
+            i++)
         nap();
     CHECK_INT(header->done_generation, generation);
     CHECK_INT(header->state, state);
@@ -191,7 +191,8 @@ TEST(switched_by_a_recorder)
     CHECK_INT(last.communicator, 43);
 }
 
-// A child that has one operation behind it and one in flight, and tells when. It exits as soon as *ret_go is closed.
+// A child that has one operation behind it and one in flight, and tells when. It exits as soon as
+// *ret_go is closed.
 static pid_t child_start(int *ret_go)
 {
     int pipes[2], go[2];

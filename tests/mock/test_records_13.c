@@ -19,13 +19,13 @@ static void compare(const char *what, unsigned long is, unsigned long ours)
 }
 
 #define ROW(record) cupti_versions[3].records[CUPTI_RECORD_##record]
-#define SIZE(record, type, number)                                                                 \
-    compare("sizeof(" #type ")", sizeof(type), ROW(record).bytes);                                 \
+#define SIZE(record, type, number) \
+    compare("sizeof(" #type ")", sizeof(type), ROW(record).bytes); \
     compare("kind of " #type, number, ROW(record).kind)
-#define AT(record, type, field)                                                                    \
-    compare("offset of " #type "." #field, offsetof(type, field),                                  \
-            ROW(record).fields[FIELD_##field].at);                                                 \
-    compare("size of " #type "." #field, sizeof(((type *)0)->field),                               \
+#define AT(record, type, field) \
+    compare("offset of " #type "." #field, offsetof(type, field), \
+            ROW(record).fields[FIELD_##field].at); \
+    compare("size of " #type "." #field, sizeof(((type *)0)->field), \
             ROW(record).fields[FIELD_##field].size)
 
 static void check_work(void)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints what the capture delivers, one JSON object a line, for the tests of this folder:
-//   capture_dump [-t threshold_ns] [-z hz] [-r ring_bytes] [-d ms] [-n] [-c cgroup] [-l] [-L] [-S] [-u N]
+//   capture_dump [-t threshold_ns] [-z hz] [-r ring_bytes] [-d ms] [-n] [-c cgroup] [-l] [-L] [-S]
+//   [-u N]
 //   [-o] [-p] PID...
 // -n: no children; -l: look at the begin; -L: look every 20 ms; -p: do not poll before the end;
-// -o: as on a kernel without bpf_loop; -u N: of N switches to a target one is not seen; -S: the table of sources. "ready" is printed when attached.
-// It ends after -d ms or when its stdin closes. Kernel functions are named from /proc/kallsyms.
+// -o: as on a kernel without bpf_loop; -u N: of N switches to a target one is not seen; -S: the
+// table of sources. "ready" is printed when attached. It ends after -d ms or when its stdin closes.
+// Kernel functions are named from /proc/kallsyms.
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -67,8 +69,8 @@ static const char *symbol_of(uint64_t address)
     return low ? symbols[low - 1].name : "?";
 }
 
-static const uint64_t *print_stack(const char *name, const uint64_t *frames, unsigned count,
-                                   bool kernel)
+static const uint64_t *print_stack(
+        const char *name, const uint64_t *frames, unsigned count, bool kernel)
 {
     printf(",\"%s\":[", name);
     for (unsigned i = 0; i < count; i++) {
@@ -84,7 +86,7 @@ static const uint64_t *print_stack(const char *name, const uint64_t *frames, uns
 static void print_task(const char *name, const struct ug_task *task)
 {
     printf(",\"%s\":{\"tid\":%u,\"tgid\":%u,\"comm\":\"%.16s\"}", name, task->tid, task->tgid,
-           task->comm);
+            task->comm);
 }
 
 #define U(record, field) printf(",\"" #field "\":%llu", (unsigned long long)(record)->field)
@@ -173,8 +175,9 @@ static void print_task_event(const struct ug_task_event *event)
     U(event, what);
     U(event, ppid);
     U(event, target);
-    printf(",\"exit_code\":%d,\"old_tid\":%u}\n", event->what == UG_TASK_EXIT ? event->exit_code : 0,
-           event->what == UG_TASK_EXEC ? event->old_tid : 0);
+    printf(",\"exit_code\":%d,\"old_tid\":%u}\n",
+            event->what == UG_TASK_EXIT ? event->exit_code : 0,
+            event->what == UG_TASK_EXEC ? event->old_tid : 0);
 }
 
 static void print_fact(const struct ug_fact *fact)
@@ -185,8 +188,8 @@ static void print_fact(const struct ug_fact *fact)
     print_task("task", &fact->task);
     print_task("actor", &fact->actor);
     printf(",\"value\":[%llu,%llu,%llu,%llu]", (unsigned long long)fact->value[0],
-           (unsigned long long)fact->value[1], (unsigned long long)fact->value[2],
-           (unsigned long long)fact->value[3]);
+            (unsigned long long)fact->value[1], (unsigned long long)fact->value[2],
+            (unsigned long long)fact->value[3]);
     U(fact, what);
     U(fact, flags);
     print_stack("kernel", (const void *)(fact + 1), fact->kernel_count, true);
@@ -263,8 +266,8 @@ static void on_event(void *context, const struct ug_head *event)
 
 static void print_end(struct capture *capture)
 {
-    static const char *const names[UG_COUNTER_COUNT] = {"gap",  "sample", "lock",
-                                                        "task", "fact",   "state", "page_fault"};
+    static const char *const names[UG_COUNTER_COUNT] = {
+            "gap", "sample", "lock", "task", "fact", "state", "page_fault"};
     struct ug_counts counts[UG_COUNTER_COUNT];
     const char *const *missing;
     size_t count;
@@ -273,8 +276,8 @@ static void print_end(struct capture *capture)
     for (int i = 0; i < UG_COUNTER_COUNT; i++)
         printf("{\"kind\":\"count\",\"of\":\"%s\",\"seen\":%llu,\"kept\":%llu,\"dropped\":%llu,"
                "\"truncated\":%llu}\n",
-               names[i], (unsigned long long)counts[i].seen, (unsigned long long)counts[i].kept,
-               (unsigned long long)counts[i].dropped, (unsigned long long)counts[i].truncated);
+                names[i], (unsigned long long)counts[i].seen, (unsigned long long)counts[i].kept,
+                (unsigned long long)counts[i].dropped, (unsigned long long)counts[i].truncated);
     missing = capture_missing(capture, &count);
     for (size_t i = 0; i < count; i++)
         printf("{\"kind\":\"missing\",\"text\":\"%s\"}\n", missing[i]);
@@ -287,7 +290,7 @@ static int print_sources(void)
 
     for (size_t i = 0; i < count; i++)
         printf("{\"kind\":\"source\",\"name\":\"%s\",\"works\":%s,\"why\":\"%s\"}\n", list[i].name,
-               list[i].works ? "true" : "false", list[i].why);
+                list[i].works ? "true" : "false", list[i].why);
     return 0;
 }
 

@@ -6,8 +6,9 @@
 //   holder's thread id map BYTES  resident memory in small pages, and main maps and unmaps spin
 //   main runs threads N  N threads sleep a second at a time idle       main waits for stdin; a line
 //   "thread" starts a sleeper, "fork" a child that sleeps, "exec" a child
-//              that becomes sleep(1), "thread exec" one whose thread does, "late thread exec" after 200 naps, "name" gives main another name;
-//              each answers with the id; "nap" starts a thread that sleeps 20 ms, works for 2 and ends: the answer is when it was back
+//              that becomes sleep(1), "thread exec" one whose thread does, "late thread exec" after
+//              200 naps, "name" gives main another name; each answers with the id; "nap" starts a
+//              thread that sleeps 20 ms, works for 2 and ends: the answer is when it was back
 //   storm      two threads play ping-pong over pipes
 #include <pthread.h>
 #include <stdio.h>
@@ -173,7 +174,7 @@ static void run_map(size_t bytes)
     say("ready", getpid());
     for (;;) {
         void *small =
-            mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
         munmap(small, 16 * PAGE);
         usleep(200);

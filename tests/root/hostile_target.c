@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Targets that do their worst to who records them, one a mode; each prints "ready" and goes on until it is killed.
-//   stacks MAPPINGS PROCESSES   return addresses that are no code, in processes with that many mappings
-//   threads                     threads that live for a moment, as fast as they can be made
-//   exec NAME...                processes that run the next of these programs (copies of this one) every 20 ms
-//   map FILE                    maps FILE for execution, and sleeps in its pages
+// Targets that do their worst to who records them, one a mode; each prints "ready" and goes on
+// until it is killed.
+//   stacks MAPPINGS PROCESSES   return addresses that are no code, in processes with that many
+//   mappings threads                     threads that live for a moment, as fast as they can be
+//   made exec NAME...                processes that run the next of these programs (copies of this
+//   one) every 20 ms map FILE                    maps FILE for execution, and sleeps in its pages
 //   sockets COUNT               that many connections to itself, each read from in turn
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -55,10 +56,11 @@ static void nap(const void *frame, int64_t ns)
     struct timespec length = {ns / 1000000000, ns % 1000000000};
 #if defined(__x86_64__)
     long number = SYS_nanosleep;
-    __asm__ volatile("lea -128(%%rsp), %%rsp\n push %%rbp\n mov %1, %%rbp\n syscall\n pop %%rbp\n lea 128(%%rsp), %%rsp"
-                     : "+a"(number)
-                     : "r"(frame), "D"(&length), "S"(NULL)
-                     : "rcx", "r11", "memory");
+    __asm__ volatile(
+            "lea -128(%%rsp), %%rsp\n push %%rbp\n mov %1, %%rbp\n syscall\n pop %%rbp\n lea 128(%%rsp), %%rsp"
+            : "+a"(number)
+            : "r"(frame), "D"(&length), "S"(NULL)
+            : "rcx", "r11", "memory");
 #elif defined(__aarch64__)
     register long number __asm__("x8") = SYS_nanosleep;
     register void *first __asm__("x0") = &length;
@@ -79,7 +81,8 @@ static void nap_anywhere(uint64_t *state, uint64_t base, uint64_t bytes)
     uint64_t frames[DEPTH][2];
     for (int i = 0; i < DEPTH; i++) {
         frames[i][0] = i + 1 < DEPTH ? (uint64_t)(uintptr_t)frames[i + 1] : 0;
-        frames[i][1] = i & 1 ? base + random_next(state) % bytes : random_next(state) & 0x7fffffffffff;
+        frames[i][1] =
+                i & 1 ? base + random_next(state) % bytes : random_next(state) & 0x7fffffffffff;
     }
     nap(frames, NAP_NS);
 }
@@ -88,7 +91,8 @@ static uint64_t map_base, map_bytes;
 
 static void *stacks_thread(void *argument)
 {
-    uint64_t state = 88172645463325252u ^ ((uint64_t)(uintptr_t)argument << 32) ^ (uint64_t)getpid();
+    uint64_t state =
+            88172645463325252u ^ ((uint64_t)(uintptr_t)argument << 32) ^ (uint64_t)getpid();
     for (;;)
         nap_anywhere(&state, map_base, map_bytes);
     return NULL;
@@ -98,7 +102,8 @@ static void *stacks_thread(void *argument)
 static void map_many(long count)
 {
     map_bytes = (uint64_t)count * PAGE;
-    char *base = mmap(NULL, map_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *base =
+            mmap(NULL, map_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         die("mmap");
     for (long i = 0; i < count; i += 2)
@@ -170,7 +175,8 @@ static void map_file(const char *path)
     int fd = open(path, O_RDONLY);
     off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
     bytes = bytes == 0 ? 16 * PAGE : bytes; // a device has no end
-    char *base = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    char *base = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0)
+                           : MAP_FAILED;
     if (base == MAP_FAILED)
         die(path);
     close(fd);
@@ -187,7 +193,7 @@ static void sockets(int count)
     setrlimit(RLIMIT_NOFILE, &limit);
     int listener = socket(AF_INET, SOCK_STREAM, 0), *fds = calloc((size_t)count, sizeof *fds);
     if (bind(listener, (struct sockaddr *)&address, len) || listen(listener, 128) ||
-        getsockname(listener, (struct sockaddr *)&address, &len))
+            getsockname(listener, (struct sockaddr *)&address, &len))
         die("listen");
     for (int i = 0; i < count; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
@@ -222,6 +228,7 @@ int main(int argc, char **argv)
     }
     if (!strcmp(mode, "sockets") && argc == 3)
         sockets(atoi(argv[2]));
-    fprintf(stderr, "usage: hostile_target stacks MAPPINGS PROCESSES | threads | exec NAME... | map FILE | sockets COUNT\n");
+    fprintf(stderr,
+            "usage: hostile_target stacks MAPPINGS PROCESSES | threads | exec NAME... | map FILE | sockets COUNT\n");
     return 2;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs in an image that has nothing else: linked statically. `steps N`: N steps of a millisecond; `calls N`: the same without
-// step calls; `eat`: touches memory until it is killed; `sleep S`.
+// What runs in an image that has nothing else: linked statically. `steps N`: N steps of a
+// millisecond; `calls N`: the same without step calls; `eat`: touches memory until it is killed;
+// `sleep S`.
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -18,7 +19,8 @@ static __attribute__((noinline)) void guest_work(double seconds)
         for (int i = 0; i < 1000; i++)
             guest_sink += (unsigned long)i;
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    } while ((double)(now.tv_sec - begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - begin.tv_nsec) < seconds);
+    } while ((double)(now.tv_sec - begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - begin.tv_nsec) <
+            seconds);
 }
 
 int main(int argc, char **argv)

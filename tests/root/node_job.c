@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job whose ranks add up a number in each step, as an all-reduce does: nobody gets on before all have come. Rank 0 listens at
-// the port, the others talk to it. A step sleeps, so that it takes as long on a busy machine.
+// A job whose ranks add up a number in each step, as an all-reduce does: nobody gets on before all
+// have come. Rank 0 listens at the port, the others talk to it. A step sleeps, so that it takes as
+// long on a busy machine.
 //     node_job STEPS STEP_US RANK RANKS PORT [FAULT]
-// FAULT: a file; while it is there, the rank that it names in its first word, at the step of the second one, does what the third
-// one says: "die" by a signal, "exit" with 3, "hang". The file is taken away by who does it, unless a fourth word says "always".
+// FAULT: a file; while it is there, the rank that it names in its first word, at the step of the
+// second one, does what the third one says: "die" by a signal, "exit" with 3, "hang". The file is
+// taken away by who does it, unless a fourth word says "always".
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,8 +27,9 @@ static void job_sleep_us(long us)
 
 static int job_connect(int rank, int ranks, int port, int *fds)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((unsigned short)port),
-                                  .sin_addr.s_addr = inet_addr("127.0.0.1")};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+            .sin_port = htons((unsigned short)port),
+            .sin_addr.s_addr = inet_addr("127.0.0.1")};
     int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (rank) {
@@ -61,7 +64,9 @@ static int job_reduce(int rank, int ranks, const int *fds, double *value)
     for (int i = 1; rank == 0 && i < ranks; i++)
         if (write(fds[i], value, sizeof *value) != sizeof *value)
             return -1;
-    if (rank && (write(fds[0], value, sizeof *value) != sizeof *value || read(fds[0], value, sizeof *value) != sizeof *value))
+    if (rank &&
+            (write(fds[0], value, sizeof *value) != sizeof *value ||
+                    read(fds[0], value, sizeof *value) != sizeof *value))
         return -1;
     return 0;
 }

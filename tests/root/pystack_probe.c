@@ -33,8 +33,9 @@ static json_t *walk(struct pystack *ps, pid_t tid)
         return failure(code, &err);
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_pack("[s, s, i, i]", frames[i].function, frames[i].file,
-                                              frames[i].line, frames[i].first_line));
+        json_array_append_new(list,
+                json_pack("[s, s, i, i]", frames[i].function, frames[i].file, frames[i].line,
+                        frames[i].first_line));
     return json_pack("{s:i, s:o}", "flags", (int)flags, "frames", list);
 }
 
@@ -56,9 +57,8 @@ static json_t *gc(struct pystack *ps)
     json_t *answer = json_pack("{s:b}", "collecting", found.collecting);
     if (found.has_collections)
         json_object_set_new(answer, "collections",
-                            json_pack("[I, I, I]", (json_int_t)found.collections[0],
-                                      (json_int_t)found.collections[1],
-                                      (json_int_t)found.collections[2]));
+                json_pack("[I, I, I]", (json_int_t)found.collections[0],
+                        (json_int_t)found.collections[1], (json_int_t)found.collections[2]));
     return answer;
 }
 
@@ -80,8 +80,8 @@ static json_t *timed(struct pystack *ps, pid_t tid, int times)
     int64_t spent = cpu_ns() - start;
     pystack_stats_read(ps, &after);
     return json_pack("{s:I, s:I, s:I, s:I}", "ns", (json_int_t)(spent / times), "reads",
-                     (json_int_t)((after.reads - before.reads) / (uint64_t)times), "walks",
-                     (json_int_t)(after.walks - before.walks), "frames", (json_int_t)count);
+            (json_int_t)((after.reads - before.reads) / (uint64_t)times), "walks",
+            (json_int_t)(after.walks - before.walks), "frames", (json_int_t)count);
 }
 
 static json_t *answer(struct pystack *ps, const char *line)

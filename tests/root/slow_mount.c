@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// slow_mount FILE DIRECTORY: serves FILE as DIRECTORY/file, by FUSE, until it is killed. The kernel is told to remember nothing but
-// pages: every look at the file is a question to us. After SIGUSR1 it takes questions and does not answer: who asked cannot be killed.
+// slow_mount FILE DIRECTORY: serves FILE as DIRECTORY/file, by FUSE, until it is killed. The kernel
+// is told to remember nothing but pages: every look at the file is a question to us. After SIGUSR1
+// it takes questions and does not answer: who asked cannot be killed.
 #define FUSE_USE_VERSION 35
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +46,8 @@ static int mount_getattr(const char *path, struct stat *ret, struct fuse_file_in
     return 0;
 }
 
-static int mount_read(const char *path, char *buf, size_t len, off_t offset, struct fuse_file_info *info)
+static int mount_read(
+        const char *path, char *buf, size_t len, off_t offset, struct fuse_file_info *info)
 {
     (void)path, (void)info;
     mount_wait();
@@ -55,13 +57,15 @@ static int mount_read(const char *path, char *buf, size_t len, off_t offset, str
 
 int main(int argc, char **argv)
 {
-    static const struct fuse_operations operations = {.init = mount_init, .getattr = mount_getattr, .read = mount_read};
+    static const struct fuse_operations operations = {
+            .init = mount_init, .getattr = mount_getattr, .read = mount_read};
     source = argc == 3 ? open(argv[1], O_RDONLY) : -1;
     if (source < 0) {
         fprintf(stderr, "usage: slow_mount FILE DIRECTORY\n");
         return 2;
     }
     signal(SIGUSR1, on_signal);
-    char *arguments[] = {argv[0], (char *)"-f", (char *)"-s", (char *)"-o", (char *)"allow_other,exec", argv[2]};
+    char *arguments[] = {
+            argv[0], (char *)"-f", (char *)"-s", (char *)"-o", (char *)"allow_other,exec", argv[2]};
     return fuse_main(6, arguments, &operations, NULL);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds memory that named functions touched, as many MiB of each as the environment says ($MAPPED, $ARENA, $FILE of $PLANT_FILE, $BACK, $AGAIN),
-// and works for a while. For tests/root/touched.py. With a number: prints the ns of a page fault, the least of so many rounds, for
+// Holds memory that named functions touched, as many MiB of each as the environment says ($MAPPED,
+// $ARENA, $FILE of $PLANT_FILE, $BACK, $AGAIN), and works for a while. For tests/root/touched.py.
+// With a number: prints the ns of a page fault, the least of so many rounds, for
 // ci/bench/fault_cost.py.
 #include <fcntl.h>
 #include <stdio.h>
@@ -112,8 +113,9 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         return measures(atoi(argv[1]));
-    works(0.03); // its stacks ask for the code,
-    usleep(1000000); // which the recorder knows by then; a busy machine may hold it up for half a second
+    works(0.03);     // its stacks ask for the code,
+    usleep(1000000); // which the recorder knows by then; a busy machine may hold it up for half a
+                     // second
     gives_back(mib("BACK"));
     if (mib("AGAIN")) {
         again_memory = map(mib("AGAIN"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deep stacks without frame pointers, for unwind.py: unwind_subject MODE SECONDS. It is compiled with -fomit-frame-pointer.
-// Each stack has main, DEPTH times descends, and at its leaf spins_here (a sample) or naps_here (a switch-out).
+// Deep stacks without frame pointers, for unwind.py: unwind_subject MODE SECONDS. It is compiled
+// with -fomit-frame-pointer. Each stack has main, DEPTH times descends, and at its leaf spins_here
+// (a sample) or naps_here (a switch-out).
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -73,7 +74,8 @@ static int (*jit_code(int plain))(int (*)(void))
 {
     static const unsigned char framed[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
     static const unsigned char bare[] = {0x50, 0xff, 0xd7, 0x59, 0xc3};
-    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *page = mmap(
+            NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         exit(3);
     memcpy(page, plain ? bare : framed, plain ? sizeof bare : sizeof framed);
@@ -82,8 +84,8 @@ static int (*jit_code(int plain))(int (*)(void))
 
 static int (*jitted)(int (*)(void));
 
-// Assembly as libraries of mathematics have it: a frame that its .eh_frame does not tell of, registers saved in it, rbp of other
-// use.
+// Assembly as libraries of mathematics have it: a frame that its .eh_frame does not tell of,
+// registers saved in it, rbp of other use.
 int assembly_spins(void);
 __asm__(".text\n.type assembly_spins, @function\nassembly_spins:\n.cfi_startproc\n"
         "sub $0x80, %rsp\nmov %rbx, (%rsp)\nmov %rbp, 8(%rsp)\nmov $12345, %rbp\nmov $3000000, %rbx\n"

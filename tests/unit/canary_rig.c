@@ -19,15 +19,18 @@ static char plan_path[96];
 void rig_plan(const char *more)
 {
     FILE *file = fopen(plan_path, "w");
-    fprintf(file, "name: r\nstore: %s\ntraffic: {haproxy: {socket: s, backend: b, baseline: old, candidate: new, baseline2: old2}}\n"
-                  "sources: [{jsonl: {baseline: a, candidate: b}}]\n%s", rig_store, more);
+    fprintf(file,
+            "name: r\nstore: %s\ntraffic: {haproxy: {socket: s, backend: b, baseline: old, candidate: new, baseline2: old2}}\n"
+            "sources: [{jsonl: {baseline: a, candidate: b}}]\n%s",
+            rig_store, more);
     fclose(file);
 }
 
 void rig_begin(const char *more)
 {
     canary_world_reset();
-    strcpy(rig_dir, "/dev/shm/test_controller_XXXXXX"); // in memory: a rollout's store waits for the disk at each decision
+    // in memory: a rollout's store waits for the disk at each decision
+    strcpy(rig_dir, "/dev/shm/test_controller_XXXXXX");
     CHECK(mkdtemp(rig_dir) != NULL);
     snprintf(rig_store, sizeof rig_store, "%s/r.db", rig_dir);
     snprintf(plan_path, sizeof plan_path, "%s/r.yaml", rig_dir);
@@ -56,7 +59,11 @@ int rig_run_with(int64_t wait_ns, bool anew)
             _exit(99);
         json_t *command = json_pack("[s]", "upgate");
         int rc = rollout_load(plan_path, &rollout, &err);
-        struct controller_options options = {.rollout = rollout, .who = "tester", .command_line = command, .anew = anew, .wait_ns = wait_ns};
+        struct controller_options options = {.rollout = rollout,
+                .who = "tester",
+                .command_line = command,
+                .anew = anew,
+                .wait_ns = wait_ns};
         if (rc == 0)
             rc = controller_run(&options, &code, &err);
         if (rc)
@@ -80,7 +87,8 @@ int64_t rig_int(const char *sql)
     struct store *store = NULL;
     struct error err = {0};
     int64_t value = -999;
-    if (store_open(rig_store, STORE_READ, &store, &err) || store_get_int(store, &value, &err, sql, ""))
+    if (store_open(rig_store, STORE_READ, &store, &err) ||
+            store_get_int(store, &value, &err, sql, ""))
         runner_fail(__FILE__, __LINE__, "%s: %s", sql, err.text);
     store_close(store);
     return value;

@@ -18,13 +18,14 @@ struct canary_world *canary_world;
 void canary_world_reset(void)
 {
     if (!canary_world)
-        canary_world = mmap(NULL, sizeof *canary_world, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        canary_world = mmap(NULL, sizeof *canary_world, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (canary_world == MAP_FAILED)
         abort();
     *canary_world = (struct canary_world){.now_ns = 1000000000000,
-                                          .wall_offset_ns = 1795428000000000000 - 1000000000000,
-                                          .up = {true, true},
-                                          .rate = 20000};
+            .wall_offset_ns = 1795428000000000000 - 1000000000000,
+            .up = {true, true},
+            .rate = 20000};
 }
 
 // --- the clock
@@ -56,7 +57,8 @@ struct traffic {
     int nothing;
 };
 
-int traffic_open(const struct rollout *rollout, bool back, struct traffic **ret_traffic, struct error *err)
+int traffic_open(
+        const struct rollout *rollout, bool back, struct traffic **ret_traffic, struct error *err)
 {
     (void)rollout;
     if (canary_world->open_fails && !back)
@@ -104,7 +106,8 @@ int traffic_set(struct traffic *traffic, double percent, double *ret_percent, st
 int traffic_set_aa(struct traffic *traffic, double percent, double *ret_percent, struct error *err)
 {
     (void)traffic;
-    return canary_world->no_baseline2 ? error_set(err, -ENOTSUP, "no second baseline") : world_set(0, percent, ret_percent, err);
+    return canary_world->no_baseline2 ? error_set(err, -ENOTSUP, "no second baseline")
+                                      : world_set(0, percent, ret_percent, err);
 }
 
 int traffic_get(struct traffic *traffic, double *ret_percent, struct error *err)
@@ -128,7 +131,8 @@ int64_t traffic_age_ns(const struct traffic *traffic)
     return canary_world->now_ns - canary_world->proxy_ns;
 }
 
-int traffic_look(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err)
+int traffic_look(
+        struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err)
 {
     (void)traffic;
     if (canary_world->get_fails)
@@ -138,7 +142,8 @@ int traffic_look(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARM
     return 0;
 }
 
-int traffic_drain(struct traffic *traffic, enum canary_arm arm, int64_t deadline_ns, uint64_t *ret_left, struct error *err)
+int traffic_drain(struct traffic *traffic, enum canary_arm arm, int64_t deadline_ns,
+        uint64_t *ret_left, struct error *err)
 {
     (void)traffic;
     (void)arm;
@@ -206,7 +211,8 @@ int sources_poll(struct sources *sources, int timeout_ms, struct error *err)
     return 0;
 }
 
-void sources_totals(const struct sources *sources, bool aa, struct sources_total ret_arms[CANARY_ARMS])
+void sources_totals(
+        const struct sources *sources, bool aa, struct sources_total ret_arms[CANARY_ARMS])
 {
     (void)aa;
     memcpy(ret_arms, sources->totals, sizeof sources->totals);
@@ -216,14 +222,16 @@ void sources_totals(const struct sources *sources, bool aa, struct sources_total
 static void world_answer(struct canary_second *second, int slower_bins)
 {
     enum { USUAL = 400, MISS = 607, SPREAD = 8 };
-    uint32_t left = (uint32_t)(second->requests - second->errors), spread = canary_world->misses > 0 ? SPREAD : 1;
+    uint32_t left = (uint32_t)(second->requests - second->errors),
+             spread = canary_world->misses > 0 ? SPREAD : 1;
     second->bins[MISS] = (uint32_t)(left * canary_world->misses);
     left -= second->bins[MISS];
     for (uint32_t i = 0; i < spread; i++)
         second->bins[USUAL + (uint32_t)slower_bins + i] = left / spread + (i < left % spread);
 }
 
-bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS])
+bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s,
+        struct canary_second ret_arms[CANARY_ARMS])
 {
     (void)sources;
     (void)aa;
@@ -250,8 +258,10 @@ bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct ca
 void sources_state(const struct sources *sources, int index, struct source_state *ret_state)
 {
     (void)index;
-    *ret_state = (struct source_state){.seen = sources->totals[0].requests, .kept = sources->totals[0].requests, .lost = canary_world->lost,
-                                       .last_ns = sources->last_ns};
+    *ret_state = (struct source_state){.seen = sources->totals[0].requests,
+            .kept = sources->totals[0].requests,
+            .lost = canary_world->lost,
+            .last_ns = sources->last_ns};
     if (canary_world->silent)
         strcpy(ret_state->problem, "nobody writes");
 }

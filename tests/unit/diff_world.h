@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both sides' trees of a workload made by hand, of leaves with so much time a step, explained as `upgate diff` does.
+// Both sides' trees of a workload made by hand, of leaves with so much time a step, explained as
+// `upgate diff` does.
 #ifndef UPGATE_TEST_DIFF_WORLD_H
 #define UPGATE_TEST_DIFF_WORLD_H
 
@@ -17,7 +18,8 @@ enum { LEAVES_MAX = 64, COUPLES = 60, UNTRACED = 10 };
 struct world_leaf {
     enum cost_kind kind;
     enum cost_class class;
-    const char *place, *name_a, *name_b; // NULL: not on that side. A place "grad.…" is in the backward phase, all else in the forward
+    const char *place, *name_a, *name_b; // NULL: not on that side. A place "grad.…" is in the
+                                         // backward phase, all else in the forward
     enum align_match match;
     double ns_a, ns_b; // a step
     double tick;       // 0: exact but for 1 %; else Poisson with so many ns a tick
@@ -33,16 +35,17 @@ struct world {
     struct alignment alignment;
     uint64_t random;
     int pairs;
-    double launch_sd; // of all a launch's times together
-    double own_sd;    // of each leaf's in a launch, by itself
+    double launch_sd;        // of all a launch's times together
+    double own_sd;           // of each leaf's in a launch, by itself
     double ratios[UNTRACED]; // of the untraced pairs
-    bool mean;        // what few steps take is explained too
-    uint32_t *places; // of tree a's: partners by name, where a test needs them
-    double drag;      // traced steps of b take so many times as long
-    bool launched;      // the leaves, in this order
-    const char *caller; // a Python function that launches what one side alone has in the forward phase; NULL
+    bool mean;               // what few steps take is explained too
+    uint32_t *places;        // of tree a's: partners by name, where a test needs them
+    double drag;             // traced steps of b take so many times as long
+    bool launched;           // the leaves, in this order
+    const char *caller; // a Python function that launches what one side alone has in the forward
+                        // phase; NULL
     const char *inner, *inner_module; // what it calls for that, between them; NULL
-    bool calls_all;     // it launches everything, on both sides
+    bool calls_all;                   // it launches everything, on both sides
 };
 
 static inline double world_uniform(struct world *world)
@@ -72,9 +75,11 @@ static inline bool world_is_backward(const struct world_leaf *leaf)
     return leaf->place && strncmp(leaf->place, "grad.", 5) == 0;
 }
 
-static inline uint32_t world_node(struct cost_tree *tree, const struct world_leaf *leaf, const char *name)
+static inline uint32_t world_node(
+        struct cost_tree *tree, const struct world_leaf *leaf, const char *name)
 {
-    struct cost_key phase = {.kind = COST_PHASE, .name = world_is_backward(leaf) ? "backward" : "forward"};
+    struct cost_key phase = {
+            .kind = COST_PHASE, .name = world_is_backward(leaf) ? "backward" : "forward"};
     struct cost_key module = {.kind = COST_MODULE, .name = leaf->place};
     struct cost_key key = {.kind = leaf->kind, .class = leaf->class, .name = name};
     uint32_t place = cost_tree_child(tree, 0, &phase);
@@ -84,7 +89,7 @@ static inline uint32_t world_node(struct cost_tree *tree, const struct world_lea
 }
 
 static inline void world_window(struct world *world, int side, const struct world_leaf *leaves,
-                         size_t count, int pair, int couple, const double *luck)
+        size_t count, int pair, int couple, const double *luck)
 {
     struct cost_tree *tree = world->workload.trees[side];
     double ns[LEAVES_MAX] = {0}, wall = 0;
@@ -98,12 +103,12 @@ static inline void world_window(struct world *world, int side, const struct worl
         wall += floor(ns[i]);
     }
     const struct cost_window window = {
-        .pair = (uint32_t)pair, .couple = couple, .steps = 1, .wall_ns = (int64_t)wall};
+            .pair = (uint32_t)pair, .couple = couple, .steps = 1, .wall_ns = (int64_t)wall};
     uint32_t id = cost_tree_window(tree, &window);
     for (size_t i = 0; i < count; i++)
         if (side ? leaves[i].name_b : leaves[i].name_a)
             cost_tree_add(tree, world->leaves[side][i], id, (int64_t)floor(ns[i]),
-                          (int64_t)floor(ns[i]), 1);
+                    (int64_t)floor(ns[i]), 1);
 }
 
 static inline void world_align(struct world *world, const struct world_leaf *leaves, size_t count)
@@ -111,7 +116,7 @@ static inline void world_align(struct world *world, const struct world_leaf *lea
     for (size_t i = 0; i < count; i++) {
         struct align_group *group = &world->groups[i];
         *group = (struct align_group){
-            .match = leaves[i].match, .place_a = COST_NONE, .place_b = COST_NONE};
+                .match = leaves[i].match, .place_a = COST_NONE, .place_b = COST_NONE};
         for (int side = 0; side < 2; side++) {
             const char *name = side ? leaves[i].name_b : leaves[i].name_a;
             if (!name)
@@ -120,7 +125,7 @@ static inline void world_align(struct world *world, const struct world_leaf *lea
             *(side ? &group->b : &group->a) = &world->leaves[side][i];
             *(side ? &group->count_b : &group->count_a) = 1;
             *(side ? &group->place_b : &group->place_a) =
-                world->workload.trees[side]->nodes[world->leaves[side][i]].parent;
+                    world->workload.trees[side]->nodes[world->leaves[side][i]].parent;
         }
     }
     world->alignment = (struct alignment){.groups = world->groups, .count = count, .coverage = 1};
@@ -131,9 +136,9 @@ static inline void world_begin(struct world *world, uint64_t seed)
     *world = (struct world){.random = seed * 7919 + 1, .pairs = 4, .drag = 1};
     world->diff.arena = arena_new();
     world->job = (struct diff_job){.diff = &world->diff,
-                                   .arena = world->diff.arena,
-                                   .opts = &world->opts,
-                                   .workload = &world->workload};
+            .arena = world->diff.arena,
+            .opts = &world->opts,
+            .workload = &world->workload};
     world->workload.trees[0] = cost_tree_new();
     world->workload.trees[1] = cost_tree_new();
     world->workload.name = "made";
@@ -153,8 +158,10 @@ static inline void world_places(struct world *world)
     world->alignment.place_b = world->places;
 }
 
-// The order of launches, and samples on the way to them: enough that a function is told from one that was missed.
-static inline void world_launches(struct world *world, const struct world_leaf *leaves, size_t count)
+// The order of launches, and samples on the way to them: enough that a function is told from one
+// that was missed.
+static inline void world_launches(
+        struct world *world, const struct world_leaf *leaves, size_t count)
 {
     for (int side = 0; side < 2; side++)
         for (size_t i = 0; i < count; i++) {
@@ -164,17 +171,26 @@ static inline void world_launches(struct world *world, const struct world_leaf *
                 continue;
             cost_tree_place(world->workload.trees[side], node, 1 + (double)i);
             for (int k = 0; world->caller && k < 20; k++) {
-                cost_tree_caller(world->workload.trees[side], &(struct cost_caller){.node = node, .name = "train", .module = "train.py"});
+                cost_tree_caller(world->workload.trees[side],
+                        &(struct cost_caller){.node = node, .name = "train", .module = "train.py"});
                 if ((only && !world_is_backward(&leaves[i])) || world->calls_all)
-                    cost_tree_caller(world->workload.trees[side], &(struct cost_caller){.node = node, .depth = 1, .name = world->caller, .module = "train.py"});
+                    cost_tree_caller(world->workload.trees[side],
+                            &(struct cost_caller){.node = node,
+                                    .depth = 1,
+                                    .name = world->caller,
+                                    .module = "train.py"});
                 if (only && !world_is_backward(&leaves[i]) && world->inner)
-                    cost_tree_caller(world->workload.trees[side], &(struct cost_caller){.node = node, .depth = 2, .name = world->inner, .module = world->inner_module});
+                    cost_tree_caller(world->workload.trees[side],
+                            &(struct cost_caller){.node = node,
+                                    .depth = 2,
+                                    .name = world->inner,
+                                    .module = world->inner_module});
             }
         }
 }
 
-static inline bool world_run(struct world *world, const struct world_leaf *leaves, size_t count,
-                      bool couples)
+static inline bool world_run(
+        struct world *world, const struct world_leaf *leaves, size_t count, bool couples)
 {
     struct diff_job *job = &world->job;
     struct diff_workload *workload = &world->workload;
@@ -199,16 +215,17 @@ static inline bool world_run(struct world *world, const struct world_leaf *leave
     job->first[0] = cost_tree_finish(workload->trees[0]);
     job->first[1] = cost_tree_finish(workload->trees[1]);
     for (int i = 0; i < UNTRACED; i++)
-        world->ratios[i] = log(step[1] / step[0]) + sqrt(2) * world->launch_sd * world_normal(world);
+        world->ratios[i] =
+                log(step[1] / step[0]) + sqrt(2) * world->launch_sd * world_normal(world);
     job->untraced = (struct diff_untraced){.unit = "step",
-                                           .step = {step[0], step[1]},
-                                           .delta = step[1] - step[0],
-                                           .lo = NAN,
-                                           .hi = NAN,
-                                           .mean = world->mean,
-                                           .ratios = world->ratios,
-                                           .ratio_count = UNTRACED,
-                                           .cold = {{NAN, NAN}, NAN, NAN}};
+            .step = {step[0], step[1]},
+            .delta = step[1] - step[0],
+            .lo = NAN,
+            .hi = NAN,
+            .mean = world->mean,
+            .ratios = world->ratios,
+            .ratio_count = UNTRACED,
+            .cold = {{NAN, NAN}, NAN, NAN}};
     workload->unit = "step";
     workload->step_a_ns = step[0];
     workload->step_b_ns = step[1];
@@ -220,7 +237,7 @@ static inline bool world_run(struct world *world, const struct world_leaf *leave
         return false;
     for (int side = 0; side < 2; side++)
         workload->traced_ratio[side] =
-            job->units.total_wall[side] / job->units.total_steps[side] / step[side];
+                job->units.total_wall[side] / job->units.total_steps[side] / step[side];
     diff_contributions(job);
     return true;
 }
@@ -249,13 +266,13 @@ static inline double world_sum(const struct world *world)
     return sum;
 }
 
-#define FUNCTION(where, name, a, b)                                                                \
-    {                                                                                              \
-        COST_FUNCTION, COST_HOST_RUN, where, name, name, ALIGN_EXACT, a, b, 5e5                    \
+#define FUNCTION(where, name, a, b) \
+    { \
+        COST_FUNCTION, COST_HOST_RUN, where, name, name, ALIGN_EXACT, a, b, 5e5 \
     }
-#define KERNEL(where, name, a, b)                                                                  \
-    {                                                                                              \
-        COST_KERNEL, COST_GPU_COMPUTE, where, name, name, ALIGN_EXACT, a, b, 0                     \
+#define KERNEL(where, name, a, b) \
+    { \
+        COST_KERNEL, COST_GPU_COMPUTE, where, name, name, ALIGN_EXACT, a, b, 0 \
     }
 
 #endif

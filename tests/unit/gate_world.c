@@ -29,8 +29,8 @@ static void world_exec(struct world *world, int rc, const char *what, const stru
     }
 }
 
-static json_t *world_plan(struct world *world, const char *workloads, const char *gate,
-                          struct plan **ret_plan)
+static json_t *world_plan(
+        struct world *world, const char *workloads, const char *gate, struct plan **ret_plan)
 {
     struct error err = {0};
     char path[128];
@@ -50,13 +50,14 @@ static json_t *world_plan(struct world *world, const char *workloads, const char
     return plan_to_json(*ret_plan);
 }
 
-static void world_open_kind(struct world *world, const char *workloads, const char *gate,
-                            const char *kind)
+static void world_open_kind(
+        struct world *world, const char *workloads, const char *gate, const char *kind)
 {
     struct error err = {0};
     struct plan *plan = NULL;
     *world = (struct world){.random = {42}};
-    strcpy(world->dir, "/dev/shm/test_gate_XXXXXX"); // in memory: the store waits for the disk, and that took half of the tests' time
+    // in memory: the store waits for the disk, and that took half of the tests' time
+    strcpy(world->dir, "/dev/shm/test_gate_XXXXXX");
     if (!mkdtemp(world->dir))
         exit(1);
     setenv("UPGATE_STATE_DIR", world->dir, 1);
@@ -65,26 +66,22 @@ static void world_open_kind(struct world *world, const char *workloads, const ch
     char *text = json_dumps(json, JSON_COMPACT);
     if (store_open(world->path, STORE_CREATE, &world->store, &err))
         world_die("store", &err);
-    world_exec(
-        world,
-        store_exec(
-            world->store, &err,
-            "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, "
-            "plan, command_line, host, host_key) VALUES (1, 'uuid', ?, 'done', '0', ?, 7, ?, "
-            "'[]', '{}', 'host-1')",
-            "sis", kind, clock_wall_ns(), text),
-        "run", &err);
-    world_sql(world,
-              "INSERT INTO side (id, name, config) VALUES (0, 'old', '{}'), (1, 'new', '{}')");
+    world_exec(world,
+            store_exec(world->store, &err,
+                    "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, "
+                    "plan, command_line, host, host_key) VALUES (1, 'uuid', ?, 'done', '0', ?, 7, ?, "
+                    "'[]', '{}', 'host-1')",
+                    "sis", kind, clock_wall_ns(), text),
+            "run", &err);
+    world_sql(
+            world, "INSERT INTO side (id, name, config) VALUES (0, 'old', '{}'), (1, 'new', '{}')");
     for (int i = 0; i < plan->workload_count; i++)
-        world_exec(
-            world,
-            store_exec(
-                world->store, &err,
-                "INSERT INTO workload (id, name, mode, interleave) VALUES (?, ?, ?, 'steps')",
-                "iss", (int64_t)i + 1, plan->workloads[i].name,
-                plan_mode_name(plan->workloads[i].mode)),
-            "workload", &err);
+        world_exec(world,
+                store_exec(world->store, &err,
+                        "INSERT INTO workload (id, name, mode, interleave) VALUES (?, ?, ?, 'steps')",
+                        "iss", (int64_t)i + 1, plan->workloads[i].name,
+                        plan_mode_name(plan->workloads[i].mode)),
+                "workload", &err);
     free(text);
     json_decref(json);
     plan_free(plan);
@@ -153,22 +150,22 @@ void world_state(struct world *world, const char *state)
 
 void world_certificate(struct world *world, const char *scope, const char *interleave, double bound)
 {
-    static const char *const kinds[] = {"train model", "train command",   "infer model",
-                                        "infer command", "command command"};
+    static const char *const kinds[] = {
+            "train model", "train command", "infer model", "infer command", "command command"};
     struct error err = {0};
     for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
         for (int m = 0; m < METRIC_COUNT; m++)
             world_exec(world,
-                       store_exec(world->store, &err,
-                                  "INSERT INTO control (scope, kind, interleave, metric, margin, "
-                                  "made_wall_ns, aa_pairs, aa_lower, aa_upper, mde, pair_sd, held, "
-                                  "planted, held_pairs, held_lower, held_upper, gates, "
-                                  "false_fails, upper_bound, source_run) VALUES (?, ?, ?, ?, 0, ?, "
-                                  "28, -0.001, 0.001, 0.002, 1, 0.02, 0.0198, 28, 0.019, 0.021, "
-                                  "5, 0, ?, 'other')",
-                                  "ssssid", scope, kinds[kind], interleave, metric_infos[m].name,
-                                  clock_wall_ns() - 3600000000000, bound),
-                       "certificate", &err);
+                    store_exec(world->store, &err,
+                            "INSERT INTO control (scope, kind, interleave, metric, margin, "
+                            "made_wall_ns, aa_pairs, aa_lower, aa_upper, mde, pair_sd, held, "
+                            "planted, held_pairs, held_lower, held_upper, gates, "
+                            "false_fails, upper_bound, source_run) VALUES (?, ?, ?, ?, 0, ?, "
+                            "28, -0.001, 0.001, 0.002, 1, 0.02, 0.0198, 28, 0.019, 0.021, "
+                            "5, 0, ?, 'other')",
+                            "ssssid", scope, kinds[kind], interleave, metric_infos[m].name,
+                            clock_wall_ns() - 3600000000000, bound),
+                    "certificate", &err);
 }
 
 void world_open_calibrated(struct world *world, const char *workloads, const char *gate)
@@ -177,10 +174,10 @@ void world_open_calibrated(struct world *world, const char *workloads, const cha
     world_certificate(world, "host", "steps", 0.01);
 }
 
-// --- pairs -----------------------------------------------------------------------------------
+// --- pairs ---------------------------------------------------------------------------------------
 
 static void world_steps(struct world *world, int64_t launch, int side,
-                        const struct world_pair *pair, double scale, double *durations)
+        const struct world_pair *pair, double scale, double *durations)
 {
     struct error err = {0};
     double (*shape)(int) = side ? pair->shape_b : pair->shape_a;
@@ -189,27 +186,25 @@ static void world_steps(struct world *world, int64_t launch, int side,
         at = 1000000;
         for (int i = 0; i < pair->steps; i++) {
             double duration = world_step_ns * scale * (shape ? shape(i) : 1) * (i == 0 ? 8 : 1) *
-                              (1 + (side ? pair->held : 0)) *
-                              exp(pair->step_noise * random_normal(&world->random));
+                    (1 + (side ? pair->held : 0)) *
+                    exp(pair->step_noise * random_normal(&world->random));
             int64_t late = (int64_t)(2e5 - 1e5 * log(1 - random_uniform(&world->random)));
             if (rank == 0)
                 durations[i] = duration;
-            world_exec(
-                world,
-                store_exec(
-                    world->store, &err,
-                    "INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns, late_ns, samples) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    "iiiiiId", launch, (int64_t)rank, (int64_t)i, at, (int64_t)duration,
-                    pair->rate > 0 ? &late : NULL, pair->no_samples ? NAN : 32.0),
-                "step", &err);
+            world_exec(world,
+                    store_exec(world->store, &err,
+                            "INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns, late_ns, samples) "
+                            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                            "iiiiiId", launch, (int64_t)rank, (int64_t)i, at, (int64_t)duration,
+                            pair->rate > 0 ? &late : NULL, pair->no_samples ? NAN : 32.0),
+                    "step", &err);
             at += (int64_t)duration + 10000;
         }
     }
 }
 
 static void world_launch(struct world *world, int64_t id, int side, const struct world_pair *pair,
-                         double scale, double *durations)
+        double scale, double *durations)
 {
     struct error err = {0};
     const char *fate = side ? pair->fate_b : pair->fate_a;
@@ -227,43 +222,43 @@ static void world_launch(struct world *world, int64_t id, int side, const struct
     double waited = (double)active * pair->held;
     if (side && pair->held > 0)
         snprintf(covariates, sizeof covariates,
-                 "{\"control_ppm\":%.0f,\"control_frozen\":%s,\"control_wait_ns\":%.0f}",
-                 1e6 * pair->held, has_steps ? "false" : "true", waited);
+                "{\"control_ppm\":%.0f,\"control_frozen\":%s,\"control_wait_ns\":%.0f}",
+                1e6 * pair->held, has_steps ? "false" : "true", waited);
     if (side && pair->held > 0)
         active += (int64_t)waited;
     world_exec(world,
-               store_exec(world->store, &err,
-                          "INSERT INTO launch (id, pair_id, side, state, exit_code, started_ns, "
-                          "ended_ns, active_ns, "
-                          "cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, steps, covariates) "
-                          "VALUES (?, ?, ?, ?, ?, 1, 2, ?, ?, ?, ?, ?, ?)",
-                          "iiisIIIIIIs", id, (id + 1) / 2, (int64_t)side, fate, NULL,
-                          ok ? &active : NULL, ok ? &cpu : NULL, ok ? &memory : NULL,
-                          pair->zero_gpu_a > 0 ? &gpu : NULL, has_steps && ok ? &steps : NULL, covariates),
-               "launch", &err);
+            store_exec(world->store, &err,
+                    "INSERT INTO launch (id, pair_id, side, state, exit_code, started_ns, "
+                    "ended_ns, active_ns, "
+                    "cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, steps, covariates) "
+                    "VALUES (?, ?, ?, ?, ?, 1, 2, ?, ?, ?, ?, ?, ?)",
+                    "iiisIIIIIIs", id, (id + 1) / 2, (int64_t)side, fate, NULL, ok ? &active : NULL,
+                    ok ? &cpu : NULL, ok ? &memory : NULL, pair->zero_gpu_a > 0 ? &gpu : NULL,
+                    has_steps && ok ? &steps : NULL, covariates),
+            "launch", &err);
     if (has_steps && ok)
         world_steps(world, id, side, pair, scale, durations);
 }
 
-static void world_blocks(struct world *world, int64_t pair_id, const struct world_pair *pair,
-                         double *durations[2])
+static void world_blocks(
+        struct world *world, int64_t pair_id, const struct world_pair *pair, double *durations[2])
 {
     struct error err = {0};
     for (int first = 0, couple = 0; first + pair->block_steps <= pair->steps;
-         first += pair->block_steps, couple++) {
+            first += pair->block_steps, couple++) {
         for (int side = 0; side < 2; side++) {
             double active = 0;
             for (int i = 0; i < pair->block_steps; i++)
                 active += durations[side][first + i] + 10000;
             world_exec(world,
-                       store_exec(world->store, &err,
-                                  "INSERT INTO block (pair_id, couple, side, ran_first, "
-                                  "first_step, steps, begin_ns, "
-                                  "active_ns) VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
-                                  "iiiiiii", pair_id, (int64_t)couple, (int64_t)side,
-                                  (int64_t)(side == 0), (int64_t)first,
-                                  (int64_t)pair->block_steps, (int64_t)active),
-                       "block", &err);
+                    store_exec(world->store, &err,
+                            "INSERT INTO block (pair_id, couple, side, ran_first, "
+                            "first_step, steps, begin_ns, "
+                            "active_ns) VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
+                            "iiiiiii", pair_id, (int64_t)couple, (int64_t)side,
+                            (int64_t)(side == 0), (int64_t)first, (int64_t)pair->block_steps,
+                            (int64_t)active),
+                    "block", &err);
         }
     }
 }
@@ -280,21 +275,20 @@ int64_t world_pair(struct world *world, struct world_pair pair)
     pair.memory_ratio = pair.memory_ratio > 0 ? pair.memory_ratio : 1;
     pair.step_noise = pair.step_noise > 0 ? pair.step_noise : 0.01;
     const char *interleave = pair.interleave ? pair.interleave : "steps";
-    double *durations[2] = {calloc((size_t)pair.steps, sizeof(double)),
-                            calloc((size_t)pair.steps, sizeof(double))};
+    double *durations[2] = {
+            calloc((size_t)pair.steps, sizeof(double)), calloc((size_t)pair.steps, sizeof(double))};
     world_exec(world, store_begin(world->store, &err), "begin", &err);
     world_exec(world,
-               store_exec(world->store, &err,
-                          "INSERT INTO pair (id, workload_id, idx, phase, seed, first_side, "
-                          "interleave, steps, state, "
-                          "reason, void_side, started_ns, ended_ns) VALUES (?, ?, ?, ?, ?, 0, ?, "
-                          "?, ?, ?, ?, 1, 2)",
-                          "iiisisissI", id, (int64_t)pair.workload, id,
-                          pair.phase ? pair.phase : "main", pair.seed ? pair.seed : id, interleave,
-                          (int64_t)pair.steps, pair.state ? pair.state : "valid",
-                          pair.state ? "planted by the test" : NULL,
-                          pair.void_side ? &void_side : NULL),
-               "pair", &err);
+            store_exec(world->store, &err,
+                    "INSERT INTO pair (id, workload_id, idx, phase, seed, first_side, "
+                    "interleave, steps, state, "
+                    "reason, void_side, started_ns, ended_ns) VALUES (?, ?, ?, ?, ?, 0, ?, "
+                    "?, ?, ?, ?, 1, 2)",
+                    "iiisisissI", id, (int64_t)pair.workload, id, pair.phase ? pair.phase : "main",
+                    pair.seed ? pair.seed : id, interleave, (int64_t)pair.steps,
+                    pair.state ? pair.state : "valid", pair.state ? "planted by the test" : NULL,
+                    pair.void_side ? &void_side : NULL),
+            "pair", &err);
     double spread = (pair.pair_sd > 0 ? pair.pair_sd : 0.003) * random_normal(&world->random);
     world_launch(world, 2 * id - 1, 0, &pair, 1, durations[0]);
     world_launch(world, 2 * id, 1, &pair, pair.ratio * exp(spread), durations[1]);
@@ -312,28 +306,26 @@ void world_pairs(struct world *world, int count, struct world_pair pair)
         world_pair(world, pair);
 }
 
-void world_losses(struct world *world, int64_t pair_id, int steps,
-                  double (*value)(int, int, int64_t))
+void world_losses(
+        struct world *world, int64_t pair_id, int steps, double (*value)(int, int, int64_t))
 {
     struct error err = {0};
     world_exec(world, store_begin(world->store, &err), "begin", &err);
     for (int side = 0; side < 2; side++)
         for (int i = 0; i < steps; i++) {
             double loss = value(i, side, pair_id);
-            world_exec(
-                world,
-                store_exec(
-                    world->store, &err,
-                    "INSERT INTO loss (launch_id, rank, step, value, bits) VALUES (?, 0, ?, ?, ?)",
-                    "iidb", 2 * pair_id - 1 + side, (int64_t)i, loss, (const void *)&loss,
-                    sizeof loss),
-                "loss", &err);
+            world_exec(world,
+                    store_exec(world->store, &err,
+                            "INSERT INTO loss (launch_id, rank, step, value, bits) VALUES (?, 0, ?, ?, ?)",
+                            "iidb", 2 * pair_id - 1 + side, (int64_t)i, loss, (const void *)&loss,
+                            sizeof loss),
+                    "loss", &err);
         }
     world_exec(world, store_commit(world->store, &err), "commit", &err);
 }
 
 static void world_tensor_bytes(struct world *world, int64_t launch_id, int step, const char *name,
-                               const char *dtype, const void *bytes, int count, size_t len)
+        const char *dtype, const void *bytes, int count, size_t len)
 {
     struct error err = {0};
     char digest[17];
@@ -341,28 +333,27 @@ static void world_tensor_bytes(struct world *world, int64_t launch_id, int step,
     for (size_t i = 0; i < len; i++)
         hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
     snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash);
-    world_exec(
-        world,
-        store_exec(world->store, &err,
-                   "INSERT INTO tensor (launch_id, rank, step, name, dtype, count, digest, data) "
-                   "VALUES (?, 0, ?, ?, ?, ?, ?, ?)",
-                   "iissisb", launch_id, (int64_t)step, name, dtype, (int64_t)count, digest, bytes,
-                   len),
-        "tensor", &err);
+    world_exec(world,
+            store_exec(world->store, &err,
+                    "INSERT INTO tensor (launch_id, rank, step, name, dtype, count, digest, data) "
+                    "VALUES (?, 0, ?, ?, ?, ?, ?, ?)",
+                    "iissisb", launch_id, (int64_t)step, name, dtype, (int64_t)count, digest, bytes,
+                    len),
+            "tensor", &err);
 }
 
 void world_tensor(struct world *world, int64_t launch_id, int step, const char *name,
-                  const float *values, int count)
+        const float *values, int count)
 {
-    world_tensor_bytes(world, launch_id, step, name, "f32", values, count,
-                       (size_t)count * sizeof *values);
+    world_tensor_bytes(
+            world, launch_id, step, name, "f32", values, count, (size_t)count * sizeof *values);
 }
 
 void world_tensor_f64(struct world *world, int64_t launch_id, int step, const char *name,
-                      const double *values, int count)
+        const double *values, int count)
 {
-    world_tensor_bytes(world, launch_id, step, name, "f64", values, count,
-                       (size_t)count * sizeof *values);
+    world_tensor_bytes(
+            world, launch_id, step, name, "f64", values, count, (size_t)count * sizeof *values);
 }
 
 int world_judge(struct world *world)

@@ -29,10 +29,10 @@ void world_sql(struct world *world, const char *sql);         // dies on an erro
 double world_number(struct world *world, const char *sql);    // NAN for NULL and for no row
 const char *world_text(struct world *world, const char *sql); // static buffer; "" for none
 #define VERDICT_REASON "SELECT reason FROM verdict"
-void world_state(struct world *world, const char *state);     // of the run
+void world_state(struct world *world, const char *state); // of the run
 // Rows of table control that cover every kind of workload, metric, margin and spread.
-void world_certificate(struct world *world, const char *scope, const char *interleave,
-                       double bound);
+void world_certificate(
+        struct world *world, const char *scope, const char *interleave, double bound);
 
 // A pair. {0} is a valid pair of two equal, quiet, steady launches in turns of steps.
 struct world_pair {
@@ -59,13 +59,13 @@ struct world_pair {
 int64_t world_pair(struct world *world, struct world_pair pair);
 void world_pairs(struct world *world, int count, struct world_pair pair);
 // Losses of every step of both launches of a pair: value(step, side, seed).
-void world_losses(struct world *world, int64_t pair_id, int steps,
-                  double (*value)(int, int, int64_t));
+void world_losses(
+        struct world *world, int64_t pair_id, int steps, double (*value)(int, int, int64_t));
 // A float tensor of one launch.
 void world_tensor(struct world *world, int64_t launch_id, int step, const char *name,
-                  const float *values, int count);
+        const float *values, int count);
 void world_tensor_f64(struct world *world, int64_t launch_id, int step, const char *name,
-                      const double *values, int count);
+        const double *values, int count);
 
 int world_judge(struct world *world); // enum exit_code; -1 and the error printed on a failure
 

@@ -20,7 +20,8 @@ char *golden_read(const char *name)
 {
     char *path = golden_path(name), *text = string_read_file(path, GOLDEN_BYTES_MAX, NULL);
     if (!text)
-        runner_fail(__FILE__, __LINE__, "no file %s; UPGATE_GOLDEN_UPDATE=1 writes those of tests/golden", path);
+        runner_fail(__FILE__, __LINE__,
+                "no file %s; UPGATE_GOLDEN_UPDATE=1 writes those of tests/golden", path);
     runner_checked();
     free(path);
     return text;
@@ -41,7 +42,8 @@ void golden_compare(const char *got, const char *name)
             line += got[at] == '\n';
         while (at > 0 && got[at - 1] != '\n')
             at--;
-        runner_fail(__FILE__, __LINE__, "%s:%zu differs\n   got: %.*s\n", name, line, (int)strcspn(got + at, "\n"), got + at);
+        runner_fail(__FILE__, __LINE__, "%s:%zu differs\n   got: %.*s\n", name, line,
+                (int)strcspn(got + at, "\n"), got + at);
     }
     free(want);
     free(path);

@@ -16,7 +16,7 @@ static int read_world(void *ctx, struct memory_span *spans, size_t count)
     for (size_t i = 0; i < count; i++) {
         uint64_t offset = spans[i].address - WORLD_BASE;
         spans[i].ok = spans[i].address >= WORLD_BASE && offset < WORLD_SIZE &&
-                      spans[i].len <= WORLD_SIZE - offset;
+                spans[i].len <= WORLD_SIZE - offset;
         if (spans[i].ok)
             memcpy(spans[i].buf, world->bytes + offset, spans[i].len);
     }
@@ -78,9 +78,9 @@ uint64_t world_wide(struct world *world, unsigned kind, const void *units, size_
 static uint64_t world_lines(struct world *world)
 {
     static const uint8_t tables[3][4] = {
-        [LAYOUT_LINES_LNOTAB] = {4, 1},
-        [LAYOUT_LINES_TABLE] = {4, 0, 16, 1},
-        [LAYOUT_LINES_LOCATIONS] = {0x80 | 13 << 3 | 1, 0, 0x80 | 13 << 3 | 7, 2},
+            [LAYOUT_LINES_LNOTAB] = {4, 1},
+            [LAYOUT_LINES_TABLE] = {4, 0, 16, 1},
+            [LAYOUT_LINES_LOCATIONS] = {0x80 | 13 << 3 | 1, 0, 0x80 | 13 << 3 | 7, 2},
     };
     enum layout_lines format = layout_lines_of(world->layout.minor);
     size_t len = format == LAYOUT_LINES_LNOTAB ? 2 : 4;
@@ -97,7 +97,7 @@ uint64_t world_code(struct world *world, const char *name, const char *file, int
     uint64_t at = world_take(world, (size_t)layout->code_start + 64);
     world_put(world, at + 8, world->code_type, 8);
     put_field(world, at, layout->code_name,
-              world_string(world, layout->code_qualname < 0 ? name : "short"));
+            world_string(world, layout->code_qualname < 0 ? name : "short"));
     put_field(world, at, layout->code_qualname, world_string(world, name));
     put_field(world, at, layout->code_file, world_string(world, file));
     put_field(world, at, layout->code_lines, world_lines(world));
@@ -184,7 +184,7 @@ void world_free(struct world *world)
 }
 
 int world_walk(struct world *world, unsigned tid, struct pystack_frame *frames, size_t max,
-               size_t *ret_count, unsigned *ret_flags)
+        size_t *ret_count, unsigned *ret_flags)
 {
     struct target_thread thread;
     memory_refresh(&world->target.memory);

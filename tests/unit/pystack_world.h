@@ -37,6 +37,6 @@ uint64_t world_frame(struct world *world, uint64_t code, uint64_t back);
 void world_leaf(struct world *world, int thread, uint64_t frame);
 
 int world_walk(struct world *world, unsigned tid, struct pystack_frame *frames, size_t max,
-               size_t *ret_count, unsigned *ret_flags);
+        size_t *ret_count, unsigned *ret_flags);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The capture that is none, and what all tests of the recorder begin with. The functions of bpf/capture.h take the place of the
-// library's.
+// The capture that is none, and what all tests of the recorder begin with. The functions of
+// bpf/capture.h take the place of the library's.
 #include "tests/unit/record_world.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "common/strings.h"
 #include "tests/unit/runner.h"
 
-// --- the capture ----------------------------------------------------------------------------------
+// --- the capture ---------------------------------------------------------------------------------
 
 struct capture {
     capture_callback callback;
@@ -27,7 +27,7 @@ static size_t fake_len;
 struct fake_capture fake_capture;
 
 int capture_open(const struct capture_opts *opts, capture_callback callback, void *context,
-                 struct capture **ret_capture, struct error *err)
+        struct capture **ret_capture, struct error *err)
 {
     fake_capture.processes_max = opts->processes_max;
     fake_capture.faults = opts->faults;
@@ -123,14 +123,16 @@ int capture_unwind_slab(struct capture *capture, uint32_t slab, const uint32_t *
     return 0;
 }
 
-int capture_unwind_rule(struct capture *capture, uint32_t world_number, const struct ug_unwind_rule *rule)
+int capture_unwind_rule(
+        struct capture *capture, uint32_t world_number, const struct ug_unwind_rule *rule)
 {
     (void)capture, (void)rule;
     fake_capture.rules = world_number + 1;
     return 0;
 }
 
-int capture_unwind_process(struct capture *capture, pid_t tgid, const struct ug_unwind_process *process)
+int capture_unwind_process(
+        struct capture *capture, pid_t tgid, const struct ug_unwind_process *process)
 {
     (void)capture;
     fake_capture.unwound = process ? tgid : 0;
@@ -139,7 +141,8 @@ int capture_unwind_process(struct capture *capture, pid_t tgid, const struct ug_
     return 0;
 }
 
-int capture_python_process(struct capture *capture, pid_t tgid, const struct ug_python_process *python)
+int capture_python_process(
+        struct capture *capture, pid_t tgid, const struct ug_python_process *python)
 {
     (void)capture, (void)tgid, (void)python;
     return 0;
@@ -156,7 +159,7 @@ void capture_close(struct capture *capture)
     (void)capture;
 }
 
-// --- a target and its records ---------------------------------------------------------------------
+// --- a target and its records --------------------------------------------------------------------
 
 struct record_world world = {.dir = "/tmp/upgate-record-XXXXXX"};
 
@@ -178,8 +181,10 @@ void world_begin_as(bool scratch)
         pause();
         _exit(0);
     }
-    struct recorder_opts opts = {.pids = &world.target, .pid_count = 1, .no_python = true, .scratch = scratch};
-    if (store_open(world.path, STORE_CREATE, &world.store, &err) || recorder_start(world.store, &opts, &world.recorder, &err))
+    struct recorder_opts opts = {
+            .pids = &world.target, .pid_count = 1, .no_python = true, .scratch = scratch};
+    if (store_open(world.path, STORE_CREATE, &world.store, &err) ||
+            recorder_start(world.store, &opts, &world.recorder, &err))
         runner_fail(__FILE__, __LINE__, "%s", err.text);
 }
 
@@ -195,7 +200,8 @@ pid_t world_reader(void)
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
     char *text = string_read_file(path, 4096, NULL);
     pid_t found = 0;
-    for (char *at = text, *end; at; at = end) { // in the order of their birth: one before it may have been killed, and not yet be gone
+    for (char *at = text, *end; at; at = end) { // in the order of their birth: one before it may
+                                                // have been killed, and not yet be gone
         pid_t pid = (pid_t)strtol(at, &end, 10);
         if (pid <= 0)
             break;
@@ -252,9 +258,9 @@ void world_push(const void *record, size_t size, const __u64 *addresses, size_t 
 struct ug_gap world_gap(uint32_t tid, uint64_t out_ns)
 {
     return (struct ug_gap){.head = {.kind = UG_EVENT_GAP},
-                           .out_ns = out_ns,
-                           .waking_ns = out_ns + 2000000,
-                           .in_ns = out_ns + 3000000,
-                           .task = {.tid = tid, .tgid = (__u32)world.target, .comm = "worker"},
-                           .syscall_nr = -1};
+            .out_ns = out_ns,
+            .waking_ns = out_ns + 2000000,
+            .in_ns = out_ns + 3000000,
+            .task = {.tid = tid, .tgid = (__u32)world.target, .comm = "worker"},
+            .syscall_nr = -1};
 }

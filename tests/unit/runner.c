@@ -10,15 +10,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RUNNER_CASES_MAX = 256, RUNNER_DIRECTORIES_MAX = 4, RUNNER_EXIT_SKIP = 77, RUNNER_CASE_SECONDS_MAX = 400 };
+enum {
+    RUNNER_CASES_MAX = 256,
+    RUNNER_DIRECTORIES_MAX = 4,
+    RUNNER_EXIT_SKIP = 77,
+    RUNNER_CASE_SECONDS_MAX = 400
+};
 
 struct runner_case {
     const char *name;
     void (*fn)(void);
 };
 
-// A process that ends while threads of it go on is kept by TSan for a second, so that it sees what these still do: of a case that
-// ends sixty processes it is a minute. They go round in microseconds.
+// A process that ends while threads of it go on is kept by TSan for a second, so that it sees what
+// these still do: of a case that ends sixty processes it is a minute. They go round in
+// microseconds.
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
@@ -133,8 +139,11 @@ int main(int argc, char **argv)
         int rc = runner_run(&runner_cases[i]);
         skipped += rc == RUNNER_EXIT_SKIP;
         failed += rc != 0 && rc != RUNNER_EXIT_SKIP;
-        printf("%s %s\n", rc == 0 ? "ok  " : rc == RUNNER_EXIT_SKIP ? "skip" : "FAIL",
-               runner_cases[i].name);
+        printf("%s %s\n",
+                rc == 0                          ? "ok  "
+                        : rc == RUNNER_EXIT_SKIP ? "skip"
+                                                 : "FAIL",
+                runner_cases[i].name);
     }
     if (list)
         return 0;

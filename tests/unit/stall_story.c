@@ -38,14 +38,14 @@ static int64_t *story_id(int64_t *id)
 }
 
 int64_t story_process(struct story *story, const char *kind, int pid, int ppid, const char *comm,
-                      const char *cmdline)
+        const char *cmdline)
 {
     struct error err = {0};
     int64_t id = 0;
     if (store_insert(story->store, &id, &err,
-                     "INSERT INTO process (recording_id, tgid, start_ns, ppid, comm, cmdline, "
-                     "kind) VALUES (?, ?, 1, ?, ?, ?, ?)",
-                     "iiisss", story->recording, (int64_t)pid, (int64_t)ppid, comm, cmdline, kind))
+                "INSERT INTO process (recording_id, tgid, start_ns, ppid, comm, cmdline, "
+                "kind) VALUES (?, ?, 1, ?, ?, ?, ?)",
+                "iiisss", story->recording, (int64_t)pid, (int64_t)ppid, comm, cmdline, kind))
         story_die(story, "process", &err);
     story_thread(story, id, pid, comm);
     return id;
@@ -56,8 +56,8 @@ int64_t story_thread(struct story *story, int64_t process, int tid, const char *
     struct error err = {0};
     int64_t id = 0;
     if (store_insert(story->store, &id, &err,
-                     "INSERT INTO thread (process_id, tid, comm) VALUES (?, ?, ?)", "iis", process,
-                     (int64_t)tid, comm))
+                "INSERT INTO thread (process_id, tid, comm) VALUES (?, ?, ?)", "iis", process,
+                (int64_t)tid, comm))
         story_die(story, "thread", &err);
     return id;
 }
@@ -66,27 +66,27 @@ int64_t story_leader(struct story *story, int64_t process)
 {
     int64_t id = 0;
     store_get_int(story->store, &id, NULL, "SELECT min(id) FROM thread WHERE process_id = ?", "i",
-                  process);
+            process);
     return id;
 }
 
 int64_t story_other(struct story *story, int pid, const char *comm, const char *cmdline)
 {
-    return story_leader(story,
-                        story_process(story, cmdline ? "other" : "kernel", pid, 1, comm, cmdline));
+    return story_leader(
+            story, story_process(story, cmdline ? "other" : "kernel", pid, 1, comm, cmdline));
 }
 
 void story_rank(struct story *story, int pid, int rank, int ranks)
 {
     struct error err = {0};
     if (store_exec(story->store, &err,
-                   "UPDATE recording SET target = json_set(target, '$.ranks[#]', json_object('pid', ?, 'start_ns', 1, 'rank', ?, "
-                   "'ranks', ?)) WHERE json_type(target, '$.ranks') IS NOT NULL",
-                   "iii", (int64_t)pid, (int64_t)rank, (int64_t)ranks) ||
-        store_exec(story->store, &err,
-                   "UPDATE recording SET target = json_set(target, '$.ranks', json_array(json_object('pid', ?, 'start_ns', 1, 'rank', "
-                   "?, 'ranks', ?))) WHERE json_type(target, '$.ranks') IS NULL",
-                   "iii", (int64_t)pid, (int64_t)rank, (int64_t)ranks))
+                "UPDATE recording SET target = json_set(target, '$.ranks[#]', json_object('pid', ?, 'start_ns', 1, 'rank', ?, "
+                "'ranks', ?)) WHERE json_type(target, '$.ranks') IS NOT NULL",
+                "iii", (int64_t)pid, (int64_t)rank, (int64_t)ranks) ||
+            store_exec(story->store, &err,
+                    "UPDATE recording SET target = json_set(target, '$.ranks', json_array(json_object('pid', ?, 'start_ns', 1, 'rank', "
+                    "?, 'ranks', ?))) WHERE json_type(target, '$.ranks') IS NULL",
+                    "iii", (int64_t)pid, (int64_t)rank, (int64_t)ranks))
         story_die(story, "rank", &err);
 }
 
@@ -104,7 +104,8 @@ static int story_frame(struct story *story, char kind, const char *text)
     char name[200], module[200] = "";
     int64_t line = 0;
     snprintf(name, sizeof name, "%s", text);
-    char *at = kind == 'p' ? strchr(name, '@') : kind == 'u' ? strchr(name, '|') : NULL; // '@' stands in versions of symbols
+    // '@' stands in versions of symbols
+    char *at = kind == 'p' ? strchr(name, '@') : kind == 'u' ? strchr(name, '|') : NULL;
     if (at) {
         *at = 0;
         snprintf(module, sizeof module, "%s", at + 1);
@@ -115,10 +116,9 @@ static int story_frame(struct story *story, char kind, const char *text)
         }
     }
     struct error err = {0};
-    if (store_exec(
-            story->store, &err,
-            "INSERT INTO frame (id, name, module, line) VALUES (?, ?, nullif(?, ''), nullif(?, 0))",
-            "issi", (int64_t)story->frame_count, name, kind == 'k' ? "[kernel]" : module, line))
+    if (store_exec(story->store, &err,
+                "INSERT INTO frame (id, name, module, line) VALUES (?, ?, nullif(?, ''), nullif(?, 0))",
+                "issi", (int64_t)story->frame_count, name, kind == 'k' ? "[kernel]" : module, line))
         story_die(story, "frame", &err);
     return story->frame_count;
 }
@@ -137,10 +137,10 @@ int64_t story_stack(struct story *story, char kind, const char *frames)
     struct error err = {0};
     const char *kinds = kind == 'k' ? "kernel" : kind == 'u' ? "user" : "python";
     if (store_get_int(story->store, &id, NULL, "SELECT id FROM stack WHERE kind = ? AND frames = ?",
-                      "ss", kinds, json.text) &&
-        store_insert(story->store, &id, &err,
-                     "INSERT INTO stack (kind, depth, frames) VALUES (?, ?, ?)", "sis", kinds,
-                     depth, json.text))
+                "ss", kinds, json.text) &&
+            store_insert(story->store, &id, &err,
+                    "INSERT INTO stack (kind, depth, frames) VALUES (?, ?, ?)", "sis", kinds, depth,
+                    json.text))
         story_die(story, "stack", &err);
     strbuf_free(&json);
     return id;
@@ -156,19 +156,19 @@ void story_gap(struct story *story, struct story_gap gap)
             syscall_nr = gap.syscall;
     struct error err = {0};
     if (store_exec(story->store, &err,
-                   "INSERT INTO gap (thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, "
-                   "cpu_in, kernel_stack, user_stack, "
-                   "python_stack, waker_thread, waker_stack, next_thread, next_prio, "
-                   "before_thread, before_prio, owner_thread, "
-                   "lock_kind, lock_address, syscall_nr, syscall_arg0, syscall_target) VALUES "
-                   "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                   "iiIiiiiiIIIIIIiIiIIiIis", thread, story_ns(gap.out), story_id(&waking),
-                   story_ns(gap.in), (int64_t)gap.state, (int64_t)gap.flags, (int64_t)gap.cpu,
-                   (int64_t)gap.cpu, story_id(&kernel), story_id(&user), story_id(&python),
-                   story_id(&gap.waker), story_id(&waker), story_id(&gap.next),
-                   (int64_t)(gap.next_prio ? gap.next_prio : 120), story_id(&gap.before),
-                   (int64_t)(gap.before_prio ? gap.before_prio : 120), story_id(&gap.owner),
-                   story_id(&lock_kind), gap.lock, story_id(&syscall_nr), gap.arg0, gap.target))
+                "INSERT INTO gap (thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, "
+                "cpu_in, kernel_stack, user_stack, "
+                "python_stack, waker_thread, waker_stack, next_thread, next_prio, "
+                "before_thread, before_prio, owner_thread, "
+                "lock_kind, lock_address, syscall_nr, syscall_arg0, syscall_target) VALUES "
+                "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "iiIiiiiiIIIIIIiIiIIiIis", thread, story_ns(gap.out), story_id(&waking),
+                story_ns(gap.in), (int64_t)gap.state, (int64_t)gap.flags, (int64_t)gap.cpu,
+                (int64_t)gap.cpu, story_id(&kernel), story_id(&user), story_id(&python),
+                story_id(&gap.waker), story_id(&waker), story_id(&gap.next),
+                (int64_t)(gap.next_prio ? gap.next_prio : 120), story_id(&gap.before),
+                (int64_t)(gap.before_prio ? gap.before_prio : 120), story_id(&gap.owner),
+                story_id(&lock_kind), gap.lock, story_id(&syscall_nr), gap.arg0, gap.target))
         story_die(story, "gap", &err);
 }
 
@@ -180,14 +180,14 @@ void story_samples(struct story *story, struct story_samples samples)
     int64_t python = story_stack(story, 'p', samples.python);
     struct error err = {0};
     for (double at = samples.from;
-         at<samples.to; at += samples.every> 0 ? samples.every : story_tick_ms)
+            at<samples.to; at += samples.every> 0 ? samples.every : story_tick_ms)
         if (store_exec(story->store, &err,
-                       "INSERT INTO sample (thread_id, at_ns, cpu, why, kernel_stack, user_stack, "
-                       "python_stack) VALUES "
-                       "(?, ?, ?, ?, ?, ?, ?)",
-                       "iiiiIII", thread, story_ns(at), (int64_t)samples.cpu,
-                       (int64_t)(samples.why ? samples.why : UG_SAMPLE_TARGET), story_id(&kernel),
-                       story_id(&user), story_id(&python)))
+                    "INSERT INTO sample (thread_id, at_ns, cpu, why, kernel_stack, user_stack, "
+                    "python_stack) VALUES "
+                    "(?, ?, ?, ?, ?, ?, ?)",
+                    "iiiiIII", thread, story_ns(at), (int64_t)samples.cpu,
+                    (int64_t)(samples.why ? samples.why : UG_SAMPLE_TARGET), story_id(&kernel),
+                    story_id(&user), story_id(&python)))
             story_die(story, "sample", &err);
 }
 
@@ -198,36 +198,35 @@ void story_lock(struct story *story, struct story_lock lock)
     int64_t flags = lock.reader ? (int64_t)(UG_GAP_OWNER_READER >> 12) << 32 : 0;
     struct error err = {0};
     if (store_exec(story->store, &err,
-                   "INSERT INTO lock_wait (thread_id, begin_ns, end_ns, address, kind, flags, "
-                   "owner_thread, kernel_stack, owner_stack) "
-                   "VALUES (?, ?, ?, 4096, ?, ?, ?, ?, ?)",
-                   "iiiiiIII", lock.thread ? lock.thread : story->main, story_ns(lock.begin),
-                   story_ns(lock.end), (int64_t)lock.kind, flags, story_id(&lock.owner),
-                   story_id(&kernel), story_id(&owner)))
+                "INSERT INTO lock_wait (thread_id, begin_ns, end_ns, address, kind, flags, "
+                "owner_thread, kernel_stack, owner_stack) "
+                "VALUES (?, ?, ?, 4096, ?, ?, ?, ?, ?)",
+                "iiiiiIII", lock.thread ? lock.thread : story->main, story_ns(lock.begin),
+                story_ns(lock.end), (int64_t)lock.kind, flags, story_id(&lock.owner),
+                story_id(&kernel), story_id(&owner)))
         story_die(story, "lock", &err);
 }
 
 void story_fact(struct story *story, int what, double begin, double end, int64_t target,
-                int64_t actor, int64_t value0)
+        int64_t actor, int64_t value0)
 {
     struct error err = {0};
     if (store_exec(story->store, &err,
-                   "INSERT INTO host_fact (recording_id, what, begin_ns, end_ns, target_thread, "
-                   "actor_thread, flags, value0) VALUES "
-                   "(?, ?, ?, ?, ?, ?, 0, ?)",
-                   "iiiiIIi", story->recording, (int64_t)what, story_ns(begin), story_ns(end),
-                   story_id(&target), story_id(&actor), value0))
+                "INSERT INTO host_fact (recording_id, what, begin_ns, end_ns, target_thread, "
+                "actor_thread, flags, value0) VALUES "
+                "(?, ?, ?, ?, ?, ?, 0, ?)",
+                "iiiiIIi", story->recording, (int64_t)what, story_ns(begin), story_ns(end),
+                story_id(&target), story_id(&actor), value0))
         story_die(story, "fact", &err);
 }
 
-void story_counter(struct story *story, const char *source, const char *name, double at,
-                   int64_t value)
+void story_counter(
+        struct story *story, const char *source, const char *name, double at, int64_t value)
 {
     struct error err = {0};
-    if (store_exec(
-            story->store, &err,
-            "INSERT INTO counter (recording_id, at_ns, source, name, value) VALUES (?, ?, ?, ?, ?)",
-            "iissi", story->recording, story_ns(at), source, name, value))
+    if (store_exec(story->store, &err,
+                "INSERT INTO counter (recording_id, at_ns, source, name, value) VALUES (?, ?, ?, ?, ?)",
+                "iissi", story->recording, story_ns(at), source, name, value))
         story_die(story, "counter", &err);
 }
 
@@ -235,7 +234,7 @@ void story_step(struct story *story, int idx, double begin, double length)
 {
     struct error err = {0};
     if (store_exec(story->store, &err, "INSERT INTO recorded_step VALUES (?, 0, ?, ?, ?)", "iiii",
-                   story->recording, (int64_t)idx, story_ns(begin), (int64_t)(length * 1e6)))
+                story->recording, (int64_t)idx, story_ns(begin), (int64_t)(length * 1e6)))
         story_die(story, "step", &err);
 }
 
@@ -243,7 +242,7 @@ void story_total(struct story *story, int64_t thread, double run_ms)
 {
     struct error err = {0};
     if (store_exec(story->store, &err, "INSERT INTO thread_total VALUES (?, 1000, 900, 1000000, ?)",
-                   "ii", thread, (int64_t)(run_ms * 1e6)))
+                "ii", thread, (int64_t)(run_ms * 1e6)))
         story_die(story, "total", &err);
 }
 
@@ -256,13 +255,13 @@ void story_open_quiet(struct story *story)
         exit(1);
     snprintf(story->path, sizeof story->path, "%s/run.db", story->dir);
     if (store_open(story->path, STORE_CREATE, &story->store, &err) ||
-        store_begin(story->store, &err))
+            store_begin(story->store, &err))
         story_die(story, "store", &err);
     if (store_exec(story->store, &err,
-                   "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, "
-                   "target, missing) VALUES "
-                   "(1, ?, ?, 1000000, 199, 1, '{}', '[]')",
-                   "ii", story_ns(0), story_ns(STORY_WINDOW_MS)))
+                "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, "
+                "target, missing) VALUES "
+                "(1, ?, ?, 1000000, 199, 1, '{}', '[]')",
+                "ii", story_ns(0), story_ns(STORY_WINDOW_MS)))
         story_die(story, "recording", &err);
     story->process = story_process(story, "target", 1000, 1, "python3", "python3 train.py");
     story->main = story_leader(story, story->process);
@@ -320,7 +319,7 @@ void story_check_innocent(struct story *story)
         runner_checked();
         if (stall->culprit.known && stall->total_ns * 100 > story->stalls->window_ns)
             runner_fail(__FILE__, __LINE__, "%s blames %s for %.1f ms", stall->cause,
-                        stall->culprit.comm, (double)stall->total_ns / 1e6);
+                    stall->culprit.comm, (double)stall->total_ns / 1e6);
     }
     runner_checked();
 }

@@ -188,17 +188,17 @@ void world_fake(const struct world_fake *fake)
     uint64_t from = segment.offset & ~(uint64_t)4095;
     uint64_t to = (segment.offset + segment.file_bytes + 4095) & ~(uint64_t)4095;
     world_write(world_path("proc/%d/stat", fake->pid),
-                "%d (a ) b) %c 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %llu 4096 1 "
-                "18446744073709551615 4194304 4194999 %llu 0 0\n",
-                fake->pid, fake->state ? fake->state : 'S', (unsigned long long)fake->start,
-                (unsigned long long)fake->stack);
+            "%d (a ) b) %c 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %llu 4096 1 "
+            "18446744073709551615 4194304 4194999 %llu 0 0\n",
+            fake->pid, fake->state ? fake->state : 'S', (unsigned long long)fake->start,
+            (unsigned long long)fake->stack);
     // The last inode is one that no file has: it must not matter while the process lives.
     world_write(world_path("proc/%d/maps", fake->pid),
-                "00400000-00401000 r--p 00000000 08:01 11 /nowhere/else\n"
-                "%llx-%llx r-xp %08llx 08:01 4294967295    %s\n"
-                "7ffff0000000-7ffff0001000 rw-p 00000000 00:00 0    [stack]\n",
-                (unsigned long long)fake->base, (unsigned long long)(fake->base + to - from),
-                (unsigned long long)from, fake->library);
+            "00400000-00401000 r--p 00000000 08:01 11 /nowhere/else\n"
+            "%llx-%llx r-xp %08llx 08:01 4294967295    %s\n"
+            "7ffff0000000-7ffff0001000 rw-p 00000000 00:00 0    [stack]\n",
+            (unsigned long long)fake->base, (unsigned long long)(fake->base + to - from),
+            (unsigned long long)from, fake->library);
     const char *root = world_path("proc/%d/root", fake->pid);
     world_need(!symlink("/", root) || errno == EEXIST, root);
 }

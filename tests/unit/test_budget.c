@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A share of a CPU: what is asked for without an end gets its share, and one that rests may begin at once.
+// A share of a CPU: what is asked for without an end gets its share, and one that rests may begin
+// at once.
 #include "common/budget.h"
 
 #include <time.h>
@@ -22,7 +23,8 @@ static void work_for(struct budget *budget, int64_t ns)
     budget_end(budget);
 }
 
-// 20 pieces of 1 ms are asked for at once: the burst lets in 5 (the piece that exceeds it is done, too), then a tenth.
+// 20 pieces of 1 ms are asked for at once: the burst lets in 5 (the piece that exceeds it is done,
+// too), then a tenth.
 TEST(gets_its_burst_and_then_its_share)
 {
     struct budget budget = {.divisor = 10, .burst_ns = 5000000};
@@ -33,7 +35,8 @@ TEST(gets_its_burst_and_then_its_share)
         work_for(&budget, 1000000);
         pieces++;
     }
-    // 15 of them had to be earned, the last one in part: not sooner than in 10 times what they took.
+    // 15 of them had to be earned, the last one in part: not sooner than in 10 times what they
+    // took.
     int64_t took_ns = clock_monotonic_ns() - begin_ns;
     CHECK(took_ns >= 140000000);
 }
@@ -71,7 +74,8 @@ TEST(what_is_told_is_owed)
 // Asked more often than the clock earns a nanosecond.
 TEST(asking_often_forgets_no_time)
 {
-    struct budget budget = {.divisor = 100000, .burst_ns = 100}; // a nanosecond is earned in 100 us, what is owed in 90 ms
+    // a nanosecond is earned in 100 us, what is owed in 90 ms
+    struct budget budget = {.divisor = 100000, .burst_ns = 100};
     CHECK(budget_affords(&budget));
     budget_owe(&budget, 1000);
     int64_t end_ns = clock_monotonic_ns() + INT64_C(10000000000);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function by its name, in a file: exact, demangled, by the library; none, several, and what is near.
+// A function by its name, in a file: exact, demangled, by the library; none, several, and what is
+// near.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,14 +36,16 @@ TEST(forms)
     CHECK(!find.library && strcmp(find.name, "a::b::c") == 0);
     find_free(&find);
     find_parse("symbol:/opt/lib/libserve.so:a::b", &find);
-    CHECK(find.library && strcmp(find.library, "libserve.so") == 0 && strcmp(find.name, "a::b") == 0);
+    CHECK(find.library && strcmp(find.library, "libserve.so") == 0 &&
+            strcmp(find.name, "a::b") == 0);
     find_free(&find);
 }
 
 TEST(one_place)
 {
-    static const char *const names[] = {"fixture_exported", "fixture_hidden", "fixture_clone", SYMBOLS_DEMANGLE ? "fixture::plane<float>::lift" : "fixture_address",
-                                        "_ZN7fixture5planeIfE4liftEi"};
+    static const char *const names[] = {"fixture_exported", "fixture_hidden", "fixture_clone",
+            SYMBOLS_DEMANGLE ? "fixture::plane<float>::lift" : "fixture_address",
+            "_ZN7fixture5planeIfE4liftEi"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char text[100];
         struct find find;
@@ -50,7 +53,8 @@ TEST(one_place)
         find_parse(text, &find);
         CHECK_INT(look(&find, SYMBOLS_WHOLE, 1), 0);
         CHECK_INT(find.place_count, 1);
-        CHECK(find.place_count == 1 && find.places[0].offset && strcmp(find.places[0].module, "libsymbols_fixture_whole.so") == 0);
+        CHECK(find.place_count == 1 && find.places[0].offset &&
+                strcmp(find.places[0].module, "libsymbols_fixture_whole.so") == 0);
         CHECK(find_why_not(&find) == NULL);
         find_free(&find);
     }
@@ -65,7 +69,8 @@ TEST(the_same_file_again_is_the_same_place_and_another_is_not)
     CHECK_INT(find.place_count, 1);
     look(&find, SYMBOLS_STRIPPED, 2);
     CHECK_INT(find.place_count, 2);
-    check_why(&find, "'fixture_exported' is 2 functions: fixture_exported in libsymbols_fixture_whole.so, fixture_exported in libsymbols_fixture_stripped.so");
+    check_why(&find,
+            "'fixture_exported' is 2 functions: fixture_exported in libsymbols_fixture_whole.so, fixture_exported in libsymbols_fixture_stripped.so");
     find_free(&find);
 }
 
@@ -74,9 +79,11 @@ TEST(a_library_by_its_name)
     static const struct {
         const char *text;
         size_t places;
-    } cases[] = {{"symbol:libsymbols_fixture_whole:fixture_exported", 1}, {"symbol:libsymbols_fixture_whole.so:fixture_exported", 1},
-                 {"symbol:/x/libsymbols_fixture_whole.so:fixture_exported", 1}, {"symbol:libsymbols_fixture_who:fixture_exported", 0},
-                 {"symbol:libother.so:fixture_exported", 0}};
+    } cases[] = {{"symbol:libsymbols_fixture_whole:fixture_exported", 1},
+            {"symbol:libsymbols_fixture_whole.so:fixture_exported", 1},
+            {"symbol:/x/libsymbols_fixture_whole.so:fixture_exported", 1},
+            {"symbol:libsymbols_fixture_who:fixture_exported", 0},
+            {"symbol:libother.so:fixture_exported", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct find find;
         find_parse(cases[i].text, &find);

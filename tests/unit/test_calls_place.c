@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a breakpoint costs least: at an instruction that the kernel emulates, as far as the way there is sure.
+// Where a breakpoint costs least: at an instruction that the kernel emulates, as far as the way
+// there is sure.
 #include "tests/unit/runner.h"
 #include "tracer/calls/place.h"
 
@@ -49,12 +50,13 @@ TEST(what_writes_the_stack_pointer_ends_the_walk)
 
 TEST(what_goes_elsewhere_or_is_not_known_ends_the_walk)
 {
-    CHECK_INT(PLACE("\xc3\x90\x90", false), 0);         // ret
-    CHECK_INT(PLACE("\xff\xd0\x90", false), 0);         // call *%rax
-    CHECK_INT(PLACE("\x0f\x05\x90", false), 0);         // syscall
-    CHECK_INT(PLACE("\x66\xe8\x01\x02\x90\x90", false), 0); // a 16-bit call: the kernel does not know it
-    CHECK_INT(PLACE("\x06\x55", true), 0);              // no instruction
-    CHECK_INT(PLACE("\xf0\x0f\xc1\x07\x55", true), 0);  // lock: rare enough
+    CHECK_INT(PLACE("\xc3\x90\x90", false), 0); // ret
+    CHECK_INT(PLACE("\xff\xd0\x90", false), 0); // call *%rax
+    CHECK_INT(PLACE("\x0f\x05\x90", false), 0); // syscall
+    // a 16-bit call: the kernel does not know it
+    CHECK_INT(PLACE("\x66\xe8\x01\x02\x90\x90", false), 0);
+    CHECK_INT(PLACE("\x06\x55", true), 0);             // no instruction
+    CHECK_INT(PLACE("\xf0\x0f\xc1\x07\x55", true), 0); // lock: rare enough
 }
 
 TEST(code_that_is_cut_off)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A candidate without a baseline beside it: what turns bad there is found, what is as it was, drifts or bursts is not.
+// A candidate without a baseline beside it: what turns bad there is found, what is as it was,
+// drifts or bursts is not.
 #include "reports/analyse/canary/alone.h"
 
 #include <math.h>
@@ -9,8 +10,10 @@
 
 static struct stream stream;
 
-// A/A, a stage of half the traffic, both good; then all of it for so long. Gives the second of the fail there; 0: none.
-static int whole_traffic(struct stream_world world, struct stream_fault fault, int seconds, uint64_t seed, int *ret_metric)
+// A/A, a stage of half the traffic, both good; then all of it for so long. Gives the second of the
+// fail there; 0: none.
+static int whole_traffic(struct stream_world world, struct stream_fault fault, int seconds,
+        uint64_t seed, int *ret_metric)
 {
     struct canary_rules rules = rules_of(0.5, 0.1, NAN);
     struct canary_evidence *evidence = canary_evidence_new(&rules);
@@ -35,9 +38,10 @@ static int whole_traffic(struct stream_world world, struct stream_fault fault, i
         if (canary_evidence_failed(evidence) >= 0) {
             failed = i;
             *ret_metric = canary_evidence_failed(evidence);
-            struct canary_cell cell = cell_of(evidence, (enum canary_metric)*ret_metric);
+            struct canary_cell cell = cell_of(evidence, (enum canary_metric) * ret_metric);
             CHECK_INT(cell.verdict, CANARY_FAIL);
-            CHECK(cell.alone_windows >= CANARY_ALONE_RUN && cell.alone_value > 2 * cell.alone_usual);
+            CHECK(cell.alone_windows >= CANARY_ALONE_RUN &&
+                    cell.alone_value > 2 * cell.alone_usual);
         }
     }
     canary_evidence_free(evidence);
@@ -51,10 +55,11 @@ TEST(what_turns_bad_is_found)
         double requests_per_s;
         enum canary_metric metric;
     } cases[] = {{{1, 3, 0}, 1000, CANARY_LATENCY_P99}, {{1, 4, 0}, 20, CANARY_LATENCY_P99},
-                 {{20, 1, 0}, 1000, CANARY_ERROR_RATE}, {{200, 1, 0}, 100, CANARY_ERROR_RATE}};
+            {{20, 1, 0}, 1000, CANARY_ERROR_RATE}, {{200, 1, 0}, 100, CANARY_ERROR_RATE}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int metric = -1;
-        int at = whole_traffic((struct stream_world){cases[i].requests_per_s, 1e-3, 1, 0, 0, 0}, cases[i].fault, 120, i + 1, &metric);
+        int at = whole_traffic((struct stream_world){cases[i].requests_per_s, 1e-3, 1, 0, 0, 0},
+                cases[i].fault, 120, i + 1, &metric);
         CHECK(at > 0 && at <= 45);
         CHECK_INT(metric, cases[i].metric);
     }
@@ -62,11 +67,13 @@ TEST(what_turns_bad_is_found)
 
 TEST(what_is_as_it_was_is_not)
 {
-    static const struct stream_world worlds[] = {
-        {1000, 1e-3, 4, 1, 0, 1}, {1000, 0, 1, 0, 0, 1}, {100, 0.02, 4, 0, 0, 1}, {20, 1e-3, 4, 0, 0, 1}};
+    static const struct stream_world worlds[] = {{1000, 1e-3, 4, 1, 0, 1}, {1000, 0, 1, 0, 0, 1},
+            {100, 0.02, 4, 0, 0, 1}, {20, 1e-3, 4, 0, 0, 1}};
     for (uint64_t i = 0; i < 40; i++) {
         int metric = -1;
-        CHECK_INT(whole_traffic(worlds[i % 4], (struct stream_fault){1, i % 3 ? 1 : 1.2, 0}, 600, 100 + i, &metric), 0);
+        CHECK_INT(whole_traffic(worlds[i % 4], (struct stream_fault){1, i % 3 ? 1 : 1.2, 0}, 600,
+                          100 + i, &metric),
+                0);
     }
 }
 
@@ -77,7 +84,8 @@ static struct canary_second answers(uint64_t requests, uint64_t errors, double l
     return second;
 }
 
-static void seconds(struct canary_alone *alone, int count, struct canary_second baseline, struct canary_second candidate)
+static void seconds(struct canary_alone *alone, int count, struct canary_second baseline,
+        struct canary_second candidate)
 {
     struct canary_rules rules = rules_of(0.5, 0.1, NAN);
     const struct canary_second arms[CANARY_ARMS] = {baseline, candidate};
@@ -90,7 +98,8 @@ TEST(windows)
     static struct canary_alone alone, empty;
     struct canary_second none = {0}, good = answers(50, 0, 0.01), slow = answers(50, 0, 0.03);
     seconds(&alone, 50, none, slow); // nothing to be held against
-    CHECK(!canary_alone_open(&alone, CANARY_LATENCY_P99) && !canary_alone_fails(&alone, CANARY_LATENCY_P99));
+    CHECK(!canary_alone_open(&alone, CANARY_LATENCY_P99) &&
+            !canary_alone_fails(&alone, CANARY_LATENCY_P99));
     alone = empty;
     seconds(&alone, 30, good, good);
     CHECK_INT(alone.kept_count, 3);
@@ -98,7 +107,8 @@ TEST(windows)
     seconds(&alone, 10, none, good);
     CHECK(!canary_alone_open(&alone, CANARY_LATENCY_P99));
     seconds(&alone, 29, none, slow);
-    CHECK(canary_alone_open(&alone, CANARY_LATENCY_P99) && !canary_alone_fails(&alone, CANARY_LATENCY_P99));
+    CHECK(canary_alone_open(&alone, CANARY_LATENCY_P99) &&
+            !canary_alone_fails(&alone, CANARY_LATENCY_P99));
     seconds(&alone, 1, none, slow);
     CHECK(canary_alone_fails(&alone, CANARY_LATENCY_P99));
     CHECK(!canary_alone_fails(&alone, CANARY_ERROR_RATE));
@@ -122,7 +132,8 @@ TEST(bursts_and_strays)
         seconds(&alone, 1, none, answers(50, window < 2 ? 3 : 2, 0.01));
         seconds(&alone, 9, stray, answers(200, 0, 0.01));
     }
-    CHECK(canary_alone_open(&alone, CANARY_ERROR_RATE) && !canary_alone_fails(&alone, CANARY_ERROR_RATE));
+    CHECK(canary_alone_open(&alone, CANARY_ERROR_RATE) &&
+            !canary_alone_fails(&alone, CANARY_ERROR_RATE));
     seconds(&alone, 1, none, answers(50, 4, 0.01));
     seconds(&alone, 9, stray, answers(200, 0, 0.01));
     CHECK(canary_alone_fails(&alone, CANARY_ERROR_RATE));
@@ -132,7 +143,8 @@ TEST(bursts_and_strays)
     CHECK(!canary_alone_open(&alone, CANARY_ERROR_RATE));
 }
 
-// One request of a connection kept open, each ten seconds, at 20 requests/s: no baseline. One in ten of 2 requests/s: it is one.
+// One request of a connection kept open, each ten seconds, at 20 requests/s: no baseline. One in
+// ten of 2 requests/s: it is one.
 TEST(strays_of_thin_traffic)
 {
     static struct canary_alone alone, empty;
@@ -157,7 +169,8 @@ TEST(coarse_buckets)
 {
     static struct canary_alone alone, empty;
     for (int more = 0; more < 2; more++) {
-        struct canary_second none = {0}, good = answers(1000, 0, 0.158), other = answers(1000, 0, 0.158);
+        struct canary_second none = {0}, good = answers(1000, 0, 0.158),
+                             other = answers(1000, 0, 0.158);
         good.bins[canary_bin(0.354)] = 9;
         good.bins[canary_bin(0.158)] = 991;
         other.bins[canary_bin(0.354)] = more ? 170 : 12; // twice as slow; a trifle

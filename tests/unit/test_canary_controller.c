@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The controller: whole rollouts, good and bad, and each fault of the arms, the proxy and the evidence alone. What people, signals,
-// clocks, stores and kills do to it: test_canary_restart.c.
+// The controller: whole rollouts, good and bad, and each fault of the arms, the proxy and the
+// evidence alone. What people, signals, clocks, stores and kills do to it: test_canary_restart.c.
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,7 +14,8 @@ static int64_t began_ns; // of a script's fault
 
 TEST(a_good_candidate_gets_everything)
 {
-    rig_begin("stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 10, soak: 3s, warm_up: 1s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n");
+    rig_begin(
+            "stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 10, soak: 3s, warm_up: 1s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n");
     CHECK_INT(rig_run(), 0);
     CHECK_DBL(canary_world->percent, 100, 0);
     static const double sets[] = {0, 10, 50, 100};
@@ -24,13 +25,18 @@ TEST(a_good_candidate_gets_everything)
     for (int i = 1; i < 4; i++)
         CHECK((canary_world->set_ns[i] - canary_world->set_ns[i - 1]) / NS >= 3);
     CHECK_STR(rig_text("SELECT state FROM rollout"), "promoted");
-    CHECK_INT(rig_int("SELECT count(*) FROM rollout_stage WHERE result = 'passed' AND begin_s < judged_from_s + 1 AND end_s > begin_s"), 4);
+    CHECK_INT(
+            rig_int("SELECT count(*) FROM rollout_stage WHERE result = 'passed' AND begin_s < judged_from_s + 1 AND end_s > begin_s"),
+            4);
     CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE effect_ns IS NULL"), 0);
     CHECK_INT(rig_int("SELECT count(*) FROM rollout WHERE pid IS NULL"), 1);
     CHECK_STR(rig_text("SELECT state FROM run"), "done");
-    // Every judged second is there, of both arms; the A/A stage has the second baseline as its candidate.
-    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 0 AND arm = 1 AND requests = 4000") >= 3);
-    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 2 AND arm = 1 AND requests = 10000") >= 3);
+    // Every judged second is there, of both arms; the A/A stage has the second baseline as its
+    // candidate.
+    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 0 AND arm = 1 AND requests = 4000") >=
+            3);
+    CHECK(rig_int("SELECT count(*) FROM rollout_second WHERE stage = 2 AND arm = 1 AND requests = 10000") >=
+            3);
     CHECK(rig_int("SELECT count(*) FROM rollout_cell WHERE stage = 3") > 0);
     // What has ended is not begun again, and says how it ended.
     int sets_before = canary_world->set_count;
@@ -49,7 +55,8 @@ TEST(a_bad_candidate_goes_back)
     CHECK_STR(rig_text(LAST_RULE), "evidence");
     CHECK_STR(rig_text("SELECT state FROM rollout"), "rolled_back");
     CHECK_STR(rig_text("SELECT result FROM rollout_stage WHERE number = 0"), "failed");
-    CHECK_CONTAINS(rig_text("SELECT evidence FROM rollout_decision ORDER BY id DESC LIMIT 1"), "\"verdict\":\"fail\"");
+    CHECK_CONTAINS(rig_text("SELECT evidence FROM rollout_decision ORDER BY id DESC LIMIT 1"),
+            "\"verdict\":\"fail\"");
     CHECK_INT(canary_world->set_count, 2);
     // Again without a person's word: nothing. With it: a new store, the old one beside it.
     canary_world->errors[CANARY_CANDIDATE] = 0;
@@ -78,20 +85,25 @@ TEST(a_candidate_that_turns_bad_late)
     CHECK_STR(rig_text(LAST_RULE), "evidence");
     CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 330 * (int64_t)NS);
     CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "error_rate: for the last ");
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "beyond its margin; over the whole stage");
-    CHECK_CONTAINS(rig_text("SELECT evidence FROM rollout_decision ORDER BY id DESC LIMIT 1"), "\"since_s\":");
+    CHECK_CONTAINS(
+            rig_text("SELECT reason FROM rollout"), "beyond its margin; over the whole stage");
+    CHECK_CONTAINS(rig_text("SELECT evidence FROM rollout_decision ORDER BY id DESC LIMIT 1"),
+            "\"since_s\":");
     rig_end();
 }
 
 static void slow_hits(struct canary_world *world)
 {
-    world->slower_bins = world->set_count >= 2 ? 24 : 0; // 1.6 times as slow, once the candidate has traffic
+    // 1.6 times as slow, once the candidate has traffic
+    world->slower_bins = world->set_count >= 2 ? 24 : 0;
 }
 
-// A cache answers 95 %, and the candidate takes longer for those: the tail is that of the others, as long on both arms.
+// A cache answers 95 %, and the candidate takes longer for those: the tail is that of the others,
+// as long on both arms.
 TEST(a_candidate_whose_typical_request_is_slower)
 {
-    static const char stages[] = "stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 10, soak: 3s, warm_up: 1s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n";
+    static const char stages[] =
+            "stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 10, soak: 3s, warm_up: 1s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n";
     rig_begin(stages);
     canary_world->misses = 0.05;
     canary_world->script = slow_hits;
@@ -122,9 +134,11 @@ static void turn_bad_at_the_whole_traffic(struct canary_world *world)
 
 TEST(a_candidate_that_turns_bad_at_the_whole_traffic)
 {
-    static const char *const metrics[] = {NULL, "latency_p50", "error_rate", "rejected_rate"}; // of both latencies the first is told
+    // of both latencies the first is told
+    static const char *const metrics[] = {NULL, "latency_p50", "error_rate", "rejected_rate"};
     for (began_ns = 0; began_ns < 4; began_ns++) {
-        rig_begin("stages: [{percent: 10, soak: 20s}, {percent: 50, soak: 20s}, {percent: 100, soak: 60s}]\n");
+        rig_begin(
+                "stages: [{percent: 10, soak: 20s}, {percent: 50, soak: 20s}, {percent: 100, soak: 60s}]\n");
         canary_world->script = turn_bad_at_the_whole_traffic;
         CHECK_INT(rig_run(), metrics[began_ns] ? 1 : 0);
         CHECK_DBL(canary_world->percent, metrics[began_ns] ? 0 : 100, 0);
@@ -153,7 +167,8 @@ TEST(refused_connections_act_at_once)
 
 static void go_down(struct canary_world *world)
 {
-    if (world->set_count == 2 && world->up[CANARY_CANDIDATE] && world->now_ns > world->set_ns[1] + NS)
+    if (world->set_count == 2 && world->up[CANARY_CANDIDATE] &&
+            world->now_ns > world->set_ns[1] + NS)
         world->up[CANARY_CANDIDATE] = false;
 }
 
@@ -202,9 +217,12 @@ TEST(an_outage_of_both_is_no_fault_of_the_candidate)
         canary_world->kill_at_poll = began_ns ? 0 : 250;
         CHECK_INT(rig_run(), began_ns ? 1 : KILLED);
         CHECK_DBL(canary_world->percent, began_ns ? 0 : 10, 0);
-        CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'tripwire-unreachable'"), began_ns);
-        CHECK(!began_ns || (canary_world->set_ns[1] - canary_world->set_ns[0] > 16 * (int64_t)NS &&
-                            canary_world->set_ns[1] - canary_world->set_ns[0] < 19 * (int64_t)NS));
+        CHECK_INT(
+                rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'tripwire-unreachable'"),
+                began_ns);
+        CHECK(!began_ns ||
+                (canary_world->set_ns[1] - canary_world->set_ns[0] > 16 * (int64_t)NS &&
+                        canary_world->set_ns[1] - canary_world->set_ns[0] < 19 * (int64_t)NS));
         rig_end();
     }
     began_ns = 0;
@@ -219,7 +237,8 @@ static void both_fail_at_first(struct canary_world *world)
 
 static void both_stay_down(struct canary_world *world)
 {
-    world->up[CANARY_BASELINE] = world->up[CANARY_CANDIDATE] = world->set_count != 1 || world->now_ns < world->set_ns[0] + 2 * (int64_t)NS;
+    world->up[CANARY_BASELINE] = world->up[CANARY_CANDIDATE] =
+            world->set_count != 1 || world->now_ns < world->set_ns[0] + 2 * (int64_t)NS;
 }
 
 // The candidate may have brought it about.
@@ -236,7 +255,8 @@ TEST(an_outage_of_both_is_spared_for_a_while_and_passes_nothing)
         CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 35 * (int64_t)NS);
         rig_end();
     }
-    rig_begin("stages: [{percent: 10, soak: 20s, warm_up: 1s, patience: 40s}, {percent: 100, soak: 3s}]\n");
+    rig_begin(
+            "stages: [{percent: 10, soak: 20s, warm_up: 1s, patience: 40s}, {percent: 100, soak: 3s}]\n");
     canary_world->script = both_fail_at_first;
     CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
     CHECK_INT(canary_world->set_count, 2);
@@ -247,7 +267,8 @@ TEST(an_outage_of_both_is_spared_for_a_while_and_passes_nothing)
 
 static void lose_baseline(struct canary_world *world)
 {
-    world->up[CANARY_BASELINE] = world->set_count != 1 || world->now_ns > world->set_ns[0] + 60 * (int64_t)NS;
+    world->up[CANARY_BASELINE] =
+            world->set_count != 1 || world->now_ns > world->set_ns[0] + 60 * (int64_t)NS;
 }
 
 TEST(no_move_up_without_a_way_back)
@@ -261,7 +282,8 @@ TEST(no_move_up_without_a_way_back)
 
 TEST(no_pause_ends_at_a_baseline_that_is_down)
 {
-    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 0s, patience: 10s}, {percent: 100, soak: 3s}]\n");
+    rig_begin(
+            "stages: [{percent: 10, soak: 3s, warm_up: 0s, patience: 10s}, {percent: 100, soak: 3s}]\n");
     canary_world->rate = 10; // no verdict, and nobody comes
     canary_world->script = lose_baseline;
     CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
@@ -308,11 +330,17 @@ TEST(a_rollback_waits_for_a_baseline_that_is_down)
     CHECK_DBL(canary_world->percent, 0, 0);
     CHECK_INT(canary_world->set_count, 2);
     CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 60 * (int64_t)NS);
-    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 61 * (int64_t)NS); // as soon as it is up
-    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE state_to = 'rolled_back' AND rule = 'tripwire-errors' AND "
-                      "effect_ns - at_ns > 58000000000"), 1); // decided and stored at once, and once
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE state_to = 'rolled_back'"), "would answer nobody");
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "had waited for a baseline that was down");
+    // as soon as it is up
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 61 * (int64_t)NS);
+    CHECK_INT(
+            rig_int("SELECT count(*) FROM rollout_decision WHERE state_to = 'rolled_back' AND rule = 'tripwire-errors' AND "
+                    // decided and stored at once, and once
+                    "effect_ns - at_ns > 58000000000"),
+            1);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE state_to = 'rolled_back'"),
+            "would answer nobody");
+    CHECK_CONTAINS(
+            rig_text("SELECT reason FROM rollout"), "had waited for a baseline that was down");
     rig_end();
     rig_begin(STAGES); // a person's word does not wait
     canary_world->script = lose_baseline_and_ask;
@@ -332,12 +360,14 @@ static void lose_baseline_for_ever(struct canary_world *world)
 static void lose_candidate_later(struct canary_world *world)
 {
     lose_baseline(world);
-    world->up[CANARY_CANDIDATE] = world->set_count != 1 || world->now_ns < world->set_ns[0] + 10 * (int64_t)NS;
+    world->up[CANARY_CANDIDATE] =
+            world->set_count != 1 || world->now_ns < world->set_ns[0] + 10 * (int64_t)NS;
 }
 
 TEST(no_rollback_waits_for_ever)
 {
-    static void (*const scripts[])(struct canary_world *) = {lose_baseline_for_ever, lose_baseline_and_end, lose_candidate_later, lose_baseline};
+    static void (*const scripts[])(struct canary_world *) = {
+            lose_baseline_for_ever, lose_baseline_and_end, lose_candidate_later, lose_baseline};
     static const int64_t from_s[] = {20, 10, 10, 0}, to_s[] = {22, 12, 12, 1};
     for (int i = 0; i < 4; i++) {
         rig_begin(STAGES);
@@ -351,7 +381,9 @@ TEST(no_rollback_waits_for_ever)
         CHECK_DBL(canary_world->percent, 0, 0);
         int64_t took = canary_world->set_ns[1] - canary_world->set_ns[0];
         CHECK(took >= from_s[i] * (int64_t)NS && took < (to_s[i] + 5 * (i == 3)) * (int64_t)NS);
-        CHECK_INT(rig_int("SELECT count(*) FROM rollout WHERE reason LIKE '%though the baseline was down%'"), i < 3);
+        CHECK_INT(
+                rig_int("SELECT count(*) FROM rollout WHERE reason LIKE '%though the baseline was down%'"),
+                i < 3);
         rig_end();
     }
     rig_begin(STAGES); // for CI
@@ -434,11 +466,13 @@ static void fail_in_bursts(struct canary_world *world)
         world->errors[arm] = world->now_ns / NS % 40 < 4;
 }
 
-// 15 requests in ten seconds, of which six fail together, of both arms alike: two fifths, and no crash.
+// 15 requests in ten seconds, of which six fail together, of both arms alike: two fifths, and no
+// crash.
 TEST(bursts_are_no_crash)
 {
-    rig_begin("stages: [{percent: 50, soak: 100s, warm_up: 1s, patience: 110s}, {percent: 100, soak: 3s}]\n"
-              "gate: {metrics: {wrong_answers: {limit: 0}}}\n");
+    rig_begin(
+            "stages: [{percent: 50, soak: 100s, warm_up: 1s, patience: 110s}, {percent: 100, soak: 3s}]\n"
+            "gate: {metrics: {wrong_answers: {limit: 0}}}\n");
     canary_world->rate = 3;
     canary_world->script = fail_in_bursts;
     CHECK_INT(rig_run(), 0);
@@ -467,7 +501,8 @@ static void hang_at_the_end(struct canary_world *world)
         world->rejected[CANARY_CANDIDATE] = world->given_up[CANARY_CANDIDATE] = 1;
 }
 
-// Clients give up before the proxy does: no request fails by its log, and at 100 % nothing is left to compare with.
+// Clients give up before the proxy does: no request fails by its log, and at 100 % nothing is left
+// to compare with.
 TEST(a_hang_that_only_clients_see)
 {
     rig_begin(STAGES);
@@ -535,7 +570,8 @@ TEST(a_socket_that_is_gone)
     CHECK_INT(rig_run(), 4);
     CHECK_DBL(canary_world->percent, 50, 0); // nothing could be done, and that is said
     CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "look at it now");
-    // When it is back, whoever starts it again brings the traffic to the baseline, and nothing else.
+    // When it is back, whoever starts it again brings the traffic to the baseline, and nothing
+    // else.
     canary_world->script = NULL;
     canary_world->get_fails = false;
     canary_world->fail_sets = 0;
@@ -560,15 +596,20 @@ static void lose(struct canary_world *world)
 
 TEST(lost_lines_withhold_a_pass)
 {
-    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 1s, patience: 20s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n");
+    rig_begin(
+            "stages: [{percent: 10, soak: 3s, warm_up: 1s, patience: 20s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\n");
     canary_world->script = lose;
-    CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3); // each may have been a wrong answer, and the limit is 0
+    // each may have been a wrong answer, and the limit is 0
+    CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
     CHECK_DBL(canary_world->percent, 0, 0);
     CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"),
-                   "wrong_answers would pass, but 3 log lines of this stage were lost");
+            "wrong_answers would pass, but 3 log lines of this stage were lost");
     CHECK_INT(rig_int("SELECT lost FROM rollout_stage WHERE number = 0"), 3);
-    CHECK_INT(rig_int("SELECT count(*) FROM rollout_cell WHERE metric = 'wrong_answers' AND verdict = 'pass' AND at_s > "
-                      "(SELECT begin_s FROM rollout_stage WHERE number = 0) + 3"), 0); // who reads the store hears the same
+    CHECK_INT(
+            rig_int("SELECT count(*) FROM rollout_cell WHERE metric = 'wrong_answers' AND verdict = 'pass' AND at_s > "
+                    // who reads the store hears the same
+                    "(SELECT begin_s FROM rollout_stage WHERE number = 0) + 3"),
+            0);
     rig_end();
 }
 
@@ -590,11 +631,13 @@ static void lose_many(struct canary_world *world)
 
 TEST(lost_lines_at_the_whole_traffic)
 {
-    rig_begin("stages: [{percent: 10, soak: 3s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s, patience: 30s}]\n"
-              "gate: {metrics: {error_rate: {margin: 900%}}, tripwires: {error_rate: 2%}}\n");
+    rig_begin(
+            "stages: [{percent: 10, soak: 3s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s, patience: 30s}]\n"
+            "gate: {metrics: {error_rate: {margin: 900%}}, tripwires: {error_rate: 2%}}\n");
     canary_world->script = lose_many;
     CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"), "the tripwire would have fired");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"),
+            "the tripwire would have fired");
     rig_end();
 }
 
@@ -609,12 +652,15 @@ static void lose_and_resume(struct canary_world *world)
 
 TEST(a_person_has_the_stage_judged_anew)
 {
-    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 1s, patience: 40s}, {percent: 100, soak: 3s}]\n");
+    rig_begin(
+            "stages: [{percent: 10, soak: 3s, warm_up: 1s, patience: 40s}, {percent: 100, soak: 3s}]\n");
     canary_world->script = lose_and_resume;
     CHECK_INT(rig_run_with(600 * (int64_t)NS, false), 0);
     CHECK(canary_world->set_ns[1] >= began_ns + 3 * (int64_t)NS); // the soak again
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'person' AND state_from = 'paused'"),
-                   "the stage is judged anew, for 3 of its log lines were lost");
+    CHECK_CONTAINS(
+            rig_text(
+                    "SELECT reason FROM rollout_decision WHERE rule = 'person' AND state_from = 'paused'"),
+            "the stage is judged anew, for 3 of its log lines were lost");
     CHECK_INT(rig_int("SELECT lost FROM rollout_stage WHERE number = 0"), 0);
     rig_end();
 }
@@ -640,8 +686,11 @@ TEST(a_proxy_that_forgets_is_told_again)
     for (int i = 0; i < 4; i++)
         CHECK_DBL(canary_world->sets[i], sets[i], 0);
     CHECK(canary_world->set_ns[2] - canary_world->set_ns[1] - NS <= 300000000);
-    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'proxy' AND state_from = state_to AND percent_to = 50"), 1);
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'proxy'"), "the candidate had 80 % of the traffic instead of 50 %, for ");
+    CHECK_INT(
+            rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'proxy' AND state_from = state_to AND percent_to = 50"),
+            1);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'proxy'"),
+            "the candidate had 80 % of the traffic instead of 50 %, for ");
     CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'traffic'"), 0);
     rig_end();
 }
@@ -661,9 +710,13 @@ TEST(a_proxy_that_cannot_be_told_again)
     CHECK_DBL(canary_world->percent, 0, 0);
     CHECK_INT(canary_world->set_count, 3);
     CHECK_STR(rig_text(LAST_RULE), "traffic");
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision ORDER BY id DESC LIMIT 1"), "could not be set again: the socket is gone");
-    // It was given up after the time of one command (10 s), and the way back was tried until it worked.
-    CHECK_INT(rig_int("SELECT (effect_ns - at_ns) / 1000000000 FROM rollout_decision ORDER BY id DESC LIMIT 1"), 4);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision ORDER BY id DESC LIMIT 1"),
+            "could not be set again: the socket is gone");
+    // It was given up after the time of one command (10 s), and the way back was tried until it
+    // worked.
+    CHECK_INT(
+            rig_int("SELECT (effect_ns - at_ns) / 1000000000 FROM rollout_decision ORDER BY id DESC LIMIT 1"),
+            4);
     rig_end();
 }
 
@@ -689,7 +742,8 @@ TEST(a_proxy_that_is_away_for_a_while)
     CHECK_INT(canary_world->set_count, 4);
     for (int i = 0; i < 4; i++)
         CHECK_DBL(canary_world->sets[i], sets[i], 0);
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'proxy'"), "had 0 % of the traffic instead of 50 %");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'proxy'"),
+            "had 0 % of the traffic instead of 50 %");
     rig_end();
 }
 
@@ -709,14 +763,17 @@ TEST(a_proxy_that_forgets_what_was_rolled_back)
     CHECK_INT(rig_run(), 1);
     CHECK_INT(canary_world->set_count, 3);
     CHECK_DBL(canary_world->percent, 0, 0);
-    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'proxy' AND state_to = 'rolled_back'"), 1);
+    CHECK_INT(
+            rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'proxy' AND state_to = 'rolled_back'"),
+            1);
     rig_end();
 }
 
 static void fall_silent(struct canary_world *world)
 {
     if (world->set_count == 1)
-        world->silent = world->now_ns > world->set_ns[0] + 2 * NS && world->now_ns < world->set_ns[0] + 90 * (int64_t)NS;
+        world->silent = world->now_ns > world->set_ns[0] + 2 * NS &&
+                world->now_ns < world->set_ns[0] + 90 * (int64_t)NS;
 }
 
 TEST(stale_evidence_pauses)
@@ -724,8 +781,10 @@ TEST(stale_evidence_pauses)
     rig_begin(STAGES);
     canary_world->script = fall_silent;
     CHECK_INT(rig_run(), 0);
-    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'stale'"), 2); // and goes on by itself
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'stale'"), "nobody writes");
+    // and goes on by itself
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'stale'"), 2);
+    CHECK_CONTAINS(
+            rig_text("SELECT reason FROM rollout_decision WHERE rule = 'stale'"), "nobody writes");
     rig_end();
     rig_begin(STAGES);
     canary_world->silent = true;
@@ -741,12 +800,15 @@ TEST(stale_evidence_pauses)
 static void candidate_falls_silent(struct canary_world *world)
 {
     bool began = world->set_count == 1 && world->now_ns > world->set_ns[0] + 10 * (int64_t)NS;
-    world->mute[CANARY_CANDIDATE] = began && (!began_ns || world->now_ns < world->set_ns[0] + began_ns);
+    world->mute[CANARY_CANDIDATE] =
+            began && (!began_ns || world->now_ns < world->set_ns[0] + began_ns);
 }
 
-#define SILENCE "stages: [{percent: 10, soak: 30s, warm_up: 1s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\nstale: 5s\n"
+#define SILENCE \
+    "stages: [{percent: 10, soak: 30s, warm_up: 1s}, {percent: 50, soak: 3s}, {percent: 100, soak: 3s}]\nstale: 5s\n"
 
-// It hangs, or its series are gone: nothing of it fails, and what it showed before would do for the stage.
+// It hangs, or its series are gone: nothing of it fails, and what it showed before would do for the
+// stage.
 TEST(a_candidate_that_is_heard_no_more)
 {
     rig_begin(SILENCE);
@@ -754,50 +816,61 @@ TEST(a_candidate_that_is_heard_no_more)
     CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
     CHECK_DBL(canary_world->percent, 0, 0);
     CHECK_STR(rig_text("SELECT rule FROM rollout_decision WHERE state_from = 'running'"), "stale");
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "no request of the candidate has ended for");
+    CHECK_CONTAINS(
+            rig_text("SELECT reason FROM rollout"), "no request of the candidate has ended for");
     CHECK_INT(rig_int("SELECT max(stage_to) FROM rollout_decision"), 0);
-    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 30 * (int64_t)NS); // 10 s, twice `stale`, the pause
+    // 10 s, twice `stale`, the pause
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 30 * (int64_t)NS);
     rig_end();
     rig_begin(SILENCE);
     canary_world->script = candidate_falls_silent;
     began_ns = 30 * (int64_t)NS; // it comes back, and the rollout goes on by itself
     CHECK_INT(rig_run(), 0);
     CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'stale'"), 2);
-    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 50 * (int64_t)NS); // its silence is no soak
+    // its silence is no soak
+    CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 50 * (int64_t)NS);
     began_ns = 0;
     rig_end();
 }
 
 static void baseline_falls_silent(struct canary_world *world)
 {
-    world->mute[CANARY_BASELINE] = world->set_count == 2; // from the second stage on: by its health check it is up
+    // from the second stage on: by its health check it is up
+    world->mute[CANARY_BASELINE] = world->set_count == 2;
 }
 
 TEST(a_baseline_that_is_heard_no_more)
 {
-    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 1s}, {percent: 50, soak: 3s, patience: 40s}, {percent: 100, soak: 3s}]\n");
+    rig_begin(
+            "stages: [{percent: 10, soak: 3s, warm_up: 1s}, {percent: 50, soak: 3s, patience: 40s}, {percent: 100, soak: 3s}]\n");
     canary_world->script = baseline_falls_silent;
     CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
     CHECK_DBL(canary_world->percent, 0, 0);
     CHECK_INT(rig_int("SELECT max(stage_to) FROM rollout_decision"), 1);
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"), "no request of the baseline has ended");
-    CHECK_STR(rig_text("SELECT verdict FROM rollout_cell WHERE stage = 1 AND metric = 'error_rate' AND at_s <= (SELECT min(at_ns) / 1000000000 "
-                       "FROM rollout_decision WHERE rule = 'patience') ORDER BY at_s DESC LIMIT 1"), "undecided");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"),
+            "no request of the baseline has ended");
+    CHECK_STR(
+            rig_text(
+                    "SELECT verdict FROM rollout_cell WHERE stage = 1 AND metric = 'error_rate' AND at_s <= (SELECT min(at_ns) / 1000000000 "
+                    "FROM rollout_decision WHERE rule = 'patience') ORDER BY at_s DESC LIMIT 1"),
+            "undecided");
     rig_end();
 }
 
 static void candidate_pauses(struct canary_world *world)
 {
     int64_t since = world->set_count == 1 ? world->now_ns - world->set_ns[0] : 0;
-    world->mute[CANARY_BASELINE] = since > 0 && since <= 10 * (int64_t)NS; // told later: as if the candidate had all of the traffic
+    // told later: as if the candidate had all of the traffic
+    world->mute[CANARY_BASELINE] = since > 0 && since <= 10 * (int64_t)NS;
     world->mute[CANARY_CANDIDATE] = since > 10 * (int64_t)NS && since < 27 * (int64_t)NS;
 }
 
 // A request a second: 17 that do not come may be chance, however long `stale` is.
 TEST(a_candidate_with_little_traffic_is_not_silent)
 {
-    rig_begin("stages: [{percent: 1, soak: 100s, warm_up: 1s, patience: 110s}, {percent: 100, soak: 3s}]\n"
-              "stale: 3s\ngate: {metrics: {wrong_answers: {limit: 0}}}\n");
+    rig_begin(
+            "stages: [{percent: 1, soak: 100s, warm_up: 1s, patience: 110s}, {percent: 100, soak: 3s}]\n"
+            "stale: 3s\ngate: {metrics: {wrong_answers: {limit: 0}}}\n");
     canary_world->rate = 100;
     canary_world->script = candidate_pauses;
     CHECK_INT(rig_run(), 0);
@@ -807,11 +880,13 @@ TEST(a_candidate_with_little_traffic_is_not_silent)
 
 TEST(thin_traffic_never_passes)
 {
-    rig_begin("stages: [{percent: 10, soak: 3s, warm_up: 0s, patience: 20s}, {percent: 100, soak: 3s}]\n");
+    rig_begin(
+            "stages: [{percent: 10, soak: 3s, warm_up: 0s, patience: 20s}, {percent: 100, soak: 3s}]\n");
     canary_world->rate = 10;
     CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
     CHECK_DBL(canary_world->percent, 0, 0);
-    CHECK_STR(rig_text("SELECT rule FROM rollout_decision WHERE state_from = 'running'"), "patience");
+    CHECK_STR(
+            rig_text("SELECT rule FROM rollout_decision WHERE state_from = 'running'"), "patience");
     CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "nobody answered for");
     CHECK_INT(canary_world->set_count, 2);
     rig_end();

@@ -17,7 +17,9 @@ static struct prometheus_answer answered(const char *result)
 {
     struct prometheus_answer ret;
     struct error err = {0};
-    char *body = xasprintf("{\"status\":\"success\",\"data\":{\"resultType\":\"vector\",\"result\":[%s]}}", result);
+    char *body = xasprintf(
+            "{\"status\":\"success\",\"data\":{\"resultType\":\"vector\",\"result\":[%s]}}",
+            result);
     CHECK_INT(prometheus_parse(200, body, &ret, &err), 0);
     free(body);
     return ret;
@@ -88,7 +90,8 @@ TEST(two_that_answer_at_one_address)
     struct counter counter = {0};
     uint64_t grown = 0, behind = 0;
     for (int i = 0; i < 200; i++) { // ten events a second; each other answer is 3 s old
-        struct counter_look look = looked_at(&counter, 100 + 5 * i, 5000 + 10 * (5 * i - (i % 2 ? 8 : 0)));
+        struct counter_look look =
+                looked_at(&counter, 100 + 5 * i, 5000 + 10 * (5 * i - (i % 2 ? 8 : 0)));
         grown += look.grown;
         behind += look.behind;
     }
@@ -107,8 +110,15 @@ TEST(two_that_answer_at_one_address)
 // What began anew is never taken for one that is behind: its events are evidence.
 TEST(what_began_anew_is_counted)
 {
-    static const double lives[][3] = { // before, after, seconds between
-        {5000, 40, 5}, {5000, 90, 5}, {5000, 600, 60}, {60, 55, 5}, {90, 80, 5}, {5000, 3000, 5}, {700, 650, 60},
+    static const double lives[][3] = {
+            // before, after, seconds between
+            {5000, 40, 5},
+            {5000, 90, 5},
+            {5000, 600, 60},
+            {60, 55, 5},
+            {90, 80, 5},
+            {5000, 3000, 5},
+            {700, 650, 60},
     };
     for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
         struct counter counter = {0};
@@ -119,7 +129,8 @@ TEST(what_began_anew_is_counted)
         CHECK_INT(look.behind, 0);
         counter_free(&counter);
     }
-    struct counter counter = {0}; // and where one is, it is so for no longer than a beginning would have needed
+    struct counter counter = {
+            0}; // and where one is, it is so for no longer than a beginning would have needed
     looked_at(&counter, 100, 950);
     looked_at(&counter, 105, 1000);
     CHECK_INT(looked_at(&counter, 110, 990).behind, 1);
@@ -153,7 +164,8 @@ TEST(many_series_in_another_order_each_time)
     struct strbuf up = {0}, down = {0};
     for (int i = 0; i < PROMETHEUS_SAMPLES_MAX; i++) {
         strbuf_add(&up, "%s{\"metric\":{\"pod\":\"%d\"},\"value\":[1,\"5\"]}", i ? "," : "", i);
-        strbuf_add(&down, "%s{\"metric\":{\"pod\":\"%d\"},\"value\":[1,\"7\"]}", i ? "," : "", PROMETHEUS_SAMPLES_MAX - 1 - i);
+        strbuf_add(&down, "%s{\"metric\":{\"pod\":\"%d\"},\"value\":[1,\"7\"]}", i ? "," : "",
+                PROMETHEUS_SAMPLES_MAX - 1 - i);
     }
     struct prometheus_answer answers[] = {answered(up.text), answered(down.text)};
     counter_look(&counter, &answers[0], false, &look);
@@ -165,7 +177,8 @@ TEST(many_series_in_another_order_each_time)
         CHECK_INT(look.grown, 0);
     }
     CHECK_INT(counter.count, PROMETHEUS_SAMPLES_MAX);
-    CHECK(clock() - began < CLOCKS_PER_SEC); // 840 million comparisons, where each is looked for one by one
+    CHECK(clock() - began <
+            CLOCKS_PER_SEC); // 840 million comparisons, where each is looked for one by one
     for (int i = 0; i < 2; i++)
         prometheus_answer_free(&answers[i]);
     counter_free(&counter);
@@ -175,7 +188,8 @@ TEST(many_series_in_another_order_each_time)
 
 TEST(what_is_no_count)
 {
-    struct prometheus_answer answer = answered(SUM("NaN") "," SUM("+Inf") "," SUM("-1") "," SUM("x") "," SUM("") "," SUM(" 1") "," SUM("5"));
+    struct prometheus_answer answer = answered(SUM("NaN") "," SUM("+Inf") "," SUM("-1") "," SUM(
+            "x") "," SUM("") "," SUM(" 1") "," SUM("5"));
     CHECK_INT(answer.dropped, 6);
     CHECK_INT(answer.count, 1);
     prometheus_answer_free(&answer);
@@ -188,17 +202,21 @@ TEST(answers_that_are_none)
         const char *body;
         int rc;
     } cases[] = {
-        {200, "", -EBADMSG},
-        {200, "<html>", -EBADMSG},
-        {200, "[]", -EBADMSG},
-        {200, "{}", -EBADMSG},
-        {200, "{\"status\":\"success\",\"data\":{\"resultType\":\"vector\",\"result\":7}}", -EBADMSG},
-        {200, "{\"status\":\"success\",\"data\":{\"resultType\":\"matrix\",\"result\":[]}}", -EINVAL},
-        {200, "{\"status\":\"error\",\"errorType\":\"x\",\"error\":\"y\"}", -EIO},
-        {400, "{\"status\":\"error\",\"errorType\":\"bad_data\",\"error\":\"1:3: parse error\"}", -EINVAL},
-        {422, "{\"status\":\"error\",\"errorType\":\"execution\",\"error\":\"\\u001b[31m\"}", -EINVAL},
-        {503, "not ready", -EIO},
-        {302, "", -EIO},
+            {200, "", -EBADMSG},
+            {200, "<html>", -EBADMSG},
+            {200, "[]", -EBADMSG},
+            {200, "{}", -EBADMSG},
+            {200, "{\"status\":\"success\",\"data\":{\"resultType\":\"vector\",\"result\":7}}",
+                    -EBADMSG},
+            {200, "{\"status\":\"success\",\"data\":{\"resultType\":\"matrix\",\"result\":[]}}",
+                    -EINVAL},
+            {200, "{\"status\":\"error\",\"errorType\":\"x\",\"error\":\"y\"}", -EIO},
+            {400, "{\"status\":\"error\",\"errorType\":\"bad_data\",\"error\":\"1:3: parse error\"}",
+                    -EINVAL},
+            {422, "{\"status\":\"error\",\"errorType\":\"execution\",\"error\":\"\\u001b[31m\"}",
+                    -EINVAL},
+            {503, "not ready", -EIO},
+            {302, "", -EIO},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct prometheus_answer answer;
@@ -207,7 +225,11 @@ TEST(answers_that_are_none)
         CHECK(err.text[0] && !strchr(err.text, 27));
     }
     struct prometheus_answer scalar;
-    CHECK_INT(prometheus_parse(200, "{\"status\":\"success\",\"data\":{\"resultType\":\"scalar\",\"result\":[5.5,\"7\"]}}", &scalar, NULL), 0);
+    CHECK_INT(
+            prometheus_parse(200,
+                    "{\"status\":\"success\",\"data\":{\"resultType\":\"scalar\",\"result\":[5.5,\"7\"]}}",
+                    &scalar, NULL),
+            0);
     CHECK_INT(scalar.count, 1);
     CHECK_DBL(scalar.at_s, 5.5, 0);
     prometheus_answer_free(&scalar);
@@ -223,9 +245,9 @@ TEST(buckets)
     looked(&counter, false, LE("0.1", "10") "," LE("0.4", "20") "," LE("+Inf", "21"));
     looked(&counter, false, LE("+Inf", "128") "," LE("0.1", "60") "," LE("0.4", "120"));
     counter_bins(&counter, bins);
-    CHECK_INT(bins[canary_bin(0.05)], 50);  // the middle of 0 and 0.1
-    CHECK_INT(bins[canary_bin(0.2)], 50);   // the geometric middle of 0.1 and 0.4
-    CHECK_INT(bins[canary_bin(0.408)], 7);  // beyond the last border
+    CHECK_INT(bins[canary_bin(0.05)], 50); // the middle of 0 and 0.1
+    CHECK_INT(bins[canary_bin(0.2)], 50);  // the geometric middle of 0.1 and 0.4
+    CHECK_INT(bins[canary_bin(0.408)], 7); // beyond the last border
     uint64_t sum = 0;
     for (int i = 0; i < CANARY_BINS; i++)
         sum += bins[i];
@@ -239,7 +261,8 @@ static bool add(struct timeline *timeline, enum timeline_arm arm, double at_s)
     return timeline_add(timeline, arm, &request);
 }
 
-static bool take(struct timeline *timeline, double until_s, bool aa, int64_t *at, struct canary_second arms[CANARY_ARMS])
+static bool take(struct timeline *timeline, double until_s, bool aa, int64_t *at,
+        struct canary_second arms[CANARY_ARMS])
 {
     return timeline_take(timeline, (int64_t)(until_s * 1e9), aa, at, arms);
 }
@@ -251,7 +274,8 @@ TEST(seconds_come_once_and_in_order)
     int64_t at = 0, wall = 1700000000;
     timeline_begin(&timeline, 0, wall * 1000000000);
     CHECK(!take(&timeline, 50, false, &at, arms));
-    CHECK(add(&timeline, TIMELINE_BASELINE, 100.2) && add(&timeline, TIMELINE_CANDIDATE, 100.9) && add(&timeline, TIMELINE_BASELINE, 103.5));
+    CHECK(add(&timeline, TIMELINE_BASELINE, 100.2) && add(&timeline, TIMELINE_CANDIDATE, 100.9) &&
+            add(&timeline, TIMELINE_BASELINE, 103.5));
     CHECK(!take(&timeline, 100.99, false, &at, arms));
     CHECK(take(&timeline, 101, false, &at, arms));
     CHECK_INT(at, wall + 100);
@@ -292,9 +316,12 @@ TEST(what_was_counted_beside_the_requests_is_not_lost)
     static struct canary_second arms[CANARY_ARMS];
     int64_t at = 0;
     timeline_begin(&timeline, 0, 1700000000LL * 1000000000);
-    timeline_at(&timeline, 1700000010, TIMELINE_CANDIDATE)->wrong = 3; // none of its requests ended then
-    CHECK(add(&timeline, TIMELINE_BASELINE, 10.5) && add(&timeline, TIMELINE_CANDIDATE, 11.5) && add(&timeline, TIMELINE_BASELINE, 12.5));
-    CHECK(add(&timeline, TIMELINE_CANDIDATE, 13.5) && add(&timeline, TIMELINE_CANDIDATE, 13.6) && add(&timeline, TIMELINE_CANDIDATE, 13.7));
+    // none of its requests ended then
+    timeline_at(&timeline, 1700000010, TIMELINE_CANDIDATE)->wrong = 3;
+    CHECK(add(&timeline, TIMELINE_BASELINE, 10.5) && add(&timeline, TIMELINE_CANDIDATE, 11.5) &&
+            add(&timeline, TIMELINE_BASELINE, 12.5));
+    CHECK(add(&timeline, TIMELINE_CANDIDATE, 13.5) && add(&timeline, TIMELINE_CANDIDATE, 13.6) &&
+            add(&timeline, TIMELINE_CANDIDATE, 13.7));
     static const uint64_t wrong[] = {0, 1, 0, 2};
     for (int i = 0; i < 4; i++) {
         CHECK(take(&timeline, 20, false, &at, arms));
@@ -305,11 +332,14 @@ TEST(what_was_counted_beside_the_requests_is_not_lost)
 
 TEST(a_malformed_address_is_refused_without_its_password)
 {
-    static const char *const urls[] = {"htp://ann:secret@h:9090", "ann:secret@h:9090", "http:/ann:secret@h", "http:/ann:sec/secret@h"};
+    static const char *const urls[] = {"htp://ann:secret@h:9090", "ann:secret@h:9090",
+            "http:/ann:secret@h", "http:/ann:sec/secret@h"};
     for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
         char *url = xstrdup(urls[i]), requests[] = "a", errors[] = "b";
-        struct rollout_source source = {.kind = ROLLOUT_PROMETHEUS, .url = url,
-                                        .queries = {{.requests = requests, .errors = errors}, {.requests = requests, .errors = errors}}};
+        struct rollout_source source = {.kind = ROLLOUT_PROMETHEUS,
+                .url = url,
+                .queries = {{.requests = requests, .errors = errors},
+                        {.requests = requests, .errors = errors}}};
         struct rollout rollout = {.sources = &source, .source_count = 1};
         struct sources *sources = NULL;
         struct error err = {0};
@@ -323,16 +353,16 @@ TEST(a_malformed_address_is_refused_without_its_password)
 TEST(addresses_that_may_be_told)
 {
     static const char *const cases[][2] = {
-        {"http://127.0.0.1:9090/api", "http://127.0.0.1:9090/api"},
-        {"https://ann:secret@h:1/hook?key=secret", "https://h:1/hook"},
-        {"http://a@b:secret@h", "http://h"},
-        {"http://h/@x", "http://h/@x"},
-        {"http://h?secret@x", "http://h"},
-        {"ann:secret@h", "h"},
-        {"http://ann:sec/ret?x@h:1/a?b", "http://h:1/a"},
-        {"http://[::1]/@x", "http://[::1]/@x"},
-        {"http://h:1/@x", "http://h:1/@x"},
-        {"", ""},
+            {"http://127.0.0.1:9090/api", "http://127.0.0.1:9090/api"},
+            {"https://ann:secret@h:1/hook?key=secret", "https://h:1/hook"},
+            {"http://a@b:secret@h", "http://h"},
+            {"http://h/@x", "http://h/@x"},
+            {"http://h?secret@x", "http://h"},
+            {"ann:secret@h", "h"},
+            {"http://ann:sec/ret?x@h:1/a?b", "http://h:1/a"},
+            {"http://[::1]/@x", "http://[::1]/@x"},
+            {"http://h:1/@x", "http://h:1/@x"},
+            {"", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *plain = http_url_plain(cases[i][0]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The likelihood of ratios against scipy (canary_reference.py), and its validity by adding up all outcomes.
+// The likelihood of ratios against scipy (canary_reference.py), and its validity by adding up all
+// outcomes.
 #include "reports/analyse/canary/counts.h"
 
 #include "ci/sim/canary_sim_stream.h"
@@ -20,10 +21,12 @@ static double worse(const struct canary_counts *counts, int stages)
 
 TEST(as_scipy_says)
 {
-    struct canary_counts stages[2] = {counts_of(6, 50, 0.05), counts_of(40, 100, 0.25)}, *one = stages + 1;
+    struct canary_counts stages[2] = {counts_of(6, 50, 0.05), counts_of(40, 100, 0.25)},
+                         *one = stages + 1;
     double low, high;
     CHECK_DBL(worse(one, 1), 4.022887941265952, 1e-9);
-    CHECK_DBL(canary_counts_evidence((struct canary_trail){one, 1}, CANARY_BETTER), -2.4313344030076087, 1e-9);
+    CHECK_DBL(canary_counts_evidence((struct canary_trail){one, 1}, CANARY_BETTER),
+            -2.4313344030076087, 1e-9);
     CHECK_DBL(worse(stages, 2), 5.579757262539373, 1e-9); // the share changed between stages
     CHECK_DBL(canary_counts_ratio((struct canary_trail){one, 1}), 2, 1e-9);
     canary_counts_bounds(one, 0.01, &low, &high);
@@ -33,15 +36,17 @@ TEST(as_scipy_says)
     CHECK_DBL(canary_rate_bound(3, 2000, 0.01), 0.007324035096828494, 1e-12);
 }
 
-// E[e] over all outcomes of a second, n requests without replacement: exactly what makes an e-value.
+// E[e] over all outcomes of a second, n requests without replacement: exactly what makes an
+// e-value.
 static double expected(double baseline, double candidate, int events, double ratio)
 {
     double sum = 0, all = 0, first = NAN, share = candidate / (baseline + candidate);
     for (int k = 0; k <= events && k <= candidate; k++) {
         if (events - k > baseline)
             continue;
-        double log_p = lgamma(candidate + 1) - lgamma(k + 1) - lgamma(candidate - k + 1) + lgamma(baseline + 1) -
-                       lgamma(events - k + 1.0) - lgamma(baseline - events + k + 1) + k * log(ratio);
+        double log_p = lgamma(candidate + 1) - lgamma(k + 1) - lgamma(candidate - k + 1) +
+                lgamma(baseline + 1) - lgamma(events - k + 1.0) -
+                lgamma(baseline - events + k + 1) + k * log(ratio);
         struct canary_counts counts = counts_of(k, events, share);
         first = isnan(first) ? log_p : first;
         log_p -= first; // the factors that all outcomes share
@@ -53,15 +58,17 @@ static double expected(double baseline, double candidate, int events, double rat
 
 TEST(expectation_is_at_most_one)
 {
-    CHECK_DBL(expected(1e7, 1e7 / 3, 60, 1), 1, 1e-3); // many requests: binomial, and nothing is given away
-    CHECK(expected(75, 25, 60, 1) < 1);                // few: the e-value becomes smaller only
+    // many requests: binomial, and nothing is given away
+    CHECK_DBL(expected(1e7, 1e7 / 3, 60, 1), 1, 1e-3);
+    CHECK(expected(75, 25, 60, 1) < 1); // few: the e-value becomes smaller only
     CHECK(expected(75, 25, 60, 1) > 0);
     CHECK(expected(1e7, 1e7 / 3, 60, 0.8) < 1); // better than the baseline
     CHECK(expected(1e7, 1e5, 300, 1) <= 1 + 1e-3);
     CHECK(expected(1e7, 1e7 / 3, 60, 1.5) > 1); // and it does grow where it is worse
 }
 
-// One mean share in the place of many loses a little, and never gains: against the product of each second's.
+// One mean share in the place of many loses a little, and never gains: against the product of each
+// second's.
 TEST(shares_that_vary_stay_valid)
 {
     struct random_state random = {4};
@@ -83,9 +90,11 @@ TEST(the_cheap_bound_is_one)
 {
     struct random_state random = {8};
     for (int i = 0; i < 2000; i++) {
-        double all = 1 + floor(300 * random_uniform(&random)), k = floor((all + 1) * random_uniform(&random));
+        double all = 1 + floor(300 * random_uniform(&random)),
+               k = floor((all + 1) * random_uniform(&random));
         struct canary_counts counts = counts_of(k, all, 0.02 + 0.9 * random_uniform(&random));
-        if (worse(&counts, 1) > canary_counts_evidence_max((struct canary_trail){&counts, 1}) + 1e-12) {
+        if (worse(&counts, 1) >
+                canary_counts_evidence_max((struct canary_trail){&counts, 1}) + 1e-12) {
             CHECK(!"the evidence exceeds its bound");
             return;
         }
@@ -105,7 +114,8 @@ TEST(nothing_and_one_arm_only)
     canary_counts_bounds(&none, 0.01, &low, &high);
     CHECK_DBL(low, 0, 0);
     CHECK(isinf(high));
-    canary_counts_add(&counts, 5, 0, 100, 0, 1); // without requests of the candidate nothing is compared
+    canary_counts_add(
+            &counts, 5, 0, 100, 0, 1); // without requests of the candidate nothing is compared
     canary_counts_add(&counts, 0, 5, 0, 100, 1);
     canary_counts_add(&counts, 0, 0, 100, 100, 1);
     CHECK_DBL(counts.all, 0, 0);
@@ -122,7 +132,8 @@ TEST(nothing_and_one_arm_only)
     CHECK(high < 1 && high > 0.1);
 }
 
-// 400 streams, 300 looks each: how often an end is wrong at any look, and how often equal arms are rejected.
+// 400 streams, 300 looks each: how often an end is wrong at any look, and how often equal arms are
+// rejected.
 TEST(coverage_at_every_look)
 {
     enum { STREAMS = 400, LOOKS = 300 };
@@ -132,12 +143,13 @@ TEST(coverage_at_every_look)
         struct canary_counts counts = {0}, equal = {0};
         bool missed[2] = {false, false}, reject = false;
         for (int look = 0; look < LOOKS; look++) {
-            double baseline = 400 + 500 * random_uniform(&random), candidate = 100 + 200 * random_uniform(&random), low, high;
+            double baseline = 400 + 500 * random_uniform(&random),
+                   candidate = 100 + 200 * random_uniform(&random), low, high;
             double rate = look % 100 < 50 ? 2e-3 : 8e-3; // of both arms
-            canary_counts_add(&counts, stream_poisson(&random, baseline * rate), stream_poisson(&random, candidate * rate * 1.4), baseline,
-                              candidate, 1);
-            canary_counts_add(&equal, stream_poisson(&random, baseline * rate), stream_poisson(&random, candidate * rate), baseline,
-                              candidate, 1);
+            canary_counts_add(&counts, stream_poisson(&random, baseline * rate),
+                    stream_poisson(&random, candidate * rate * 1.4), baseline, candidate, 1);
+            canary_counts_add(&equal, stream_poisson(&random, baseline * rate),
+                    stream_poisson(&random, candidate * rate), baseline, candidate, 1);
             reject |= worse(&equal, 1) >= log(100);
             if (look % 10)
                 continue;

@@ -6,10 +6,12 @@
 #include "tests/unit/runner.h"
 
 struct made {
-    double mean, burst, drift, spell; // spell: the arm's rate is doubled or halved for 10 s at a time
+    double mean, burst, drift,
+            spell; // spell: the arm's rate is doubled or halved for 10 s at a time
 };
 
-static double made_events(struct random_state *random, const struct made *made, int at, double extra)
+static double made_events(
+        struct random_state *random, const struct made *made, int at, double extra)
 {
     double mean = made->mean * (1 + made->drift * sin(at / 90.0)) * extra;
     return made->burst * stream_poisson(random, mean / made->burst);
@@ -23,7 +25,8 @@ static double learnt(const struct made *made, int seconds, bool both, uint64_t s
     for (int i = 0; i < seconds; i++) {
         if (made->spell > 0 && i % 10 == 0)
             spell = random_next(&random) >> 63 ? 2 : 0.5;
-        double first = made_events(&random, made, i, spell), second = made_events(&random, made, i, 1);
+        double first = made_events(&random, made, i, spell),
+               second = made_events(&random, made, i, 1);
         canary_dispersion_see(&dispersion, both ? first + second : first, both ? 2000 : 1000);
         canary_dispersion_add(&dispersion, first, 1000, both ? second : 0, both ? 1000 : 0);
     }
@@ -42,12 +45,14 @@ TEST(independent_events)
 {
     CHECK_DBL(typical((struct made){1, 1, 0, 0}, 300, false), 1.1, 0.12);
     CHECK_DBL(typical((struct made){50, 1, 0, 0}, 300, true), 1.1, 0.12);
-    CHECK_DBL(typical((struct made){20, 1, 0.5, 0}, 600, false), 1.1, 0.12); // traffic that drifts is no burst
+    // traffic that drifts is no burst
+    CHECK_DBL(typical((struct made){20, 1, 0.5, 0}, 600, false), 1.1, 0.12);
 }
 
 TEST(bursts_of_four)
 {
-    CHECK_DBL(typical((struct made){1, 4, 0, 0}, 300, false), 4.6, 0.6); // 4, and a fifth of what is above 1
+    // 4, and a fifth of what is above 1
+    CHECK_DBL(typical((struct made){1, 4, 0, 0}, 300, false), 4.6, 0.6);
     CHECK_DBL(typical((struct made){20, 4, 0, 0}, 300, true), 4.6, 0.7);
     CHECK_DBL(typical((struct made){0.1, 4, 0, 0}, 300, false), 4.6, 0.7); // once in 40 s
 }

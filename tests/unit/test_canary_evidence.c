@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fold end to end: what is rolled back, what passes, what must do neither; stages, shares and restarts.
+// The fold end to end: what is rolled back, what passes, what must do neither; stages, shares and
+// restarts.
 #include "reports/analyse/canary/evidence.h"
 
 #include "ci/sim/canary_sim_stream.h"
@@ -7,7 +8,8 @@
 #include "tests/unit/canary_cells.h"
 
 // Seconds of a stage into the evidence; ends early at a fail. Returns seconds taken.
-static int drive(struct canary_evidence *evidence, struct stream *stream, double share, int seconds, bool aa)
+static int drive(
+        struct canary_evidence *evidence, struct stream *stream, double share, int seconds, bool aa)
 {
     struct canary_second arms[CANARY_ARMS];
     for (int i = 1; i <= seconds; i++) {
@@ -19,8 +21,8 @@ static int drive(struct canary_evidence *evidence, struct stream *stream, double
     return seconds;
 }
 
-static void start(struct stream *stream, double requests_per_s, double error_rate, double burst, struct stream_fault fault,
-                  uint64_t seed)
+static void start(struct stream *stream, double requests_per_s, double error_rate, double burst,
+        struct stream_fault fault, uint64_t seed)
 {
     struct stream_world world = {requests_per_s, error_rate, burst, 0, 0, 1};
     stream_start(stream, &world, &fault, seed);
@@ -85,9 +87,8 @@ TEST(worse_arms_are_found)
         struct stream_fault fault;
         enum canary_metric metric;
         int seconds;
-    } rows[] = {{{4, 1, 0}, CANARY_ERROR_RATE, 120},
-                {{1, 1.2, 0}, CANARY_LATENCY_P99, 60},
-                {{1, 1, 5}, CANARY_ERROR_RATE, 6}};
+    } rows[] = {{{4, 1, 0}, CANARY_ERROR_RATE, 120}, {{1, 1.2, 0}, CANARY_LATENCY_P99, 60},
+            {{1, 1, 5}, CANARY_ERROR_RATE, 6}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct canary_evidence *evidence = canary_evidence_new(&rules);
         start(&stream, 1000, 1e-3, 1, rows[i].fault, 3);
@@ -121,7 +122,8 @@ TEST(what_is_better_passes_and_is_not_rolled_back)
     canary_evidence_stage(evidence, 1, false);
     drive(evidence, &stream, 0.25, 120, false);
     CHECK_INT(canary_evidence_failed(evidence), -1);
-    struct canary_cell errors = cell_of(evidence, CANARY_ERROR_RATE), p99 = cell_of(evidence, CANARY_LATENCY_P99);
+    struct canary_cell errors = cell_of(evidence, CANARY_ERROR_RATE),
+                       p99 = cell_of(evidence, CANARY_LATENCY_P99);
     CHECK_INT(errors.verdict, CANARY_PASS);
     CHECK_INT(p99.verdict, CANARY_PASS);
     CHECK_DBL(errors.value, 0.3, 0.15);
@@ -133,7 +135,8 @@ TEST(what_is_better_passes_and_is_not_rolled_back)
     canary_evidence_free(evidence);
 }
 
-static void quiet(struct canary_evidence *evidence, int seconds, uint64_t baseline, uint64_t candidate)
+static void quiet(
+        struct canary_evidence *evidence, int seconds, uint64_t baseline, uint64_t candidate)
 {
     struct canary_second arms[CANARY_ARMS];
     memset(arms, 0, sizeof arms);
@@ -148,7 +151,8 @@ static void quiet(struct canary_evidence *evidence, int seconds, uint64_t baseli
 
 static void error_in(struct canary_evidence *evidence, uint64_t baseline, uint64_t candidate)
 {
-    struct canary_second arms[CANARY_ARMS] = {{.requests = 100, .errors = baseline}, {.requests = 100, .errors = candidate}};
+    struct canary_second arms[CANARY_ARMS] = {
+            {.requests = 100, .errors = baseline}, {.requests = 100, .errors = candidate}};
     canary_evidence_add(evidence, arms);
 }
 
@@ -181,7 +185,8 @@ TEST(one_stray_error_does_not_hold_it_for_ever)
         canary_evidence_stage(evidence, 1, false);
         error_in(evidence, arm == CANARY_BASELINE, arm == CANARY_CANDIDATE);
         quiet(evidence, 48, 300, 100);
-        CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).verdict, arm == CANARY_BASELINE ? CANARY_PASS : CANARY_UNDECIDED);
+        CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).verdict,
+                arm == CANARY_BASELINE ? CANARY_PASS : CANARY_UNDECIDED);
         quiet(evidence, 60, 300, 100);
         CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).verdict, CANARY_PASS);
         CHECK_INT(canary_evidence_failed(evidence), -1);
@@ -213,7 +218,8 @@ TEST(rejected_of_the_candidate)
     rules.metrics[CANARY_REJECTED_RATE].gated = true;
     for (int same = 0; same < 2; same++) {
         struct canary_evidence *evidence = canary_evidence_new(&rules);
-        struct canary_second arms[CANARY_ARMS] = {{.requests = 300, .rejected = 6}, {.requests = 100, .rejected = same ? 2 : 6}};
+        struct canary_second arms[CANARY_ARMS] = {
+                {.requests = 300, .rejected = 6}, {.requests = 100, .rejected = same ? 2 : 6}};
         canary_evidence_stage(evidence, 1, false);
         for (int i = 0; i < 300; i++)
             canary_evidence_add(evidence, arms);
@@ -242,7 +248,8 @@ TEST(a_small_stage_passes_for_what_it_opens)
         quiet(evidence, 19, 990, 10);
         CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).verdict, CANARY_UNDECIDED); // 190 requests
         quiet(evidence, 5, 990, 10);
-        CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).verdict, told ? CANARY_PASS : CANARY_UNDECIDED);
+        CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).verdict,
+                told ? CANARY_PASS : CANARY_UNDECIDED);
         struct canary_cell p99 = cell_of(evidence, CANARY_LATENCY_P99);
         CHECK_DBL(p99.threshold, 1.1, 1e-12);
         if (told)
@@ -291,7 +298,8 @@ TEST(wrong_answers_against_their_limit)
     struct canary_rules rules = rules_of(0.5, 0.1, 0.1);
     rules.metrics[CANARY_WRONG_ANSWERS].limit = 2;
     struct canary_evidence *evidence = canary_evidence_new(&rules);
-    struct canary_second arms[CANARY_ARMS] = {{.requests = 10, .wrong = 5}, {.requests = 10, .wrong = 1}};
+    struct canary_second arms[CANARY_ARMS] = {
+            {.requests = 10, .wrong = 5}, {.requests = 10, .wrong = 1}};
     canary_evidence_stage(evidence, 0, false);
     CHECK_INT(cell_of(evidence, CANARY_WRONG_ANSWERS).verdict, CANARY_UNDECIDED); // no request yet
     canary_evidence_add(evidence, arms);
@@ -320,7 +328,8 @@ TEST(an_aa_stage_finds_arms_that_differ)
         CHECK_INT(canary_evidence_failed(evidence), CANARY_ERROR_RATE);
         canary_evidence_free(evidence);
     }
-    struct canary_evidence *evidence = canary_evidence_new(&rules); // the baseline alone: nothing to differ
+    // the baseline alone: nothing to differ
+    struct canary_evidence *evidence = canary_evidence_new(&rules);
     canary_evidence_stage(evidence, 0, true);
     CHECK_INT(cell_of(evidence, CANARY_LATENCY_P99).verdict, CANARY_UNDECIDED);
     quiet(evidence, 5, 300, 0);
@@ -378,19 +387,25 @@ TEST(shares_that_change_between_stages_stay_valid)
     enum { ROLLOUTS = 300 };
     struct canary_rules rules = rules_of(0.5, 0.05, 0.1);
     rules.metrics[CANARY_LATENCY_P99].gated = rules.metrics[CANARY_LATENCY_P99].observed = false;
-    rules.metrics[CANARY_LATENCY_P50].observed = rules.metrics[CANARY_LATENCY_MEAN].observed = false;
+    rules.metrics[CANARY_LATENCY_P50].observed = rules.metrics[CANARY_LATENCY_MEAN].observed =
+            false;
     int back = 0;
     for (uint64_t i = 0; i < ROLLOUTS; i++) {
         struct canary_evidence *evidence = canary_evidence_new(&rules);
         struct random_state random = stream_random(7000 + i);
         for (int stage = 0; stage < 40; stage++) { // more than a trail holds
-            double share = stage % 3 == 0 ? 0.02 : stage % 3 == 1 ? 0.3 : 0.7, rate = stage % 2 ? 0.002 : 0.01;
+            double share = stage % 3 == 0 ? 0.02
+                    : stage % 3 == 1      ? 0.3
+                                          : 0.7,
+                   rate = stage % 2 ? 0.002 : 0.01;
             canary_evidence_stage(evidence, stage, false);
             for (int second = 0; second < 20; second++) {
                 struct canary_second arms[CANARY_ARMS] = {{0}};
                 for (int arm = 0; arm < CANARY_ARMS; arm++) {
-                    arms[arm].requests = (uint64_t)stream_poisson(&random, 300 * (arm ? share : 1 - share));
-                    arms[arm].errors = (uint64_t)stream_poisson(&random, rate * (double)arms[arm].requests);
+                    arms[arm].requests =
+                            (uint64_t)stream_poisson(&random, 300 * (arm ? share : 1 - share));
+                    arms[arm].errors =
+                            (uint64_t)stream_poisson(&random, rate * (double)arms[arm].requests);
                 }
                 canary_evidence_add(evidence, arms);
             }
@@ -410,7 +425,8 @@ TEST(nothing_and_odd_input)
     CHECK(!canary_evidence_add(evidence, arms));
     CHECK_INT(cell_of(evidence, CANARY_LATENCY_P99).verdict, CANARY_UNDECIDED);
     CHECK(isnan(cell_of(evidence, CANARY_LATENCY_MEAN).value));
-    arms[0].requests = arms[1].requests = UINT64_MAX / 4; // a source that lies must not bring it down
+    // a source that lies must not bring it down
+    arms[0].requests = arms[1].requests = UINT64_MAX / 4;
     arms[0].errors = arms[1].errors = UINT64_MAX / 2;
     arms[0].bins[CANARY_BINS - 1] = arms[1].bins[0] = UINT32_MAX;
     CHECK(canary_evidence_add(evidence, arms));
@@ -423,23 +439,26 @@ TEST(nothing_and_odd_input)
     canary_evidence_free(NULL);
 }
 
-// What turns bad late is found soon, and the cell says since when: the stage as a whole is still within its margin then.
+// What turns bad late is found soon, and the cell says since when: the stage as a whole is still
+// within its margin then.
 TEST(bad_late)
 {
     static const struct {
         struct stream_fault fault;
         enum canary_metric metric;
-        int seconds; // at most
+        int seconds;      // at most
         double low, high; // of the ratio since
     } rows[] = {{{5, 1, 0}, CANARY_ERROR_RATE, 60, 2.5, 10},
-                {{1, 1.2, 0}, CANARY_LATENCY_P99, 60, 1.5, 4},
-                {{1, 1.5, 0}, CANARY_LATENCY_P50, 15, 1.2, 3},
-                {{1, 1.5, 0}, CANARY_LATENCY_MEAN, 120, 0, 0}}; // a second of means speaks with half a nat at most
+            {{1, 1.2, 0}, CANARY_LATENCY_P99, 60, 1.5, 4},
+            {{1, 1.5, 0}, CANARY_LATENCY_P50, 15, 1.2, 3},
+            // a second of means speaks with half a nat at most
+            {{1, 1.5, 0}, CANARY_LATENCY_MEAN, 120, 0, 0}};
     static struct stream stream;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct canary_rules rules = rules_of(0.5, 0.05, 0.1);
         for (int metric = 0; metric < CANARY_METRICS; metric++)
-            rules.metrics[metric] = (struct canary_rule){metric == (int)rows[i].metric, false, metric ? 0.05 : 0.5, NAN};
+            rules.metrics[metric] = (struct canary_rule){
+                    metric == (int)rows[i].metric, false, metric ? 0.05 : 0.5, NAN};
         struct canary_evidence *evidence = canary_evidence_new(&rules);
         start(&stream, 1000, 1e-3, 1, none, 60 + i);
         canary_evidence_stage(evidence, 0, true);
@@ -455,7 +474,8 @@ TEST(bad_late)
         CHECK_INT(cell.verdict, CANARY_FAIL);
         if (rows[i].high > 0) {
             CHECK(cell.value < cell.threshold);
-            CHECK(cell.since_s >= 1 && cell.since_s <= (uint64_t)taken + 120); // few errors tell it not exactly
+            // few errors tell it not exactly
+            CHECK(cell.since_s >= 1 && cell.since_s <= (uint64_t)taken + 120);
             CHECK(cell.since_ratio > rows[i].low && cell.since_ratio < rows[i].high);
         }
         canary_evidence_free(evidence);
@@ -497,7 +517,8 @@ TEST(no_pass_while_it_turns_bad)
     canary_evidence_free(evidence);
 }
 
-// 1 % of 5 requests/s: nothing is known of the candidate, whatever the plan asks for and the stage opens.
+// 1 % of 5 requests/s: nothing is known of the candidate, whatever the plan asks for and the stage
+// opens.
 TEST(little_traffic_never_passes)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {

@@ -26,7 +26,8 @@ TEST(more_traffic_sees_more)
     }
 }
 
-// The design: 1 % of the traffic cannot find a doubled error rate in 400,000 requests, 25 % finds it within about 100,000.
+// The design: 1 % of the traffic cannot find a doubled error rate in 400,000 requests, 25 % finds
+// it within about 100,000.
 TEST(as_the_design_says)
 {
     struct canary_rules rules = rules_of(0.5, 0.05, 0.05);
@@ -36,7 +37,9 @@ TEST(as_the_design_says)
     CHECK_DBL(quarter.seen_ratio, 2, 0.25);
     struct canary_foresight p99 = canary_foresee(&rules, CANARY_LATENCY_P99, 0.25, 40, &usual);
     CHECK_DBL(p99.seen_ratio, 1.1, 0.02);
-    CHECK_DBL(canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 18.41, &usual).zero_error_bound, 1e-3, 6e-5); // 4,603 requests
+    // 4,603 requests
+    CHECK_DBL(canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 18.41, &usual).zero_error_bound, 1e-3,
+            6e-5);
 }
 
 TEST(a_quarter_sees_what_it_was_said_to)
@@ -67,21 +70,23 @@ TEST(a_quarter_sees_what_it_was_said_to)
 TEST(what_can_not_be)
 {
     struct canary_rules rules = rules_of(0.5, 0.05, 0.05);
-    struct canary_traffic silent = {0, 1e-3, 0.5, 1, 0, 0}, clean = {1000, 0, 0, 0, 0, 0}, bursty = {1000, 1e-3, 0.5, 4, 0, 0};
+    struct canary_traffic silent = {0, 1e-3, 0.5, 1, 0, 0}, clean = {1000, 0, 0, 0, 0, 0},
+                          bursty = {1000, 1e-3, 0.5, 4, 0, 0};
     CHECK(isinf(canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 300, &silent).pass_s));
     CHECK_DBL(canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 300, &silent).zero_error_bound, 1, 0);
-    CHECK(isinf(canary_foresee(&rules, CANARY_LATENCY_P99, 1, 300, &usual).seen_ratio)); // nothing to compare with
+    // nothing to compare with
+    CHECK(isinf(canary_foresee(&rules, CANARY_LATENCY_P99, 1, 300, &usual).seen_ratio));
     CHECK(isinf(canary_foresee(&rules, CANARY_LATENCY_P99, 0, 300, &usual).pass_s));
     struct canary_foresight sight = canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 300, &clean);
-    CHECK(isinf(sight.seen_ratio));       // of no errors no multiple
-    CHECK_DBL(sight.pass_s, 19.3, 0.5);   // but the zero-failure bound
+    CHECK(isinf(sight.seen_ratio));     // of no errors no multiple
+    CHECK_DBL(sight.pass_s, 19.3, 0.5); // but the zero-failure bound
     CHECK(canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 600, &bursty).seen_ratio >
-          canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 600, &usual).seen_ratio);
+            canary_foresee(&rules, CANARY_ERROR_RATE, 0.25, 600, &usual).seen_ratio);
     CHECK_DBL(canary_foresee(&rules, CANARY_WRONG_ANSWERS, 0.25, 10, &usual).pass_s, 0.004, 1e-9);
     struct canary_traffic small = usual;
     small.opens = 0.05;
     small.stage_requests = 200;
     CHECK(canary_foresee(&rules, CANARY_LATENCY_P99, 0.01, 60, &small).pass_s <
-          0.3 * canary_foresee(&rules, CANARY_LATENCY_P99, 0.01, 60, &usual).pass_s);
+            0.3 * canary_foresee(&rules, CANARY_LATENCY_P99, 0.01, 60, &usual).pass_s);
     CHECK(canary_foresee(&rules, CANARY_ERROR_RATE, 0.01, 60, &small).pass_s <= 20);
 }

@@ -9,18 +9,18 @@
 #include "tests/unit/runner.h"
 
 static const char state_answer[] =
-    "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_time_since_last_change "
-    "srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state bk_f_forced_id srv_f_forced_id srv_fqdn "
-    "srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr srv_agent_addr srv_agent_port\n"
-    "4 ranker 1 old 127.0.0.1 2 0 253 100 6 6 3 4 6 0 0 0 - 5982 - 0 0 - - 0\n"
-    "4 ranker 2 new 127.0.0.1 2 8 3 0 0 1 0 2 0 0 0 0 - 5983 - 0 0 - - 0\n"
-    "4 ranker 3 out 127.0.0.1 2 1 9 9 0 1 0 2 0 0 0 0 - 5983 - 0 0 - - 0\n";
+        "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_time_since_last_change "
+        "srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state bk_f_forced_id srv_f_forced_id srv_fqdn "
+        "srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr srv_agent_addr srv_agent_port\n"
+        "4 ranker 1 old 127.0.0.1 2 0 253 100 6 6 3 4 6 0 0 0 - 5982 - 0 0 - - 0\n"
+        "4 ranker 2 new 127.0.0.1 2 8 3 0 0 1 0 2 0 0 0 0 - 5983 - 0 0 - - 0\n"
+        "4 ranker 3 out 127.0.0.1 2 1 9 9 0 1 0 2 0 0 0 0 - 5983 - 0 0 - - 0\n";
 static const char stat_answer[] =
-    "# pxname,svname,qcur,qmax,scur,smax,slim,stot,status,weight,act,bck,last_chk,algo,-,ssl_sess,\n"
-    "ranker,old,1,0,2,1,,17,UP 1/3,253,1,0,\"said \"\"no\"\", twice\",,-,0,\n"
-    "ranker,new,0,0,0,0,,0,DOWN,0,0,0,,,-,0,\n"
-    "ranker,spare,0,0,0,0,,0,no check,1,0,1,,,-,0,\n"
-    "ranker,BACKEND,0,0,0,1,1997,2,UP,100,1,0,,roundrobin,-,,\n";
+        "# pxname,svname,qcur,qmax,scur,smax,slim,stot,status,weight,act,bck,last_chk,algo,-,ssl_sess,\n"
+        "ranker,old,1,0,2,1,,17,UP 1/3,253,1,0,\"said \"\"no\"\", twice\",,-,0,\n"
+        "ranker,new,0,0,0,0,,0,DOWN,0,0,0,,,-,0,\n"
+        "ranker,spare,0,0,0,0,,0,no check,1,0,1,,,-,0,\n"
+        "ranker,BACKEND,0,0,0,1,1997,2,UP,100,1,0,,roundrobin,-,,\n";
 
 TEST(recorded_answers)
 {
@@ -29,16 +29,19 @@ TEST(recorded_answers)
     CHECK_INT(haproxy_read_state(state_answer, "ranker", &backend, &err), 0);
     CHECK_INT(haproxy_read_stat(stat_answer, "ranker", &backend, &err), 0);
     CHECK_INT(backend.count, 4);
-    const struct haproxy_server *old = haproxy_server(&backend, "old"), *new = haproxy_server(&backend, "new");
+    const struct haproxy_server *old = haproxy_server(&backend, "old"),
+                                *new = haproxy_server(&backend, "new");
     CHECK_INT(old->weight, 253);
     CHECK_INT(old->weight_begin, 100);
-    CHECK(old->up && old->listed && old->counted && !old->draining && !old->maintenance && !old->backup);
+    CHECK(old->up && old->listed && old->counted && !old->draining && !old->maintenance &&
+            !old->backup);
     CHECK_INT(old->sessions, 2);
     CHECK_INT(old->queued, 1);
     CHECK_INT(old->total, 17);
     CHECK_INT(new->weight, 3);
     CHECK(new->draining && !new->up && !new->maintenance);
-    CHECK(haproxy_server(&backend, "out")->maintenance && !haproxy_server(&backend, "out")->counted);
+    CHECK(haproxy_server(&backend, "out")->maintenance &&
+            !haproxy_server(&backend, "out")->counted);
     CHECK(haproxy_server(&backend, "spare")->backup && haproxy_server(&backend, "spare")->up);
     CHECK(haproxy_server(&backend, "nobody") == NULL);
     CHECK_STR(backend.algorithm, "roundrobin");
@@ -47,7 +50,8 @@ TEST(recorded_answers)
 
 TEST(answers_that_are_none)
 {
-    static const char *const wrong[] = {"", "\n", "Permission denied", "# ", "1\n# a b c\n", "Unknown command", "# pxname\n", "{}"};
+    static const char *const wrong[] = {"", "\n", "Permission denied", "# ", "1\n# a b c\n",
+            "Unknown command", "# pxname\n", "{}"};
     struct haproxy_backend backend = {0};
     struct error err = {0};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -96,14 +100,17 @@ TEST(the_process_that_answers)
     static const struct {
         const char *info;
         uint64_t pid, uptime_s;
-    } cases[] = {{"Name: HAProxy\nPid: 812\nUptime_sec: 7\nUptime: 0d 0h00m07s\nNode: a\n\n", 812, 7},
-                 {"Name: HAProxy\nUptime_sec: 7\nPid: 1\n\n", 1, 7},
-                 {"Name: HAProxy\nPid: 812\n\n", 0, 0}, // half of it is nothing
-                 {"", 0, 0}};
+    } cases[] = {
+            {"Name: HAProxy\nPid: 812\nUptime_sec: 7\nUptime: 0d 0h00m07s\nNode: a\n\n", 812, 7},
+            {"Name: HAProxy\nUptime_sec: 7\nPid: 1\n\n", 1, 7},
+            {"Name: HAProxy\nPid: 812\n\n", 0, 0}, // half of it is nothing
+            {"", 0, 0}};
     struct error err = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct haproxy_backend backend = {0};
-        char *answer = xasprintf("%s1\n# be_id be_name srv_id srv_name srv_admin_state srv_uweight\n4 ranker 1 old 0 7\n", cases[i].info);
+        char *answer = xasprintf(
+                "%s1\n# be_id be_name srv_id srv_name srv_admin_state srv_uweight\n4 ranker 1 old 0 7\n",
+                cases[i].info);
         CHECK_INT(haproxy_read_state(answer, "ranker", &backend, &err), 0);
         CHECK_INT(backend.pid, cases[i].pid);
         CHECK_INT(backend.uptime_s, cases[i].uptime_s);
@@ -113,7 +120,9 @@ TEST(the_process_that_answers)
     }
     // What stands behind it is not of it, and no backend is still no backend.
     struct haproxy_backend backend = {0};
-    CHECK_INT(haproxy_read_state("Name: HAProxy\nPid: 812\nUptime_sec: 7\n\nCan't find backend.\n", "ranker", &backend, &err), -ENOENT);
+    CHECK_INT(haproxy_read_state("Name: HAProxy\nPid: 812\nUptime_sec: 7\n\nCan't find backend.\n",
+                      "ranker", &backend, &err),
+            -ENOENT);
     CHECK_CONTAINS(err.text, "no backend 'ranker'");
     haproxy_backend_free(&backend);
 }

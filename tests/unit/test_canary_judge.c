@@ -1,31 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the evidence of a stage says: which cells a kind of stage needs, tripwires, what is missing in words.
+// What the evidence of a stage says: which cells a kind of stage needs, tripwires, what is missing
+// in words.
 #include "harness/canary/decide/judge.h"
 #include "tests/unit/runner.h"
 
-static struct rollout_stage stages[] = {{.name = "shadow", .mirror = 0.05, .soak_ns = 10, .requests = 5},
-                                        {.name = "aa", .aa = true, .percent = 10, .soak_ns = 10},
-                                        {.name = "10%", .percent = 10, .soak_ns = 10, .requests = 50},
-                                        {.name = "100%", .percent = 100, .soak_ns = 10}};
+static struct rollout_stage stages[] = {
+        {.name = "shadow", .mirror = 0.05, .soak_ns = 10, .requests = 5},
+        {.name = "aa", .aa = true, .percent = 10, .soak_ns = 10},
+        {.name = "10%", .percent = 10, .soak_ns = 10, .requests = 50},
+        {.name = "100%", .percent = 100, .soak_ns = 10}};
 
 static struct rollout plan(void)
 {
-    struct rollout rollout = {.stages = stages, .stage_count = 4, .unreachable = 3, .rules = {.tripwire_error_rate = 0.2}};
+    struct rollout rollout = {.stages = stages,
+            .stage_count = 4,
+            .unreachable = 3,
+            .rules = {.tripwire_error_rate = 0.2}};
     for (int i = 0; i < CANARY_METRICS; i++)
         rollout.rules.metrics[i] = (struct canary_rule){.margin = NAN, .limit = NAN};
-    rollout.rules.metrics[CANARY_ERROR_RATE] = (struct canary_rule){.gated = true, .margin = 0.5, .limit = NAN};
-    rollout.rules.metrics[CANARY_WRONG_ANSWERS] = (struct canary_rule){.gated = true, .margin = NAN, .limit = 2};
-    rollout.rules.metrics[CANARY_LATENCY_P99] = (struct canary_rule){.observed = true, .margin = NAN, .limit = NAN};
+    rollout.rules.metrics[CANARY_ERROR_RATE] =
+            (struct canary_rule){.gated = true, .margin = 0.5, .limit = NAN};
+    rollout.rules.metrics[CANARY_WRONG_ANSWERS] =
+            (struct canary_rule){.gated = true, .margin = NAN, .limit = 2};
+    rollout.rules.metrics[CANARY_LATENCY_P99] =
+            (struct canary_rule){.observed = true, .margin = NAN, .limit = NAN};
     return rollout;
 }
 
-static bool passes(int stage, enum canary_verdict errors, enum canary_verdict wrong, enum canary_verdict p99)
+static bool passes(
+        int stage, enum canary_verdict errors, enum canary_verdict wrong, enum canary_verdict p99)
 {
     struct rollout rollout = plan();
     struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = errors},
-                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = wrong},
-                                  {.metric = CANARY_LATENCY_P99, .verdict = p99}};
-    struct judge_facts facts = {.cells = cells, .cell_count = 3, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN};
+            {.metric = CANARY_WRONG_ANSWERS, .verdict = wrong},
+            {.metric = CANARY_LATENCY_P99, .verdict = p99}};
+    struct judge_facts facts = {.cells = cells,
+            .cell_count = 3,
+            .requests = {500, 500},
+            .judged_ns = 10,
+            .recent_errors = NAN};
     struct judge_answer answer;
     judge_stage(&rollout, stage, &facts, &answer);
     CHECK(!answer.tripped && answer.soaked && answer.requests_enough);
@@ -52,13 +65,21 @@ TEST(which_cells_a_stage_needs)
 TEST(without_a_baseline)
 {
     struct rollout rollout = plan();
-    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_UNDECIDED, .threshold = 2, .alone_open = true},
-                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
-    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {0, 500}, .judged_ns = 10, .recent_errors = NAN};
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE,
+                                          .verdict = CANARY_UNDECIDED,
+                                          .threshold = 2,
+                                          .alone_open = true},
+            {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells,
+            .cell_count = 2,
+            .requests = {0, 500},
+            .judged_ns = 10,
+            .recent_errors = NAN};
     struct judge_answer answer;
     judge_stage(&rollout, 3, &facts, &answer);
     CHECK(!answer.cells_passed);
-    CHECK_CONTAINS(answer.text, "error_rate: 10 s without a baseline, and 100 requests, are not over yet");
+    CHECK_CONTAINS(
+            answer.text, "error_rate: 10 s without a baseline, and 100 requests, are not over yet");
     cells[0].requests = 700;
     judge_stage(&rollout, 2, &facts, &answer); // its baseline is there
     CHECK(!answer.cells_passed);
@@ -82,9 +103,14 @@ TEST(without_a_baseline)
 TEST(what_an_earlier_stage_said_is_no_pass)
 {
     struct rollout rollout = plan();
-    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS, .repeated = true},
-                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
-    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN};
+    struct canary_cell cells[] = {
+            {.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS, .repeated = true},
+            {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells,
+            .cell_count = 2,
+            .requests = {500, 500},
+            .judged_ns = 10,
+            .recent_errors = NAN};
     struct judge_answer answer;
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK(!answer.cells_passed && answer.failed < 0);
@@ -108,14 +134,24 @@ TEST(what_an_earlier_stage_said_is_no_pass)
 TEST(what_was_lost_withholds_a_pass)
 {
     struct rollout rollout = plan();
-    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_UNDECIDED, .requests = 500, .withheld = 7, .requests_missing = 90},
-                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
-    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN, .lost = 7};
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE,
+                                          .verdict = CANARY_UNDECIDED,
+                                          .requests = 500,
+                                          .withheld = 7,
+                                          .requests_missing = 90},
+            {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells,
+            .cell_count = 2,
+            .requests = {500, 500},
+            .judged_ns = 10,
+            .recent_errors = NAN,
+            .lost = 7};
     struct judge_answer answer;
     for (int stage = 0; stage < 4; stage++) { // also where a cell that is undecided would do
         judge_stage(&rollout, stage, &facts, &answer);
         CHECK(!answer.cells_passed && answer.withheld && !answer.tripped && answer.failed < 0);
-        CHECK_CONTAINS(answer.text, "error_rate would pass, but 7 log lines of this stage were lost");
+        CHECK_CONTAINS(
+                answer.text, "error_rate would pass, but 7 log lines of this stage were lost");
         CHECK_CONTAINS(answer.text, "it would not; about 90 more; `resume`");
     }
     cells[0] = (struct canary_cell){.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS};
@@ -124,7 +160,8 @@ TEST(what_was_lost_withholds_a_pass)
     facts.maybe_tripped = true;
     judge_stage(&rollout, 3, &facts, &answer);
     CHECK(!answer.cells_passed && answer.withheld);
-    CHECK_CONTAINS(answer.text, "7 log lines were lost, so many together that the tripwire would have fired");
+    CHECK_CONTAINS(answer.text,
+            "7 log lines were lost, so many together that the tripwire would have fired");
     facts.maybe_tripped = false;
     facts.shared = true;
     judge_stage(&rollout, 3, &facts, &answer);
@@ -135,8 +172,13 @@ TEST(what_was_lost_withholds_a_pass)
 TEST(wrong_answers_are_told_whatever_else_fails)
 {
     struct rollout rollout = plan();
-    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_FAIL}, {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
-    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 500}, .judged_ns = 10, .recent_errors = 0.9};
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_FAIL},
+            {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells,
+            .cell_count = 2,
+            .requests = {500, 500},
+            .judged_ns = 10,
+            .recent_errors = 0.9};
     struct judge_answer answer;
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK(answer.tripped && answer.tripwire == RULE_TRIPWIRE_ERRORS && !answer.wrong);
@@ -153,7 +195,11 @@ TEST(a_cell_that_is_not_there_has_not_passed)
 {
     struct rollout rollout = plan();
     struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS}};
-    struct judge_facts facts = {.cells = cells, .cell_count = 1, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN};
+    struct judge_facts facts = {.cells = cells,
+            .cell_count = 1,
+            .requests = {500, 500},
+            .judged_ns = 10,
+            .recent_errors = NAN};
     struct judge_answer answer;
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK(!answer.cells_passed);
@@ -162,8 +208,13 @@ TEST(a_cell_that_is_not_there_has_not_passed)
 TEST(soak_and_requests)
 {
     struct rollout rollout = plan();
-    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS}, {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
-    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 49}, .judged_ns = 9, .recent_errors = NAN};
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_PASS},
+            {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells,
+            .cell_count = 2,
+            .requests = {500, 49},
+            .judged_ns = 9,
+            .recent_errors = NAN};
     struct judge_answer answer;
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK(!answer.soaked && !answer.requests_enough && answer.cells_passed);
@@ -174,7 +225,8 @@ TEST(soak_and_requests)
     facts.requests[CANARY_CANDIDATE] = 0; // of nothing nothing follows, whatever the plan asks for
     judge_stage(&rollout, 3, &facts, &answer);
     CHECK(!answer.requests_enough);
-    facts.requests[CANARY_BASELINE] = 7; // an A/A stage without a second baseline has its requests on the first
+    facts.requests[CANARY_BASELINE] =
+            7; // an A/A stage without a second baseline has its requests on the first
     judge_stage(&rollout, 1, &facts, &answer);
     CHECK(answer.requests_enough);
     rollout.traffic.baseline2 = "old2";
@@ -217,12 +269,22 @@ TEST(tripwires)
 TEST(a_fail_says_since_when)
 {
     struct rollout rollout = plan();
-    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_FAIL, .value = 1.3, .low = 1.1, .high = 1.6, .requests = 75000},
-                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
-    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 500}, .judged_ns = 10, .recent_errors = NAN};
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE,
+                                          .verdict = CANARY_FAIL,
+                                          .value = 1.3,
+                                          .low = 1.1,
+                                          .high = 1.6,
+                                          .requests = 75000},
+            {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells,
+            .cell_count = 2,
+            .requests = {500, 500},
+            .judged_ns = 10,
+            .recent_errors = NAN};
     struct judge_answer answer;
     judge_stage(&rollout, 2, &facts, &answer);
-    CHECK_STR(answer.text, "error_rate: 1.3 times the baseline's (1.1 to 1.6) after 75000 requests of the candidate, beyond its margin");
+    CHECK_STR(answer.text,
+            "error_rate: 1.3 times the baseline's (1.1 to 1.6) after 75000 requests of the candidate, beyond its margin");
     cells[0].low = NAN; // not known yet
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK_CONTAINS(answer.text, "1.3 times the baseline's (1.6 at most) after");
@@ -236,8 +298,9 @@ TEST(a_fail_says_since_when)
     cells[0].since_s = 25;
     cells[0].since_ratio = 5.1;
     judge_stage(&rollout, 2, &facts, &answer);
-    CHECK_STR(answer.text, "error_rate: for the last 25 s 5.1 times the baseline's, beyond its margin; over the whole stage, 75000 requests of the "
-                           "candidate, 1.3 times the baseline's (1.1 to 1.6)");
+    CHECK_STR(answer.text,
+            "error_rate: for the last 25 s 5.1 times the baseline's, beyond its margin; over the whole stage, 75000 requests of the "
+            "candidate, 1.3 times the baseline's (1.1 to 1.6)");
     cells[0].since_ratio = NAN;
     judge_stage(&rollout, 2, &facts, &answer);
     CHECK_CONTAINS(answer.text, "for the last 25 s the candidate's alone, beyond");
@@ -245,23 +308,36 @@ TEST(a_fail_says_since_when)
     cells[0].metric = CANARY_LATENCY_P99;
     cells[0].since_ratio = 2.4;
     judge_stage(&rollout, 2, &facts, &answer);
-    CHECK_CONTAINS(answer.text, "latency_p99: for the last 25 s 2.4 times as many requests above the baseline's p99 as it has, beyond its margin;");
+    CHECK_CONTAINS(answer.text,
+            "latency_p99: for the last 25 s 2.4 times as many requests above the baseline's p99 as it has, beyond its margin;");
 }
 
 TEST(a_fail_where_the_baseline_has_none)
 {
     struct rollout rollout = plan();
-    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE, .verdict = CANARY_FAIL, .value = NAN, .low = 3, .high = NAN, .requests = 700},
-                                  {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
-    struct judge_facts facts = {.cells = cells, .cell_count = 2, .requests = {500, 700}, .judged_ns = 10, .recent_errors = NAN};
+    struct canary_cell cells[] = {{.metric = CANARY_ERROR_RATE,
+                                          .verdict = CANARY_FAIL,
+                                          .value = NAN,
+                                          .low = 3,
+                                          .high = NAN,
+                                          .requests = 700},
+            {.metric = CANARY_WRONG_ANSWERS, .verdict = CANARY_PASS}};
+    struct judge_facts facts = {.cells = cells,
+            .cell_count = 2,
+            .requests = {500, 700},
+            .judged_ns = 10,
+            .recent_errors = NAN};
     struct judge_answer answer;
     judge_stage(&rollout, 2, &facts, &answer);
-    CHECK_STR(answer.text, "error_rate: none on the baseline; at least 3 times its rate after 700 requests of the candidate, beyond its margin");
+    CHECK_STR(answer.text,
+            "error_rate: none on the baseline; at least 3 times its rate after 700 requests of the candidate, beyond its margin");
     cells[0].low = NAN;
     judge_stage(&rollout, 2, &facts, &answer);
-    CHECK_STR(answer.text, "error_rate: none on the baseline after 700 requests of the candidate, beyond its margin");
+    CHECK_STR(answer.text,
+            "error_rate: none on the baseline after 700 requests of the candidate, beyond its margin");
     rollout.rules.metrics[CANARY_LATENCY_P99].gated = true;
     cells[0].metric = CANARY_LATENCY_P99;
     judge_stage(&rollout, 2, &facts, &answer);
-    CHECK_STR(answer.text, "latency_p99: longer than any of the baseline's after 700 requests of the candidate, beyond its margin");
+    CHECK_STR(answer.text,
+            "latency_p99: longer than any of the baseline's after 700 requests of the candidate, beyond its margin");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantile ratios by exceedance, and ratios of means: known answers, coverage, what must not be known.
+// Quantile ratios by exceedance, and ratios of means: known answers, coverage, what must not be
+// known.
 #include "reports/analyse/canary/latency.h"
 
 #include "ci/sim/canary_sim_stream.h"
@@ -23,7 +24,8 @@ TEST(thresholds)
     bins[520] = 8;
     CHECK_INT(threshold_of(bins, 0.01), 520); // 0.8 % above its lower border, 2 % above that of 510
     CHECK_INT(threshold_of(bins, 0.02), 510);
-    CHECK_INT(threshold_of(bins, 0.5), 500); // one value has most of it: all above its border, the nearest there is
+    CHECK_INT(threshold_of(bins, 0.5),
+            500); // one value has most of it: all above its border, the nearest there is
     bins[510] = bins[520] = 0;
     CHECK_INT(threshold_of(bins, 0.01), 500); // never one with nothing above it
 }
@@ -42,7 +44,8 @@ TEST(above_a_position)
     CHECK_DBL(canary_position(canary_moved(7.25)), 7.25, 1e-12);
 }
 
-static void fold(struct canary_latency *latency, uint64_t *baseline, double slower, int seconds, double share, uint64_t seed)
+static void fold(struct canary_latency *latency, uint64_t *baseline, double slower, int seconds,
+        double share, uint64_t seed)
 {
     struct stream_world world = {400, 0, 1, 0, 0, 0};
     struct stream_fault fault = {1, slower, 0};
@@ -67,7 +70,7 @@ TEST(a_known_ratio)
     fold(&latency, baseline, 1.25, 600, 0.3, 1);
     canary_tails_of(&latency, &tails);
     int p50 = threshold_of(baseline, 0.5), p99 = threshold_of(baseline, 0.01);
-    CHECK_DBL(canary_bin_low_s(p50), 0.02, 0.0003);              // the median
+    CHECK_DBL(canary_bin_low_s(p50), 0.02, 0.0003); // the median
     CHECK_DBL(canary_bin_low_s(p99), 0.02 * exp(0.5 * 2.3263), 0.002);
     CHECK_DBL(canary_tails_ratio(&tails, p50), 1.25, 0.01);
     CHECK_DBL(canary_tails_ratio(&tails, p99), 1.25, 0.03);
@@ -131,8 +134,8 @@ TEST(intervals_hold_at_every_look)
             for (int arm = 0; arm < CANARY_ARMS; arm++)
                 for (int k = 400; k < 700; k++)
                     mean[arm] += arms[arm].bins[k] * canary_bin_low_s(k) / answered[arm];
-            canary_means_add(&means, mean[CANARY_BASELINE], mean[CANARY_CANDIDATE], answered[CANARY_BASELINE],
-                             answered[CANARY_CANDIDATE]);
+            canary_means_add(&means, mean[CANARY_BASELINE], mean[CANARY_CANDIDATE],
+                    answered[CANARY_BASELINE], answered[CANARY_CANDIDATE]);
             if (i % 10)
                 continue;
             canary_tails_of(&latency, &tails);
@@ -160,7 +163,8 @@ TEST(means_as_integrated)
     double low, high;
     for (int i = 0; i < 10; i++) // canary_reference.py
         canary_means_add(&means, 0.0200 + 0.0001 * (i % 3), 0.0204 + 0.00013 * (i % 4), 100, 100);
-    CHECK_DBL(canary_means_evidence(&none, &means, 1, CANARY_WORSE, 1e-6, 1), 3.489443432557763, 1e-9);
+    CHECK_DBL(canary_means_evidence(&none, &means, 1, CANARY_WORSE, 1e-6, 1), 3.489443432557763,
+            1e-9);
     CHECK_DBL(canary_means_ratio(&means), 0.204 * 1.0286 / 0.2061, 0.01);
     CHECK(canary_means_evidence(&none, &means, 1, CANARY_BETTER, 1e-6, 1) < 0);
     CHECK_DBL(canary_means_beyond(&none, &means, 2, 1), 0, 0);

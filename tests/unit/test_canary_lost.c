@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log lines that are lost: a cell that passes without them would pass with them, whatever they were. Streams are judged as they were and
-// again without some of their lines, chosen to hide what the candidate does.
+// Log lines that are lost: a cell that passes without them would pass with them, whatever they
+// were. Streams are judged as they were and again without some of their lines, chosen to hide what
+// the candidate does.
 #include <stdio.h>
 
 #include "ci/sim/canary_sim_stream.h"
@@ -9,7 +10,8 @@
 enum { LOST_STAGE_S = 240 };
 
 // Both evidences after the same A/A stage.
-static void begin(struct canary_evidence *pair[2], const struct canary_rules *rules, struct stream *stream, double opens)
+static void begin(struct canary_evidence *pair[2], const struct canary_rules *rules,
+        struct stream *stream, double opens)
 {
     struct canary_second arms[CANARY_ARMS];
     for (int i = 0; i < 2; i++) {
@@ -58,7 +60,11 @@ TEST(a_pass_without_the_lines_is_one_with_them)
     rules.metrics[CANARY_WRONG_ANSWERS].limit = 1e9;
     long looks = 0, passed = 0, hidden = 0, withheld = 0;
     for (uint64_t seed = 0; seed < 96; seed++) {
-        double errors = seed % 4 == 0 ? 1 : seed % 4 == 1 ? 1.3 : seed % 4 == 2 ? 1.6 : 2.5, latency = seed % 3 == 0 ? 1.08 : 1;
+        double errors = seed % 4 == 0 ? 1
+                : seed % 4 == 1       ? 1.3
+                : seed % 4 == 2       ? 1.6
+                                      : 2.5,
+               latency = seed % 3 == 0 ? 1.08 : 1;
         struct stream_world world = {2000, 4e-3, seed % 5 == 0 ? 3 : 1, 0, 0, seed % 2};
         struct stream_fault fault = {errors, latency, 0};
         struct canary_evidence *pair[2];
@@ -82,7 +88,8 @@ TEST(a_pass_without_the_lines_is_one_with_them)
                 bool blind = cell_of(pair[0], metric).verdict == CANARY_PASS;
                 canary_evidence_lost(pair[0], lost);
                 struct canary_cell cell = cell_of(pair[0], metric);
-                bool truth = cell_of(pair[1], metric).verdict == CANARY_PASS, now = cell.verdict == CANARY_PASS;
+                bool truth = cell_of(pair[1], metric).verdict == CANARY_PASS,
+                     now = cell.verdict == CANARY_PASS;
                 looks++;
                 passed += now;
                 hidden += blind && !truth;
@@ -94,7 +101,8 @@ TEST(a_pass_without_the_lines_is_one_with_them)
         }
         end(pair);
     }
-    printf("%ld looks: %ld passed, %ld withheld, %ld would have passed for what was lost\n", looks, passed, withheld, hidden);
+    printf("%ld looks: %ld passed, %ld withheld, %ld would have passed for what was lost\n", looks,
+            passed, withheld, hidden);
     CHECK(passed > 80 && withheld > 1800 && hidden > 250); // it can fail: 99, 2281, 312
 }
 
@@ -144,7 +152,8 @@ TEST(no_fail_rests_on_what_was_lost_and_none_is_lifted)
             canary_evidence_add(pair[0], arms);
         }
         canary_evidence_lost(pair[0], 1000000);
-        CHECK_INT(cell_of(pair[0], CANARY_ERROR_RATE).verdict, bad ? CANARY_FAIL : CANARY_UNDECIDED);
+        CHECK_INT(
+                cell_of(pair[0], CANARY_ERROR_RATE).verdict, bad ? CANARY_FAIL : CANARY_UNDECIDED);
         CHECK_INT(canary_evidence_failed(pair[0]), bad ? CANARY_ERROR_RATE : -1);
         end(pair);
     }
@@ -170,7 +179,8 @@ TEST(stages_of_two_baselines)
         canary_evidence_lost(evidence, 2);
         CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).verdict, CANARY_PASS);
         canary_evidence_lost(evidence, 5000);
-        CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).verdict, alone ? CANARY_PASS : CANARY_UNDECIDED);
+        CHECK_INT(cell_of(evidence, CANARY_ERROR_RATE).verdict,
+                alone ? CANARY_PASS : CANARY_UNDECIDED);
         canary_evidence_free(evidence);
     }
 }

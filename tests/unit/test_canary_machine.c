@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state machine of a rollout walked at random: a controller that is killed and started again, a proxy that refuses, is silent, is
-// started again with the weights of its file or is moved by others, a store that fails, people who ask for anything at any time. What must hold is checked at each step.
+// The state machine of a rollout walked at random: a controller that is killed and started again, a
+// proxy that refuses, is silent, is started again with the weights of its file or is moved by
+// others, a store that fails, people who ask for anything at any time. What must hold is checked at
+// each step.
 #include "tests/unit/runner.h"
 
 #include <stdio.h>
@@ -26,7 +28,8 @@ static bool chance(unsigned in)
     return walk_next() % in == 0;
 }
 
-static const struct machine_plan plan = {.count = WALK_STAGES, .stages = {{0, true}, {1, false}, {25, false}, {50, false}, {100, false}}};
+static const struct machine_plan plan = {.count = WALK_STAGES,
+        .stages = {{0, true}, {1, false}, {25, false}, {50, false}, {100, false}}};
 
 struct walk {
     struct machine machine; // of the controller that lives
@@ -44,16 +47,19 @@ struct walk {
 
 static void walk_fail(const struct walk *walk, const char *what)
 {
-    runner_fail(__FILE__, __LINE__, "%s: state %s stage %d, machine %.3g %%, proxy %.3g %%, allowed %.3g %%", what,
-                rollout_state_name(walk->machine.state), walk->machine.stage, walk->machine.percent, walk->percent, walk->allowed);
+    runner_fail(__FILE__, __LINE__,
+            "%s: state %s stage %d, machine %.3g %%, proxy %.3g %%, allowed %.3g %%", what,
+            rollout_state_name(walk->machine.state), walk->machine.stage, walk->machine.percent,
+            walk->percent, walk->allowed);
     exit(1);
 }
 
 static void walk_begin(struct walk *walk)
 {
-    long counts[] = {walk->ups, walk->downs, walk->promotions, walk->rollbacks, walk->restarts, walk->outside, walk->moves_shut, walk->reloads,
-                     walk->restored};
-    *walk = (struct walk){.machine = machine_fresh(), .stored = machine_fresh(), .passed = -1, .alive = true};
+    long counts[] = {walk->ups, walk->downs, walk->promotions, walk->rollbacks, walk->restarts,
+            walk->outside, walk->moves_shut, walk->reloads, walk->restored};
+    *walk = (struct walk){
+            .machine = machine_fresh(), .stored = machine_fresh(), .passed = -1, .alive = true};
     walk->ups = counts[0];
     walk->downs = counts[1];
     walk->promotions = counts[2];
@@ -115,10 +121,13 @@ static struct machine_step walk_move(struct walk *walk, struct machine_step step
     return step;
 }
 
-// The weights that a proxy has forgotten: never more than was earned, nothing after the end. True: it worked.
+// The weights that a proxy has forgotten: never more than was earned, nothing after the end. True:
+// it worked.
 static void walk_restore(struct walk *walk)
 {
-    if (walk->machine.moving || (rollout_state_ended(walk->machine.state) && walk->machine.state != ROLLOUT_PROMOTED && walk->machine.percent != 0))
+    if (walk->machine.moving ||
+            (rollout_state_ended(walk->machine.state) && walk->machine.state != ROLLOUT_PROMOTED &&
+                    walk->machine.percent != 0))
         walk_fail(walk, "a candidate that gets back what was taken from it");
     if (walk->machine.percent > walk->allowed + MACHINE_TOLERANCE)
         walk_fail(walk, "more given back than was earned");
@@ -160,23 +169,25 @@ static void walk_apply(struct walk *walk, struct machine_step step)
 static struct machine_input walk_input(struct walk *walk)
 {
     struct machine_input input = {.fresh = !chance(30),
-                                  .soaked = chance(3),
-                                  .requests_enough = !chance(5),
-                                  .cells_passed = !chance(3),
-                                  .cell_failed = chance(150),
-                                  .tripped = chance(200),
-                                  .tripwire = RULE_TRIPWIRE_ERRORS,
-                                  .store_failed = chance(800),
-                                  .traffic_wrong = walk->anew ? chance(20) : fabs(walk->percent - walk->machine.percent) > MACHINE_TOLERANCE,
-                                  .proxy_silent = walk->silent,
-                                  .impatient = chance(20),
-                                  .waited = chance(10),
-                                  .preflight_failed = chance(20),
-                                  .preflight_exit = EXIT_CODE_INCONCLUSIVE,
-                                  .window = walk->shut ? (chance(2) ? WINDOW_CLOSED : WINDOW_FROZEN) : WINDOW_OPEN,
-                                  .signals = chance(100) ? 1 + (int)(walk_next() % 2) : 0,
-                                  .lingered = chance(2),
-                                  .drained = chance(3)};
+            .soaked = chance(3),
+            .requests_enough = !chance(5),
+            .cells_passed = !chance(3),
+            .cell_failed = chance(150),
+            .tripped = chance(200),
+            .tripwire = RULE_TRIPWIRE_ERRORS,
+            .store_failed = chance(800),
+            .traffic_wrong = walk->anew
+                    ? chance(20)
+                    : fabs(walk->percent - walk->machine.percent) > MACHINE_TOLERANCE,
+            .proxy_silent = walk->silent,
+            .impatient = chance(20),
+            .waited = chance(10),
+            .preflight_failed = chance(20),
+            .preflight_exit = EXIT_CODE_INCONCLUSIVE,
+            .window = walk->shut ? (chance(2) ? WINDOW_CLOSED : WINDOW_FROZEN) : WINDOW_OPEN,
+            .signals = chance(100) ? 1 + (int)(walk_next() % 2) : 0,
+            .lingered = chance(2),
+            .drained = chance(3)};
     input.request = chance(20) ? (enum rollout_verb)(1 + walk_next() % 4) : REQUEST_NONE;
     return input;
 }
@@ -207,26 +218,37 @@ static void walk_step(struct walk *walk)
         if (walk->stored.state == ROLLOUT_PROMOTED && walk->passed < WALK_STAGES - 1)
             walk_fail(walk, "promoted without evidence");
         walk->free_window = walk->stored.free_window;
-        walk_apply(walk, machine_start(&plan, &walk->stored, chance(50) ? NAN : walk->percent, forgot, walk->shut ? WINDOW_CLOSED : WINDOW_OPEN));
+        walk_apply(walk,
+                machine_start(&plan, &walk->stored, chance(50) ? NAN : walk->percent, forgot,
+                        walk->shut ? WINDOW_CLOSED : WINDOW_OPEN));
         return;
     }
     struct machine_input input = walk_input(walk);
     input.proxy_anew = walk->anew && !input.traffic_wrong;
-    bool evidence = input.soaked && input.requests_enough && input.cells_passed && !input.cell_failed && !input.tripped && input.fresh;
-    if (walk->machine.state == ROLLOUT_RUNNING && !walk->machine.moving && evidence && walk->machine.stage > walk->passed) {
+    bool evidence = input.soaked && input.requests_enough && input.cells_passed &&
+            !input.cell_failed && !input.tripped && input.fresh;
+    if (walk->machine.state == ROLLOUT_RUNNING && !walk->machine.moving && evidence &&
+            walk->machine.stage > walk->passed) {
         walk->passed = walk->machine.stage;
-        walk->allowed = walk->passed + 1 < WALK_STAGES ? plan.stages[walk->passed + 1].percent : 100;
+        walk->allowed =
+                walk->passed + 1 < WALK_STAGES ? plan.stages[walk->passed + 1].percent : 100;
     }
     walk->free_window = walk->machine.free_window || input.request == REQUEST_PROMOTE;
     struct machine_step step = machine_step(&plan, &walk->machine, &input);
-    bool danger = !walk->machine.moving && !walk->machine.ending && walk->machine.stage >= 0 && !rollout_state_ended(walk->machine.state);
-    if (walk->silent && step.action == ACTION_MOVE && !walk->machine.moving && step.next.to.state == ROLLOUT_RUNNING)
+    bool danger = !walk->machine.moving && !walk->machine.ending && walk->machine.stage >= 0 &&
+            !rollout_state_ended(walk->machine.state);
+    if (walk->silent && step.action == ACTION_MOVE && !walk->machine.moving &&
+            step.next.to.state == ROLLOUT_RUNNING)
         walk_fail(walk, "a move up through a proxy that does not answer");
-    walk->exposed = walk->percent > walk->machine.percent + MACHINE_TOLERANCE ? walk->exposed + 1 : 0;
+    walk->exposed =
+            walk->percent > walk->machine.percent + MACHINE_TOLERANCE ? walk->exposed + 1 : 0;
     if (walk->exposed > WALK_EXPOSED_MAX)
         walk_fail(walk, "exposure that nobody corrects");
-    if (danger && (input.tripped || input.store_failed || input.traffic_wrong || input.request == REQUEST_ABORT) &&
-        (step.action != ACTION_MOVE || step.next.to.percent != 0 || step.next.to.state == ROLLOUT_RUNNING))
+    if (danger &&
+            (input.tripped || input.store_failed || input.traffic_wrong ||
+                    input.request == REQUEST_ABORT) &&
+            (step.action != ACTION_MOVE || step.next.to.percent != 0 ||
+                    step.next.to.state == ROLLOUT_RUNNING))
         walk_fail(walk, "danger, and no way back");
     if (step.next.state == ROLLOUT_PROMOTED && walk->passed < WALK_STAGES - 1)
         walk_fail(walk, "promoted without evidence");
@@ -244,23 +266,29 @@ TEST(a_million_steps_with_faults)
         // What has ended stays so however often a controller is started; only a person begins anew.
         for (int again = 0; again < 3 && walk.ended; again++) {
             enum rollout_state ended = walk.stored.state;
-            struct machine_step step = machine_start(&plan, &walk.stored, walk.percent, false, WINDOW_OPEN);
-            if (step.next.state != ended || (step.action == ACTION_MOVE && (step.next.to.state != ended || step.next.to.percent != 0)))
+            struct machine_step step =
+                    machine_start(&plan, &walk.stored, walk.percent, false, WINDOW_OPEN);
+            if (step.next.state != ended ||
+                    (step.action == ACTION_MOVE &&
+                            (step.next.to.state != ended || step.next.to.percent != 0)))
                 walk_fail(&walk, "an ended rollout was begun again");
         }
         if (walk.ended)
             walk_begin(&walk);
     }
     printf("%ld moves up, %ld down, %ld promoted, %ld rolled back, %ld restarts, %ld moved by others, %ld reloads, %ld restored\n",
-           walk.ups, walk.downs, walk.promotions, walk.rollbacks, walk.restarts, walk.outside, walk.reloads, walk.restored);
+            walk.ups, walk.downs, walk.promotions, walk.rollbacks, walk.restarts, walk.outside,
+            walk.reloads, walk.restored);
     // The walk has been everywhere.
-    CHECK(walk.ups > 1000 && walk.downs > 1000 && walk.promotions > 100 && walk.rollbacks > 100 && walk.restarts > 1000 && walk.restored > 1000);
+    CHECK(walk.ups > 1000 && walk.downs > 1000 && walk.promotions > 100 && walk.rollbacks > 100 &&
+            walk.restarts > 1000 && walk.restored > 1000);
     CHECK_INT(walk.moves_shut, 0);
 }
 
-// --- single cases ----------------------------------------------------------------------------------------
+// --- single cases --------------------------------------------------------------------------------
 
-static struct machine at(enum rollout_state state, enum rollout_rule rule, int stage, double percent)
+static struct machine at(
+        enum rollout_state state, enum rollout_rule rule, int stage, double percent)
 {
     return (struct machine){.state = state, .rule = rule, .stage = stage, .percent = percent};
 }
@@ -362,7 +390,8 @@ TEST(a_restart_carries_out_what_leads_back_only)
     struct machine machine = at(ROLLOUT_RUNNING, RULE_SOAK, 1, 1);
     machine.moving = true;
     machine.to = (struct machine_target){ROLLOUT_RUNNING, 2, 25, false};
-    struct machine_step step = machine_start(&plan, &machine, 25, false, WINDOW_OPEN); // set, and nobody knew
+    // set, and nobody knew
+    struct machine_step step = machine_start(&plan, &machine, 25, false, WINDOW_OPEN);
     CHECK_INT(step.action, ACTION_MOVE);
     CHECK_INT(step.next.to.stage, 1);
     CHECK_DBL(step.next.to.percent, 1, 0);
@@ -380,7 +409,8 @@ TEST(a_restart_carries_out_what_leads_back_only)
 TEST(a_share_that_somebody_lowered_stays)
 {
     struct machine machine = at(ROLLOUT_RUNNING, RULE_SOAK, 2, 25);
-    struct machine_step step = machine_start(&plan, &machine, 10, true, WINDOW_OPEN); // the proxy's file says so
+    // the proxy's file says so
+    struct machine_step step = machine_start(&plan, &machine, 10, true, WINDOW_OPEN);
     CHECK_INT(step.action, ACTION_MOVE);
     CHECK_DBL(step.next.to.percent, 25, 0);
     for (int paused = 0; paused < 2; paused++) {
@@ -391,12 +421,14 @@ TEST(a_share_that_somebody_lowered_stays)
         CHECK_INT(step.next.state, ROLLOUT_PAUSED);
         CHECK_DBL(step.next.percent, 10, 0);
     }
-    machine.state = ROLLOUT_RUNNING; // a controller that could not go on took all of it, and could not say so
+    machine.state = ROLLOUT_RUNNING; // a controller that could not go on took all of it, and could
+                                     // not say so
     struct machine_step again = machine_start(&plan, &machine, 0, false, WINDOW_OPEN);
     CHECK_INT(again.action, ACTION_MOVE);
     CHECK_DBL(again.next.to.percent, 25, 0);
     machine = step.next;
-    CHECK_INT(machine_start(&plan, &machine, 10, false, WINDOW_OPEN).action, ACTION_NONE); // however often it is started
+    // however often it is started
+    CHECK_INT(machine_start(&plan, &machine, 10, false, WINDOW_OPEN).action, ACTION_NONE);
     CHECK_INT(machine_step(&plan, &machine, &calm).action, ACTION_NONE);
     struct machine_input input = calm;
     input.request = REQUEST_RESUME;
@@ -414,7 +446,8 @@ TEST(what_ended_on_a_move_up_does_not_resume_it)
         static const enum rollout_state to[] = {ROLLOUT_RUNNING, ROLLOUT_WAITING, ROLLOUT_PAUSED};
         machine.to = (struct machine_target){to[i], 2, i ? 0 : 25, false};
         for (int unknown = 0; unknown < 2; unknown++) {
-            struct machine_step step = machine_start(&plan, &machine, unknown ? NAN : 25, false, WINDOW_OPEN);
+            struct machine_step step =
+                    machine_start(&plan, &machine, unknown ? NAN : 25, false, WINDOW_OPEN);
             CHECK_INT(step.action, ACTION_MOVE); // the candidate has traffic, and is to have none
             CHECK_INT(step.next.to.state, ROLLOUT_FAILED);
             CHECK_DBL(step.next.to.percent, 0, 0);
@@ -423,8 +456,10 @@ TEST(what_ended_on_a_move_up_does_not_resume_it)
         CHECK_INT(step.action, ACTION_END);
         CHECK_INT(step.exit_code, EXIT_CODE_OPERATIONAL);
     }
-    machine.to = (struct machine_target){ROLLOUT_ROLLED_BACK, 1, 0, false}; // which way back it was is known
-    CHECK_INT(machine_start(&plan, &machine, 25, false, WINDOW_OPEN).next.to.state, ROLLOUT_ROLLED_BACK);
+    // which way back it was is known
+    machine.to = (struct machine_target){ROLLOUT_ROLLED_BACK, 1, 0, false};
+    CHECK_INT(machine_start(&plan, &machine, 25, false, WINDOW_OPEN).next.to.state,
+            ROLLOUT_ROLLED_BACK);
 }
 
 TEST(a_proxy_that_forgets_is_told_again_and_danger_comes_first)

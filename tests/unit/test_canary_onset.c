@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// E-processes that begin at every second: against the sum written out, by adding up all outcomes, and by simulation.
+// E-processes that begin at every second: against the sum written out, by adding up all outcomes,
+// and by simulation.
 #include "reports/analyse/canary/onset.h"
 
 #include "ci/sim/canary_sim_stream.h"
@@ -9,7 +10,8 @@
 enum { SECONDS = 40 };
 
 // Counts of one second into the onset; returns the factors.
-static void second_of(struct canary_onset *onset, double baseline, double candidate, double share, double logs[CANARY_BETS])
+static void second_of(struct canary_onset *onset, double baseline, double candidate, double share,
+        double logs[CANARY_BETS])
 {
     struct canary_since second = {0};
     canary_counts_add(&second.counts, baseline, candidate, 1000 * (1 - share), 1000 * share, 1);
@@ -75,17 +77,20 @@ TEST(the_recursion_is_the_sum_over_beginnings)
 
 static double binomial(int k, int n, double p)
 {
-    return exp(lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) + k * log(p) + (n - k) * log1p(-p));
+    return exp(
+            lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) + k * log(p) + (n - k) * log1p(-p));
 }
 
-// Four seconds of 4 events, all 625 outcomes: where the rates are equal, what is in the bets and what has not begun is worth 1.
+// Four seconds of 4 events, all 625 outcomes: where the rates are equal, what is in the bets and
+// what has not begun is worth 1.
 TEST(expectation_is_exactly_one)
 {
     enum { LONG = 4, EVENTS = 4 };
     for (int better = 0; better < 2; better++) {
         double share = 0.25, p = better ? 0.2 : share, mean = 0, all = 0, weights = 0;
         int outcomes[LONG];
-        for (int code = 0; code < (EVENTS + 1) * (EVENTS + 1) * (EVENTS + 1) * (EVENTS + 1); code++) {
+        for (int code = 0; code < (EVENTS + 1) * (EVENTS + 1) * (EVENTS + 1) * (EVENTS + 1);
+                code++) {
             struct canary_onset onset = {0};
             double chance = 1, logs[CANARY_BETS];
             for (int i = 0, rest = code; i < LONG; i++, rest /= EVENTS + 1) {
@@ -136,7 +141,8 @@ TEST(equal_arms_at_every_look)
         double logs[CANARY_BETS];
         for (int look = 0; look < LOOKS; look++) {
             double rate = look % 200 < 100 ? 0.4 : 4; // of both arms
-            second_of(&onset, stream_poisson(&random, 0.75 * rate), stream_poisson(&random, 0.25 * rate), 0.25, logs);
+            second_of(&onset, stream_poisson(&random, 0.75 * rate),
+                    stream_poisson(&random, 0.25 * rate), 0.25, logs);
             if (canary_onset_evidence(&onset) < log(100))
                 continue;
             found++;
@@ -146,7 +152,8 @@ TEST(equal_arms_at_every_look)
     CHECK(found <= 34); // 20 expected at most; beyond 34 with probability 0.1 %
 }
 
-// Five times the errors from the 300th second on, 1,000 requests/s, errors at 0.1 %, a quarter on the candidate.
+// Five times the errors from the 300th second on, 1,000 requests/s, errors at 0.1 %, a quarter on
+// the candidate.
 TEST(delay_and_since_when)
 {
     enum { STREAMS = 300, GOOD = 300 };
@@ -158,7 +165,8 @@ TEST(delay_and_since_when)
         struct canary_since since;
         uint64_t look = 0;
         for (; look < 10000 && (look < GOOD || canary_onset_evidence(&onset) < log(1000)); look++)
-            second_of(&onset, stream_poisson(&random, 0.75), stream_poisson(&random, look < GOOD ? 0.25 : 1.25), 0.25, logs);
+            second_of(&onset, stream_poisson(&random, 0.75),
+                    stream_poisson(&random, look < GOOD ? 0.25 : 1.25), 0.25, logs);
         uint64_t seconds = canary_onset_likely(&onset, &since);
         delay[stream] = (double)(look - GOOD);
         off[stream] = fabs((double)seconds - delay[stream]);

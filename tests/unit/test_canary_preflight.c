@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The preflight: verdicts of stores, memory, checks that fail, hang or end by a signal, a nvidia-smi of its own.
+// The preflight: verdicts of stores, memory, checks that fail, hang or end by a signal, a
+// nvidia-smi of its own.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +21,17 @@ static void verdict(const char *kind, const char *state, const char *word)
     snprintf(path, sizeof path, "/tmp/test_preflight_%d.db", (int)getpid());
     unlink(path);
     CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
-    CHECK_INT(store_exec(store, &err, "INSERT INTO run VALUES (1,'u',?,?,'0',0,NULL,7,'{}',NULL,'[]','{}','k',NULL,NULL)", "ss", kind, state), 0);
+    CHECK_INT(
+            store_exec(store, &err,
+                    "INSERT INTO run VALUES (1,'u',?,?,'0',0,NULL,7,'{}',NULL,'[]','{}','k',NULL,NULL)",
+                    "ss", kind, state),
+            0);
     if (word)
-        CHECK_INT(store_exec(store, &err, "INSERT INTO verdict VALUES (1, ?, 'p99 is 9 % slower', NULL, '{}', 1, 1, '', 1)", "s", word), 0);
+        CHECK_INT(
+                store_exec(store, &err,
+                        "INSERT INTO verdict VALUES (1, ?, 'p99 is 9 % slower', NULL, '{}', 1, 1, '', 1)",
+                        "s", word),
+                0);
     store_close(store);
 }
 
@@ -32,12 +41,12 @@ TEST(the_offline_gate)
         const char *kind, *state, *word, *says;
         int code;
     } cases[] = {{"ab", "done", "pass", "", 0},
-                 {"ab", "done", "fail", "says fail: p99 is 9 % slower", 3},
-                 {"ab", "done", "inconclusive", "says inconclusive", 3},
-                 {"ab", "running", "pass", "is running, not done", 3},
-                 {"aa", "done", "pass", "is an A/A run, which judges no candidate", 3},
-                 {"record", "done", "pass", "holds no run of `upgate ab`", 3},
-                 {"ab", "done", NULL, "no verdict yet", 3}}; // the last one is used below
+            {"ab", "done", "fail", "says fail: p99 is 9 % slower", 3},
+            {"ab", "done", "inconclusive", "says inconclusive", 3},
+            {"ab", "running", "pass", "is running, not done", 3},
+            {"aa", "done", "pass", "is an A/A run, which judges no candidate", 3},
+            {"record", "done", "pass", "holds no run of `upgate ab`", 3},
+            {"ab", "done", NULL, "no verdict yet", 3}}; // the last one is used below
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct preflight result = {0};
         verdict(cases[i].kind, cases[i].state, cases[i].word);
@@ -99,51 +108,75 @@ TEST(gpus)
     static const struct {
         const char *script, *says, *notes;
         int code;
-    } cases[] = {
-        {"echo '0, 0, Not Active, Not Active'", "", "", 0},
-        {"echo '0, 0, Not Active, Not Active'; echo '1, 0, Not Active, Not Active'; echo '10, 0, Not Active, Not Active'", "", "", 0},
-        {"echo '0, [N/A], Not Active, Not Active'; echo '1, 0, Not Active, Not Active'", "", "", 0}, // a GPU without ECC
-        {"echo '0, N/A, Not Active, Not Active'", "", "", 0},
-        {"echo '0, [Not Supported], Not Active, Not Active'", "", "", 0}, // drivers before 2021
-        {"printf '0, 0, Not Active, Not Active\\r\\n'", "", "", 0},
-        {"echo '0, [N/A], [N/A], [N/A]'; echo '1, 0, Not Active, Not Active'", "", "GPU 0 tells neither", 0}, // MIG, a vGPU
-        {"echo '0, [Insufficient Permissions], Not Active, Not Active'", "", "GPU 0 does not tell its memory errors: '[Insufficient Permissions]'", 0},
-        {"echo '0, 0, [Insufficient Permissions], Not Active'", "", "GPU 0 does not tell its slowdown by hardware", 0},
-        {"echo '0, 0, Perhaps, Not Active'", "", "'Perhaps' for slowdown by hardware is not understood", 0},
-        {"echo '0, -1, Not Active, Not Active'", "", "'-1' for memory errors is not understood", 0},
-        {"true", "", "nvidia-smi lists no GPU", 0},
-        {"echo '0, 0, Not Active, Not Active'; echo '1, 3, Not Active, Not Active'", "GPU 1 has had 3 uncorrected", "", 4},
-        {"echo '0, 00000000000000000000000000003, Not Active, Not Active'", "uncorrected", "", 4},
-        {"echo '0, 0, Active, Not Active'", "GPU 0 is slowed down now (hardware)", "", 4},
-        {"echo '0, 0, Not Active, Active'", "GPU 0 is slowed down now (temperature)", "", 4},
-        {"echo '0, [N/A], Not Active, Active'", "GPU 0 is slowed down now (temperature)", "", 4},
-        {"echo '0, ERR!, Not Active, Not Active'", "GPU 0 answers 'ERR!' for memory errors: it needs a reset", "", 4},
-        {"echo '0, 0, Not Active, Not Active'; echo '3, [Unknown Error], Not Active, Not Active'", "GPU 3 answers '[Unknown Error]'", "", 4},
-        {"echo '0, [GPU requires reset], [GPU requires reset], [GPU requires reset]'", "GPU 0 answers '[GPU requires reset]'", "", 4},
-        {"echo '0, 0, [GPU is lost], Not Active'", "GPU 0 answers '[GPU is lost]' for slowdown by hardware", "", 4},
-        {"echo '0, 0, Not Active, Not Active'; echo 'Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error'",
-         "nvidia-smi says: Unable to determine the device handle for GPU0000:3B:00.0", "", 4},
-        {"echo '0, 0, Not Active'", "nvidia-smi says: 0, 0, Not Active", "", 4},
-        {"echo 'No devices were found'; exit 6", "it ended with 6: No devices were found", "", 4},
-        {"echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"; exit 9", "it ended with 9: NVIDIA-SMI has failed", "", 4},
-        {"echo 'GPU is lost.  Reboot the system to recover this GPU'; exit 15", "it ended with 15: GPU is lost.", "", 4},
-        {"echo 'no memory' >&2; exit 255", "it ended with 255: no memory", "", 4},
-        {"kill -9 $$", "is the driver healthy?", "", 4},
-        // A driver that knows the new names only, or the old ones only, and one that knows neither.
-        {"case $1 in *clocks_throttle*) echo 'Field \"x\" is not a valid field to query.'; exit 2;; esac; echo '0, 7, Not Active, Not Active'",
-         "GPU 0 has had 7 uncorrected", "", 4},
-        {"case $1 in *clocks_event*) exit 2;; esac; echo '0, 0, Not Active, Not Active'", "", "", 0},
-        {"echo 'Field \"x\" is not a valid field to query.'; exit 2", "it ended with 2: Field \"x\" is not a valid field", "", 4}};
+    } cases[] = {{"echo '0, 0, Not Active, Not Active'", "", "", 0},
+            {"echo '0, 0, Not Active, Not Active'; echo '1, 0, Not Active, Not Active'; echo '10, 0, Not Active, Not Active'",
+                    "", "", 0},
+            // a GPU without ECC
+            {"echo '0, [N/A], Not Active, Not Active'; echo '1, 0, Not Active, Not Active'", "", "",
+                    0},
+            {"echo '0, N/A, Not Active, Not Active'", "", "", 0},
+            {"echo '0, [Not Supported], Not Active, Not Active'", "", "", 0}, // drivers before 2021
+            {"printf '0, 0, Not Active, Not Active\\r\\n'", "", "", 0},
+            // MIG, a vGPU
+            {"echo '0, [N/A], [N/A], [N/A]'; echo '1, 0, Not Active, Not Active'", "",
+                    "GPU 0 tells neither", 0},
+            {"echo '0, [Insufficient Permissions], Not Active, Not Active'", "",
+                    "GPU 0 does not tell its memory errors: '[Insufficient Permissions]'", 0},
+            {"echo '0, 0, [Insufficient Permissions], Not Active'", "",
+                    "GPU 0 does not tell its slowdown by hardware", 0},
+            {"echo '0, 0, Perhaps, Not Active'", "",
+                    "'Perhaps' for slowdown by hardware is not understood", 0},
+            {"echo '0, -1, Not Active, Not Active'", "", "'-1' for memory errors is not understood",
+                    0},
+            {"true", "", "nvidia-smi lists no GPU", 0},
+            {"echo '0, 0, Not Active, Not Active'; echo '1, 3, Not Active, Not Active'",
+                    "GPU 1 has had 3 uncorrected", "", 4},
+            {"echo '0, 00000000000000000000000000003, Not Active, Not Active'", "uncorrected", "",
+                    4},
+            {"echo '0, 0, Active, Not Active'", "GPU 0 is slowed down now (hardware)", "", 4},
+            {"echo '0, 0, Not Active, Active'", "GPU 0 is slowed down now (temperature)", "", 4},
+            {"echo '0, [N/A], Not Active, Active'", "GPU 0 is slowed down now (temperature)", "",
+                    4},
+            {"echo '0, ERR!, Not Active, Not Active'",
+                    "GPU 0 answers 'ERR!' for memory errors: it needs a reset", "", 4},
+            {"echo '0, 0, Not Active, Not Active'; echo '3, [Unknown Error], Not Active, Not Active'",
+                    "GPU 3 answers '[Unknown Error]'", "", 4},
+            {"echo '0, [GPU requires reset], [GPU requires reset], [GPU requires reset]'",
+                    "GPU 0 answers '[GPU requires reset]'", "", 4},
+            {"echo '0, 0, [GPU is lost], Not Active'",
+                    "GPU 0 answers '[GPU is lost]' for slowdown by hardware", "", 4},
+            {"echo '0, 0, Not Active, Not Active'; echo 'Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error'",
+                    "nvidia-smi says: Unable to determine the device handle for GPU0000:3B:00.0",
+                    "", 4},
+            {"echo '0, 0, Not Active'", "nvidia-smi says: 0, 0, Not Active", "", 4},
+            {"echo 'No devices were found'; exit 6", "it ended with 6: No devices were found", "",
+                    4},
+            {"echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"; exit 9",
+                    "it ended with 9: NVIDIA-SMI has failed", "", 4},
+            {"echo 'GPU is lost.  Reboot the system to recover this GPU'; exit 15",
+                    "it ended with 15: GPU is lost.", "", 4},
+            {"echo 'no memory' >&2; exit 255", "it ended with 255: no memory", "", 4},
+            {"kill -9 $$", "is the driver healthy?", "", 4},
+            // A driver that knows the new names only, or the old ones only, and one that knows
+            // neither.
+            {"case $1 in *clocks_throttle*) echo 'Field \"x\" is not a valid field to query.'; exit 2;; esac; echo '0, 7, Not Active, Not Active'",
+                    "GPU 0 has had 7 uncorrected", "", 4},
+            {"case $1 in *clocks_event*) exit 2;; esac; echo '0, 0, Not Active, Not Active'", "",
+                    "", 0},
+            {"echo 'Field \"x\" is not a valid field to query.'; exit 2",
+                    "it ended with 2: Field \"x\" is not a valid field", "", 4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct preflight result = {0};
         smi(cases[i].script);
-        // The kernel's log of the machine may have errors of its own; what is checked is what nvidia-smi says.
+        // The kernel's log of the machine may have errors of its own; what is checked is what
+        // nvidia-smi says.
         int code = preflight_gpu(path, &result);
         if (!strstr(result.reason, "within the last hour")) {
             CHECK_INT(code, cases[i].code);
             CHECK_CONTAINS(result.reason, cases[i].says);
             CHECK_CONTAINS(result.notes ? result.notes : "", cases[i].notes);
-            CHECK_INT(cases[i].code || cases[i].notes[0] || !result.notes, 1); // no words where nothing is to be said
+            // no words where nothing is to be said
+            CHECK_INT(cases[i].code || cases[i].notes[0] || !result.notes, 1);
         }
         preflight_clear(&result);
     }
@@ -158,15 +191,18 @@ TEST(gpu_memory)
         const char *script, *says;
         double bytes;
         int code;
-    } cases[] = {
-        {"echo '0, 40000'", "", 4e10, 0},
-        {"printf '0, 40000\r\n1, 40000\r\n'", "", 4e10, 0},
-        {"echo '0, 40000'; echo '1, 1000'", "1000 MiB of memory are free on GPU 1, and the plan wants 2.00 GiB", 2147483648., 4},
-        {"echo '0, [N/A]'", "GPU 0 does not tell its free memory: '[N/A]'", 1, 4},
-        {"echo '0'", "GPU 0 does not tell its free memory: ''", 1, 4},
-        {"echo 'Unable to determine the device handle'", "GPU Unable to determine the device handle does not tell", 1, 4},
-        {"true", "nvidia-smi lists no GPU", 1, 4},
-        {"echo 'No devices were found'; exit 6", "it ended with 6: No devices were found", 1, 4}};
+    } cases[] = {{"echo '0, 40000'", "", 4e10, 0},
+            {"printf '0, 40000\r\n1, 40000\r\n'", "", 4e10, 0},
+            {"echo '0, 40000'; echo '1, 1000'",
+                    "1000 MiB of memory are free on GPU 1, and the plan wants 2.00 GiB",
+                    2147483648., 4},
+            {"echo '0, [N/A]'", "GPU 0 does not tell its free memory: '[N/A]'", 1, 4},
+            {"echo '0'", "GPU 0 does not tell its free memory: ''", 1, 4},
+            {"echo 'Unable to determine the device handle'",
+                    "GPU Unable to determine the device handle does not tell", 1, 4},
+            {"true", "nvidia-smi lists no GPU", 1, 4},
+            {"echo 'No devices were found'; exit 6", "it ended with 6: No devices were found", 1,
+                    4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct preflight result = {0};
         smi(cases[i].script);
@@ -176,21 +212,25 @@ TEST(gpu_memory)
         preflight_clear(&result);
     }
     struct preflight none = {0};
-    CHECK_INT(preflight_gpu_memory("/no/such/nvidia-smi", 1, &none), 4); // asked for, and nobody to tell
+    // asked for, and nobody to tell
+    CHECK_INT(preflight_gpu_memory("/no/such/nvidia-smi", 1, &none), 4);
     CHECK_CONTAINS(none.reason, "'/no/such/nvidia-smi' is not there");
     preflight_clear(&none);
     unlink(path);
 }
 
-// Processes 7 (the baseline) and 8 (the candidate) of a /proc of our own, and 9, which may be a debugger or DCGM.
+// Processes 7 (the baseline) and 8 (the candidate) of a /proc of our own, and 9, which may be a
+// debugger or DCGM.
 static char *processes(const char *seven, const char *eight, const char *nine_comm)
 {
     static char dir[64];
     snprintf(dir, sizeof dir, "/tmp/test_profilers_XXXXXX");
     CHECK(mkdtemp(dir) != NULL);
-    char *command = xasprintf("cd %s && mkdir -p proc/7 proc/8 proc/9 && for i in 7 8 9; do cd proc/$i; printf 'TracerPid:\t0\n' > status;"
-                              " : > maps; : > environ; printf \"$i (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0 0 1 1 1 0 0 0 0 0 0 0 0 0 17 0 0 0 0\" > stat;"
-                              " cd ../..; done; cd proc/7; %s; cd ../8; %s", dir, nine_comm, seven, eight);
+    char *command = xasprintf(
+            "cd %s && mkdir -p proc/7 proc/8 proc/9 && for i in 7 8 9; do cd proc/$i; printf 'TracerPid:\t0\n' > status;"
+            " : > maps; : > environ; printf \"$i (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0 0 1 1 1 0 0 0 0 0 0 0 0 0 17 0 0 0 0\" > stat;"
+            " cd ../..; done; cd proc/7; %s; cd ../8; %s",
+            dir, nine_comm, seven, eight);
     CHECK_INT(system(command), 0);
     free(command);
     return dir;
@@ -198,27 +238,31 @@ static char *processes(const char *seven, const char *eight, const char *nine_co
 
 TEST(profilers)
 {
-    static const char map[] = "echo '7f0000000000-7f0000001000 r-xp 00000000 08:01 42 /opt/%s' > maps";
-    char *nsys = xasprintf(map, "nsight/libToolsInjectionProxy64.so"), *ours = xasprintf(map, "lib/libupgate_inject.so");
+    static const char map[] =
+            "echo '7f0000000000-7f0000001000 r-xp 00000000 08:01 42 /opt/%s' > maps";
+    char *nsys = xasprintf(map, "nsight/libToolsInjectionProxy64.so"),
+         *ours = xasprintf(map, "lib/libupgate_inject.so");
     const struct {
         const char *baseline, *candidate, *comm, *says, *notes;
         int code;
-    } cases[] = {
-        {"true", "true", "python3", "", "", 0},
-        {ours, ours, "python3", "", "", 0},
-        {"true", "printf 'TracerPid:\\t9\\n' > status", "strace",
-         "the candidate is traced by process 9 (strace) with ptrace, and the baseline is not", "", 4},
-        {nsys, "true", "python3", "the baseline runs under another profiler (libToolsInjectionProxy64.so), and the candidate is not",
-         "a recording of the baseline will have no GPU side", 4},
-        {nsys, nsys, "python3", "", "the candidate runs under another profiler", 0},
-        {"true", "printf 'A=b\\0CUDA_INJECTION64_PATH=/opt/x.so\\0' > environ", "python3", "(CUDA_INJECTION64_PATH=/opt/x.so)",
-         "a recording of the candidate", 4},
-        {"true", "printf 'CUDA_INJECTION64_PATH=/lib/libupgate_inject.so\\0' > environ", "python3", "", "", 0},
-        {"true", "true", "nv-hostengine", "", "DCGM runs (nv-hostengine, process ", 0}};
+    } cases[] = {{"true", "true", "python3", "", "", 0}, {ours, ours, "python3", "", "", 0},
+            {"true", "printf 'TracerPid:\\t9\\n' > status", "strace",
+                    "the candidate is traced by process 9 (strace) with ptrace, and the baseline is not",
+                    "", 4},
+            {nsys, "true", "python3",
+                    "the baseline runs under another profiler (libToolsInjectionProxy64.so), and the candidate is not",
+                    "a recording of the baseline will have no GPU side", 4},
+            {nsys, nsys, "python3", "", "the candidate runs under another profiler", 0},
+            {"true", "printf 'A=b\\0CUDA_INJECTION64_PATH=/opt/x.so\\0' > environ", "python3",
+                    "(CUDA_INJECTION64_PATH=/opt/x.so)", "a recording of the candidate", 4},
+            {"true", "printf 'CUDA_INJECTION64_PATH=/lib/libupgate_inject.so\\0' > environ",
+                    "python3", "", "", 0},
+            {"true", "true", "nv-hostengine", "", "DCGM runs (nv-hostengine, process ", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct preflight result = {0};
         char *dir = processes(cases[i].baseline, cases[i].candidate, cases[i].comm);
-        CHECK_INT(preflight_profilers(dir, (const uint64_t[CANARY_ARMS]){7, 8}, true, &result), cases[i].code);
+        CHECK_INT(preflight_profilers(dir, (const uint64_t[CANARY_ARMS]){7, 8}, true, &result),
+                cases[i].code);
         CHECK_CONTAINS(result.reason, cases[i].says);
         CHECK_CONTAINS(result.notes ? result.notes : "", cases[i].notes);
         CHECK_INT(cases[i].notes[0] || !result.notes, 1);

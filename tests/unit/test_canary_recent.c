@@ -77,7 +77,7 @@ TEST(what_was_lost)
     CHECK_DBL(canary_recent_errors(&recent, NAN), 0, 0);
     look(12, 50, 0);
     CHECK(isnan(canary_recent_errors_lost(&recent, NAN))); // of another time
-    total.lost = 0; // counted anew
+    total.lost = 0;                                        // counted anew
     look(1, 50, 0);
     CHECK(isnan(canary_recent_errors_lost(&recent, NAN)));
 }
@@ -88,13 +88,14 @@ TEST(what_clients_gave_up)
     anew();
     total.given_up += 30;
     look(5, 100, 0);
-    CHECK_DBL(canary_recent_errors(&recent, NAN), 0, 0); // of typing ahead it may be so always
+    CHECK_DBL(canary_recent_errors(&recent, NAN), 0, 0);  // of typing ahead it may be so always
     CHECK_DBL(canary_recent_errors(&recent, 0.15), 0, 0); // twice the usual
     CHECK_DBL(canary_recent_errors(&recent, 0.02), (30 - 4 - 8) / 100.0, 1e-12);
     CHECK_DBL(canary_recent_errors(&recent, 0), (30 - 8) / 100.0, 1e-12);
 }
 
-// What hits both is no fault of the candidate; what hits the candidate at another moment, or harder, is.
+// What hits both is no fault of the candidate; what hits the candidate at another moment, or
+// harder, is.
 TEST(an_outage_of_both)
 {
     anew();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The controller and what comes from outside: people, signals, windows, clocks that jump, stores that fail, kills at every moment.
+// The controller and what comes from outside: people, signals, windows, clocks that jump, stores
+// that fail, kills at every moment.
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,8 +16,7 @@
 
 static int64_t script_ns;
 
-// --- people ----------------------------------------------------------------------------------------------
-
+// --- people --------------------------------------------------------------------------------------
 
 static void abort_it(struct canary_world *world)
 {
@@ -53,7 +53,8 @@ TEST(a_pause_waits_for_its_person)
 {
     rig_begin(STAGES);
     canary_world->script = pause_and_resume;
-    CHECK_INT(rig_run_with(1, false), 0); // a pause that was asked for is no pause that waits in vain
+    CHECK_INT(
+            rig_run_with(1, false), 0); // a pause that was asked for is no pause that waits in vain
     CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 100 * (int64_t)NS);
     CHECK_INT(rig_int("SELECT count(*) FROM rollout_request WHERE taken_ns IS NOT NULL"), 2);
     rig_end();
@@ -160,16 +161,19 @@ static void promote_later(struct canary_world *world)
 
 TEST(a_freeze_and_a_person)
 {
-    rig_begin("stages: [{percent: 100, soak: 3s}]\nfreeze: [2026-11-01/2027-11-01]\n"); // the world is in there
+    // the world is in there
+    rig_begin("stages: [{percent: 100, soak: 3s}]\nfreeze: [2026-11-01/2027-11-01]\n");
     canary_world->script = promote_later;
     CHECK_INT(rig_run(), 0);
-    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'freeze'"), 1); // said once
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'freeze'"), "not before 2027-11-02 00:00 UTC");
+    // said once
+    CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'freeze'"), 1);
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'freeze'"),
+            "not before 2027-11-02 00:00 UTC");
     CHECK(canary_world->set_ns[0] > 1000000000000 + 60 * (int64_t)NS);
     rig_end();
 }
 
-// --- clocks and stores -----------------------------------------------------------------------------------
+// --- clocks and stores ---------------------------------------------------------------------------
 
 static void jump(struct canary_world *world)
 {
@@ -193,8 +197,11 @@ TEST(a_clock_that_jumps_is_no_soak)
         rig_begin(STAGES);
         canary_world->script = back ? jump_back : jump;
         CHECK_INT(rig_run(), 0);
-        CHECK_INT(rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'clock' AND state_to = 'running'"), 1);
-        CHECK((canary_world->set_ns[1] - canary_world->set_ns[0]) >= 5 * (int64_t)NS); // 2 s, and the whole soak again
+        CHECK_INT(
+                rig_int("SELECT count(*) FROM rollout_decision WHERE rule = 'clock' AND state_to = 'running'"),
+                1);
+        // 2 s, and the whole soak again
+        CHECK((canary_world->set_ns[1] - canary_world->set_ns[0]) >= 5 * (int64_t)NS);
         CHECK((canary_world->set_ns[1] - canary_world->set_ns[0]) < 15 * (int64_t)NS);
         CHECK_INT(canary_world->opens, 2);
         rig_end();
@@ -214,7 +221,8 @@ static void fill_disk(struct canary_world *world)
 TEST(a_full_disk_leads_to_the_baseline)
 {
     rig_begin(STAGES);
-    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount("tmpfs", rig_dir, "tmpfs", 0, "size=1m"))
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+            mount("tmpfs", rig_dir, "tmpfs", 0, "size=1m"))
         runner_skip("cannot mount a small tmpfs (needs root)");
     rig_plan(STAGES);
     canary_world->script = fill_disk;
@@ -229,7 +237,8 @@ static void make_read_only(struct canary_world *world)
     if (world->set_count == 2 && !script_ns) {
         script_ns = 1;
         // Another mount over it: the one with our open files cannot be changed.
-        if (mount(rig_dir, rig_dir, NULL, MS_BIND, NULL) || mount("none", rig_dir, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL))
+        if (mount(rig_dir, rig_dir, NULL, MS_BIND, NULL) ||
+                mount("none", rig_dir, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL))
             _exit(97);
     }
 }
@@ -237,7 +246,8 @@ static void make_read_only(struct canary_world *world)
 TEST(a_store_that_turns_read_only)
 {
     rig_begin(STAGES);
-    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount(rig_dir, rig_dir, NULL, MS_BIND, NULL))
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+            mount(rig_dir, rig_dir, NULL, MS_BIND, NULL))
         runner_skip("cannot mount (needs root)");
     canary_world->script = make_read_only;
     CHECK_INT(rig_run(), 4);
@@ -252,7 +262,7 @@ TEST(a_store_that_turns_read_only)
     rig_end();
 }
 
-// --- killed ----------------------------------------------------------------------------------------------
+// --- killed --------------------------------------------------------------------------------------
 
 TEST(a_changed_plan_is_refused)
 {
@@ -260,7 +270,8 @@ TEST(a_changed_plan_is_refused)
     canary_world->kill_at_poll = 60;
     CHECK_INT(rig_run(), KILLED);
     canary_world->kill_at_poll = 0;
-    rig_plan("stages: [{percent: 10, soak: 1s, warm_up: 1s}, {percent: 50, soak: 3s, warm_up: 1s}, {percent: 100, soak: 3s, warm_up: 1s}]\n");
+    rig_plan(
+            "stages: [{percent: 10, soak: 1s, warm_up: 1s}, {percent: 50, soak: 3s, warm_up: 1s}, {percent: 100, soak: 3s, warm_up: 1s}]\n");
     double before = canary_world->percent;
     CHECK_INT(rig_run(), REFUSED + EINVAL);
     CHECK_DBL(canary_world->percent, before, 0);
@@ -279,14 +290,17 @@ TEST(a_key_that_is_new_is_no_change)
     struct store *store = NULL;
     struct error err = {0};
     CHECK_INT(store_open(rig_store, STORE_WRITE, &store, &err), 0);
-    CHECK_INT(store_exec(store, &err, "UPDATE rollout SET plan = json_remove(plan, '$.gate.tripwires.alone')", ""), 0);
+    CHECK_INT(store_exec(store, &err,
+                      "UPDATE rollout SET plan = json_remove(plan, '$.gate.tripwires.alone')", ""),
+            0);
     store_close(store);
     CHECK_INT(rig_int("SELECT instr(plan, '\"alone\"') FROM rollout"), 0);
     CHECK_INT(rig_run(), 0);
     rig_end();
 }
 
-// Killed before and after each weight that is set, and now and then between: each time a start goes on, and at the end all have it.
+// Killed before and after each weight that is set, and now and then between: each time a start goes
+// on, and at the end all have it.
 TEST(killed_at_every_move)
 {
     for (int moment = 1; moment <= 6; moment++) {
@@ -300,18 +314,21 @@ TEST(killed_at_every_move)
         // No stage was entered before the one below it had passed.
         CHECK_INT(rig_int("SELECT count(*) FROM rollout_stage WHERE result = 'passed'"), 3);
         for (int i = 1; i < canary_world->set_count; i++)
-            CHECK(canary_world->sets[i] <= canary_world->sets[i - 1] || canary_world->sets[i] == 10 ||
-                  (canary_world->sets[i] == 50 && canary_world->sets[i - 1] == 10) ||
-                  (canary_world->sets[i] == 100 && canary_world->sets[i - 1] == 50));
+            CHECK(canary_world->sets[i] <= canary_world->sets[i - 1] ||
+                    canary_world->sets[i] == 10 ||
+                    (canary_world->sets[i] == 50 && canary_world->sets[i - 1] == 10) ||
+                    (canary_world->sets[i] == 100 && canary_world->sets[i - 1] == 50));
         CHECK(at_kill <= 100);
         rig_end();
     }
 }
 
-// Killed, and the proxy is now one that no rollout may have: nobody watches the candidate, so it gets nothing more.
+// Killed, and the proxy is now one that no rollout may have: nobody watches the candidate, so it
+// gets nothing more.
 TEST(killed_and_cannot_go_on)
 {
-    for (int moment = 2; moment <= 4; moment++) { // the first weight set, not yet confirmed; the second to be set, and set
+    for (int moment = 2; moment <= 4;
+            moment++) { // the first weight set, not yet confirmed; the second to be set, and set
         rig_begin(STAGES);
         canary_world->kill_at_set = moment;
         CHECK_INT(rig_run(), KILLED);
@@ -345,7 +362,8 @@ static void refuse_sets(struct canary_world *world)
         world->fail_sets = -1;
 }
 
-// The second move up failed, the way back too, and the store was locked for that decision: the last one stored leads up.
+// The second move up failed, the way back too, and the store was locked for that decision: the last
+// one stored leads up.
 TEST(a_rollout_that_failed_on_a_move_up_does_not_go_on_with_it)
 {
     rig_begin(STAGES);
@@ -355,7 +373,11 @@ TEST(a_rollout_that_failed_on_a_move_up_does_not_go_on_with_it)
     struct store *store = NULL;
     struct error err = {0};
     CHECK_INT(store_open(rig_store, STORE_WRITE, &store, &err), 0);
-    CHECK_INT(store_exec(store, &err, "DELETE FROM rollout_decision WHERE id = (SELECT max(id) FROM rollout_decision)", ""), 0);
+    CHECK_INT(
+            store_exec(store, &err,
+                    "DELETE FROM rollout_decision WHERE id = (SELECT max(id) FROM rollout_decision)",
+                    ""),
+            0);
     store_close(store);
     CHECK_STR(rig_text(LAST_RULE), "soak");
     canary_world->script = NULL;
@@ -376,14 +398,19 @@ TEST(killed_at_any_time_the_evidence_is_kept)
         CHECK(first == KILLED || first == 0);
         canary_world->kill_at_poll = 0;
         if (first == KILLED) {
-            int64_t stage = rig_int("SELECT coalesce(stage, -1) FROM rollout"), sets = canary_world->set_count;
-            int64_t began = stage < 0 ? 0 : rig_int("SELECT begin_s FROM rollout_stage WHERE number = (SELECT stage FROM rollout)");
+            int64_t stage = rig_int("SELECT coalesce(stage, -1) FROM rollout"),
+                    sets = canary_world->set_count;
+            int64_t began = stage < 0
+                    ? 0
+                    : rig_int("SELECT begin_s FROM rollout_stage WHERE number = (SELECT stage FROM rollout)");
             CHECK_INT(rig_run(), 0);
             if (stage >= 0) {
-                char *sql = xasprintf("SELECT begin_s FROM rollout_stage WHERE number = %d", (int)stage);
+                char *sql = xasprintf(
+                        "SELECT begin_s FROM rollout_stage WHERE number = %d", (int)stage);
                 CHECK_INT(rig_int(sql), began); // the same stage goes on, it does not begin anew
                 free(sql);
-                CHECK_INT(canary_world->set_count, sets + (2 - stage)); // no weight was set that stood already
+                // no weight was set that stood already
+                CHECK_INT(canary_world->set_count, sets + (2 - stage));
             }
         }
         CHECK_DBL(canary_world->percent, 100, 0);
@@ -427,7 +454,8 @@ TEST(a_share_that_somebody_lowered_meanwhile_stays)
     CHECK_INT(canary_world->set_count, 1);
     CHECK_STR(rig_text("SELECT state FROM rollout"), "paused");
     CHECK_STR(rig_text(LAST_RULE), "traffic");
-    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"), "the candidate's share was lowered to 2 % from 10 %");
+    CHECK_CONTAINS(rig_text("SELECT reason FROM rollout"),
+            "the candidate's share was lowered to 2 % from 10 %");
     canary_world->kill_at_poll = 0;
     canary_world->script = resume_after_a_while;
     int64_t began = canary_world->now_ns;
@@ -435,7 +463,8 @@ TEST(a_share_that_somebody_lowered_meanwhile_stays)
     CHECK_DBL(canary_world->sets[1], 10, 0);
     CHECK(canary_world->set_ns[1] - began > 20 * (int64_t)NS);
     rig_end();
-    rig_begin("stages: [{percent: 10, soak: 60s, warm_up: 1s}, {percent: 100, soak: 3s}]\n"); // the proxy began anew meanwhile
+    // the proxy began anew meanwhile
+    rig_begin("stages: [{percent: 10, soak: 60s, warm_up: 1s}, {percent: 100, soak: 3s}]\n");
     canary_world->kill_at_poll = 100;
     CHECK_INT(rig_run(), KILLED);
     canary_world->kill_at_poll = 0;
@@ -458,7 +487,8 @@ TEST(killed_on_the_way_back)
         canary_world->kill_at_set = moment;
         CHECK_INT(rig_run(), KILLED);
         canary_world->kill_at_set = 0;
-        canary_world->errors[CANARY_CANDIDATE] = 0; // nothing speaks against it any more: it goes back nevertheless
+        // nothing speaks against it any more: it goes back nevertheless
+        canary_world->errors[CANARY_CANDIDATE] = 0;
         CHECK_INT(rig_run(), 1);
         CHECK_DBL(canary_world->percent, 0, 0);
         CHECK_STR(rig_text("SELECT state FROM rollout"), "rolled_back");
@@ -493,13 +523,15 @@ TEST(requests_that_outlast_the_drain)
     CHECK(canary_world->now_ns - canary_world->set_ns[1] >= 7 * (int64_t)NS);
     CHECK(canary_world->now_ns - canary_world->set_ns[1] < 9 * (int64_t)NS);
     // Evidence is logged meanwhile.
-    CHECK(rig_int("SELECT max(at_s) FROM rollout_second") * NS > canary_world->set_ns[1] + canary_world->wall_offset_ns + 2 * (int64_t)NS);
+    CHECK(rig_int("SELECT max(at_s) FROM rollout_second") * NS >
+            canary_world->set_ns[1] + canary_world->wall_offset_ns + 2 * (int64_t)NS);
     rig_end();
 }
 
 TEST(two_baselines_that_differ)
 {
-    rig_begin("stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 100, soak: 3s}]\n");
+    rig_begin(
+            "stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 100, soak: 3s}]\n");
     canary_world->errors[CANARY_CANDIDATE] = 0.1; // of the second baseline
     CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
     CHECK_DBL(canary_world->aa_percent, 0, 0);
@@ -507,8 +539,10 @@ TEST(two_baselines_that_differ)
     for (int i = 0; i < canary_world->set_count; i++)
         CHECK_DBL(canary_world->sets[i], 0, 0);
     rig_end();
-    rig_begin("stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 100, soak: 3s}]\n");
-    canary_world->no_baseline2 = true; // the proxy lacks it: the baseline alone, and its requests count
+    rig_begin(
+            "stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 100, soak: 3s}]\n");
+    canary_world->no_baseline2 =
+            true; // the proxy lacks it: the baseline alone, and its requests count
     canary_world->rate = 1000;
     CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
     rig_end();

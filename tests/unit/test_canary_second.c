@@ -43,7 +43,8 @@ TEST(quantiles_lie_within_a_bin)
 
 TEST(sums_do_not_wrap)
 {
-    struct canary_second sum = {.requests = 1, .errors = 1}, more = {.requests = 2, .wrong = 3, .truncated = 4};
+    struct canary_second sum = {.requests = 1, .errors = 1},
+                         more = {.requests = 2, .wrong = 3, .truncated = 4};
     sum.bins[7] = UINT32_MAX - 1;
     more.bins[7] = 5;
     more.bins[8] = 6;
@@ -64,7 +65,8 @@ static void check_round_trip(const uint32_t bins[CANARY_BINS])
     CHECK(size <= CANARY_PACKED_MAX);
     CHECK_INT(canary_unpack(bytes, size, back), 0);
     CHECK(!memcmp(bins, back, sizeof back));
-    for (size_t cut = 1; cut < size && cut < 40; cut++) // cut off: refused, or fewer bins; never read beyond
+    // cut off: refused, or fewer bins; never read beyond
+    for (size_t cut = 1; cut < size && cut < 40; cut++)
         canary_unpack(bytes, size - cut, back);
 }
 
@@ -87,7 +89,9 @@ TEST(packed_and_back)
     check_round_trip(bins);
     for (int round = 0; round < 200; round++) {
         for (int i = 0; i < CANARY_BINS; i++)
-            bins[i] = random_next(&random) % 8 ? 0 : (uint32_t)(random_next(&random) >> (32 + random_next(&random) % 32));
+            bins[i] = random_next(&random) % 8
+                    ? 0
+                    : (uint32_t)(random_next(&random) >> (32 + random_next(&random) % 32));
         check_round_trip(bins);
     }
 }
@@ -95,9 +99,10 @@ TEST(packed_and_back)
 TEST(hostile_bytes_are_refused)
 {
     uint32_t bins[CANARY_BINS];
-    static const uint8_t half[] = {5}, open[] = {0x80}, zero[] = {0, 0}, long_number[] = {0, 0x80, 0x80, 0x80, 0x80, 0x80, 1},
-                         too_large[] = {0, 0xff, 0xff, 0xff, 0xff, 0x1f}, needless[] = {0x80, 0, 1}, beyond[] = {0x80, 9, 1},
-                         wraps[] = {1, 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 1};
+    static const uint8_t half[] = {5}, open[] = {0x80}, zero[] = {0, 0},
+                         long_number[] = {0, 0x80, 0x80, 0x80, 0x80, 0x80, 1},
+                         too_large[] = {0, 0xff, 0xff, 0xff, 0xff, 0x1f}, needless[] = {0x80, 0, 1},
+                         beyond[] = {0x80, 9, 1}, wraps[] = {1, 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 1};
     CHECK_INT(canary_unpack(half, sizeof half, bins), -EBADMSG);
     CHECK_INT(canary_unpack(open, sizeof open, bins), -EBADMSG);
     CHECK_INT(canary_unpack(zero, sizeof zero, bins), -EBADMSG);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rollout's store: rows both ways, the lock, evidence that a clock tells twice, requests of others, damage.
+// A rollout's store: rows both ways, the lock, evidence that a clock tells twice, requests of
+// others, damage.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,8 +18,9 @@ static struct error err;
 
 static struct rollout *plan(void)
 {
-    static const char text[] = "name: r\ntraffic: {hooks: {url: u}}\nsources: [{jsonl: {baseline: a, candidate: b}}]\n"
-                               "stages: [{percent: 5, name: aa}, {percent: 10}, {percent: 100}]\n";
+    static const char text[] =
+            "name: r\ntraffic: {hooks: {url: u}}\nsources: [{jsonl: {baseline: a, candidate: b}}]\n"
+            "stages: [{percent: 5, name: aa}, {percent: 10}, {percent: 100}]\n";
     char file[] = "/tmp/test_canary_XXXXXX";
     struct rollout *rollout = NULL;
     int fd = mkstemp(file);
@@ -38,7 +40,7 @@ static struct store *fresh(int *ret_lock)
     snprintf(path, sizeof path, "/tmp/test_canary_%d.db", (int)getpid());
     unlink(path);
     if (rollout_store_lock(path, ret_lock, &err) || rollout_store_open(path, &store, &err) ||
-        rollout_store_new(store, rollout, command, &err))
+            rollout_store_new(store, rollout, command, &err))
         runner_fail(__FILE__, __LINE__, "%s", err.text);
     json_decref(command);
     rollout_free(rollout);
@@ -65,8 +67,16 @@ TEST(state_both_ways)
     CHECK_INT(row.pid, getpid());
     CHECK_INT(row.up[0], -1);
     free(row.reason);
-    row = (struct rollout_row){.name = row.name, .plan = row.plan, .reason = xstrdup("because"), .state = ROLLOUT_RUNNING, .stage = 1,
-                               .percent = 10.16, .since_ns = 7, .stage_since_ns = 8, .heartbeat_ns = 9, .up = {1, 0}};
+    row = (struct rollout_row){.name = row.name,
+            .plan = row.plan,
+            .reason = xstrdup("because"),
+            .state = ROLLOUT_RUNNING,
+            .stage = 1,
+            .percent = 10.16,
+            .since_ns = 7,
+            .stage_since_ns = 8,
+            .heartbeat_ns = 9,
+            .up = {1, 0}};
     CHECK_INT(rollout_store_write(store, &row, &err), 0);
     rollout_row_clear(&row);
     CHECK_INT(rollout_store_read(store, &row, &err), 0);
@@ -86,13 +96,15 @@ TEST(state_both_ways)
 
 TEST(a_stage_or_a_share_that_no_plan_has)
 {
-    static const char *const damages[] = {"stage = 7880209789", "stage = -2", "stage = 64", "percent = 9e999"};
+    static const char *const damages[] = {
+            "stage = 7880209789", "stage = -2", "stage = 64", "percent = 9e999"};
     int lock;
     struct store *store = fresh(&lock);
     struct rollout_row row;
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         char sql[100];
-        CHECK_INT(store_exec(store, &err, "UPDATE rollout SET stage = NULL, percent = NULL", ""), 0);
+        CHECK_INT(
+                store_exec(store, &err, "UPDATE rollout SET stage = NULL, percent = NULL", ""), 0);
         CHECK_INT(rollout_store_read(store, &row, &err), 0);
         rollout_row_clear(&row);
         snprintf(sql, sizeof sql, "UPDATE rollout SET %s", damages[i]);
@@ -109,11 +121,19 @@ TEST(decisions)
     struct store *store = fresh(&lock);
     struct rollout_decision last;
     CHECK_INT(rollout_store_last_decision(store, &last, &err), -ENOENT);
-    struct rollout_decision made = {.at_ns = 5, .state_from = ROLLOUT_RUNNING, .state_to = ROLLOUT_ROLLED_BACK, .stage_from = 1,
-                                    .stage_to = 1, .percent_from = 10, .rule = RULE_TRIPWIRE_WRONG, .reason = "x", .who = "controller"};
+    struct rollout_decision made = {.at_ns = 5,
+            .state_from = ROLLOUT_RUNNING,
+            .state_to = ROLLOUT_ROLLED_BACK,
+            .stage_from = 1,
+            .stage_to = 1,
+            .percent_from = 10,
+            .rule = RULE_TRIPWIRE_WRONG,
+            .reason = "x",
+            .who = "controller"};
     CHECK_INT(rollout_store_decide(store, &made, &err), 0);
     CHECK_INT(rollout_store_last_decision(store, &last, &err), 0);
-    CHECK(last.id == made.id && last.effect_ns == 0 && last.rule == RULE_TRIPWIRE_WRONG && last.state_to == ROLLOUT_ROLLED_BACK);
+    CHECK(last.id == made.id && last.effect_ns == 0 && last.rule == RULE_TRIPWIRE_WRONG &&
+            last.state_to == ROLLOUT_ROLLED_BACK);
     CHECK_INT(rollout_store_effect(store, made.id, 6, 0.2, &err), 0);
     CHECK_INT(rollout_store_last_decision(store, &last, &err), 0);
     CHECK_INT(last.effect_ns, 6);
@@ -126,8 +146,8 @@ TEST(decisions)
 static int each(void *arg, int64_t at_s, int stage, const struct canary_second arms[CANARY_ARMS])
 {
     char *text = arg;
-    sprintf(text + strlen(text), "%lld:%d:%llu/%llu ", (long long)at_s, stage, (unsigned long long)arms[0].requests,
-            (unsigned long long)arms[1].requests);
+    sprintf(text + strlen(text), "%lld:%d:%llu/%llu ", (long long)at_s, stage,
+            (unsigned long long)arms[0].requests, (unsigned long long)arms[1].requests);
     return arms[1].wrong == 77 ? -ECANCELED : 0;
 }
 
@@ -142,7 +162,8 @@ TEST(seconds)
     arms[0].bins[1151] = 2;
     CHECK_INT(rollout_store_second(store, 100, 0, arms, &err), 0);
     CHECK_INT(rollout_store_second(store, 102, 1, arms, &err), 0);
-    CHECK_INT(rollout_store_second(store, 102, 1, arms, &err), 0); // the clock was set back: the second comes again
+    // the clock was set back: the second comes again
+    CHECK_INT(rollout_store_second(store, 102, 1, arms, &err), 0);
     CHECK_INT(rollout_store_seconds(store, each, text, &err), 0);
     CHECK_STR(text, "100:0:3/1 102:1:6/2 ");
     arms[1].requests = arms[1].wrong = 77;
@@ -151,9 +172,17 @@ TEST(seconds)
     text[0] = 0;
     CHECK_INT(rollout_store_seconds(store, each, text, &err), -ECANCELED);
     // A row that cannot be: read by nobody as evidence.
-    CHECK_INT(store_exec(store, &err, "UPDATE rollout_second SET errors = requests + 1 WHERE at_s = 100 AND arm = 0", ""), 0);
+    CHECK_INT(
+            store_exec(store, &err,
+                    "UPDATE rollout_second SET errors = requests + 1 WHERE at_s = 100 AND arm = 0",
+                    ""),
+            0);
     CHECK_INT(rollout_store_seconds(store, each, text, &err), -EBADMSG);
-    CHECK_INT(store_exec(store, &err, "UPDATE rollout_second SET errors = 0, bins = x'ffffffffff' WHERE at_s = 100 AND arm = 0", ""), 0);
+    CHECK_INT(
+            store_exec(store, &err,
+                    "UPDATE rollout_second SET errors = 0, bins = x'ffffffffff' WHERE at_s = 100 AND arm = 0",
+                    ""),
+            0);
     CHECK_INT(rollout_store_seconds(store, each, text, &err), -EBADMSG);
     done(store, lock);
 }
@@ -166,7 +195,7 @@ TEST(requests_of_others)
     CHECK_INT(rollout_store_next_request(store, &request, &err), 0);
     CHECK_INT(request.verb, REQUEST_NONE);
     if (rollout_store_request(path, REQUEST_PAUSE, "ann@host", "lunch", &err) ||
-        rollout_store_request(path, REQUEST_ABORT, "bob\x1b[2J", NULL, &err))
+            rollout_store_request(path, REQUEST_ABORT, "bob\x1b[2J", NULL, &err))
         runner_fail(__FILE__, __LINE__, "%s", err.text);
     CHECK_INT(rollout_store_next_request(store, &request, &err), 0);
     CHECK_INT(request.verb, REQUEST_ABORT); // before all others
@@ -179,7 +208,8 @@ TEST(requests_of_others)
     CHECK_INT(rollout_store_request(path, REQUEST_RESUME, "ann", NULL, &err), -EINVAL);
     CHECK_CONTAINS(err.text, "has ended: rolled_back");
     done(store, lock);
-    CHECK_INT(rollout_store_request(path, REQUEST_RESUME, "ann", NULL, &err), -EINVAL); // no such file
+    // no such file
+    CHECK_INT(rollout_store_request(path, REQUEST_RESUME, "ann", NULL, &err), -EINVAL);
 }
 
 TEST(one_controller)
@@ -198,7 +228,8 @@ TEST(one_controller)
     done(store, lock);
     int fd = open(path, O_CREAT | O_WRONLY, 0600);
     close(fd);
-    CHECK_INT(rollout_store_lock(path, &second, &err), 0); // freed with the process or its descriptor
+    // freed with the process or its descriptor
+    CHECK_INT(rollout_store_lock(path, &second, &err), 0);
     close(second);
     unlink(path);
     CHECK_INT(rollout_store_lock("/proc/none/r.db", &second, &err), -ENOENT);
@@ -208,17 +239,30 @@ TEST(cells)
 {
     int lock;
     struct store *store = fresh(&lock);
-    struct canary_cell cells[2] = {{.metric = CANARY_ERROR_RATE, .stage = 1, .value = 1.2, .low = NAN, .high = INFINITY, .threshold = 1.5,
-                                    .requests = 9, .requests_missing = 4, .verdict = CANARY_FAIL, .since_s = 25, .since_ratio = 5.5},
-                                   {.metric = CANARY_WRONG_ANSWERS, .stage = 1, .verdict = CANARY_PASS}};
+    struct canary_cell cells[2] = {{.metric = CANARY_ERROR_RATE,
+                                           .stage = 1,
+                                           .value = 1.2,
+                                           .low = NAN,
+                                           .high = INFINITY,
+                                           .threshold = 1.5,
+                                           .requests = 9,
+                                           .requests_missing = 4,
+                                           .verdict = CANARY_FAIL,
+                                           .since_s = 25,
+                                           .since_ratio = 5.5},
+            {.metric = CANARY_WRONG_ANSWERS, .stage = 1, .verdict = CANARY_PASS}};
     int64_t count = 0;
     CHECK_INT(rollout_store_cells(store, 100, cells, 2, &err), 0);
     CHECK_INT(rollout_store_cells(store, 100, cells, 2, &err), 0);
-    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_rollout_cell WHERE low IS NULL AND verdict = 'fail' AND missing = 4",
-                            ""), 0);
+    CHECK_INT(
+            store_get_int(store, &count, &err,
+                    "SELECT count(*) FROM v_rollout_cell WHERE low IS NULL AND verdict = 'fail' AND missing = 4",
+                    ""),
+            0);
     CHECK_INT(count, 1);
     json_t *json = rollout_cells_to_json(cells, 2);
-    CHECK(json_is_null(json_object_get(json_array_get(json, 0), "bound"))); // infinite is no number of JSON
+    // infinite is no number of JSON
+    CHECK(json_is_null(json_object_get(json_array_get(json, 0), "bound")));
     CHECK_STR(json_string_value(json_object_get(json_array_get(json, 1), "verdict")), "pass");
     CHECK_INT(json_integer_value(json_object_get(json_array_get(json, 0), "since_s")), 25);
     CHECK_DBL(json_real_value(json_object_get(json_array_get(json, 0), "since_ratio")), 5.5, 0);
@@ -240,7 +284,8 @@ TEST(other_stores_are_not_taken)
     CHECK_INT(rollout_store_request(path, REQUEST_PAUSE, "me", NULL, &err), -EINVAL);
     CHECK_CONTAINS(err.text, "no rollout");
     FILE *file = fopen(path, "w");
-    fputs("this is no database, whatever its name says, and it is long enough to be looked at", file);
+    fputs("this is no database, whatever its name says, and it is long enough to be looked at",
+            file);
     fclose(file);
     CHECK_INT(rollout_store_lock(path, &lock, &err), 0);
     CHECK_INT(rollout_store_open(path, &store, &err), -EINVAL);

@@ -9,11 +9,16 @@
 
 static int64_t utc(int year, int month, int day, int hour, int minute)
 {
-    struct tm tm = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day, .tm_hour = hour, .tm_min = minute};
+    struct tm tm = {.tm_year = year - 1900,
+            .tm_mon = month - 1,
+            .tm_mday = day,
+            .tm_hour = hour,
+            .tm_min = minute};
     return timegm(&tm);
 }
 
-static struct rollout_window berlin = {.days = 0x0f, .from_min = 9 * 60, .to_min = 16 * 60, .zone = "Europe/Berlin"};
+static struct rollout_window berlin = {
+        .days = 0x0f, .from_min = 9 * 60, .to_min = 16 * 60, .zone = "Europe/Berlin"};
 
 TEST(always_without_any)
 {
@@ -34,15 +39,19 @@ TEST(a_zone_in_summer_and_winter)
     CHECK_INT(window_at(&rollout, utc(2026, 11, 23, 15, 0)), WINDOW_CLOSED);
     CHECK_INT(window_at(&rollout, utc(2026, 7, 6, 7, 0)), WINDOW_OPEN); // Monday, UTC+2
     CHECK_INT(window_at(&rollout, utc(2026, 7, 6, 6, 59)), WINDOW_CLOSED);
-    CHECK_INT(window_at(&rollout, utc(2026, 11, 27, 10, 0)), WINDOW_CLOSED);                       // a Friday
-    CHECK_INT(window_next(&rollout, utc(2026, 11, 26, 20, 30)), utc(2026, 11, 30, 8, 0));          // Thursday night to Monday
-    CHECK_INT(window_next(&rollout, utc(2026, 3, 26, 20, 0)), utc(2026, 3, 30, 7, 0));             // the clock changes in between
+    // a Friday
+    CHECK_INT(window_at(&rollout, utc(2026, 11, 27, 10, 0)), WINDOW_CLOSED);
+    // Thursday night to Monday
+    CHECK_INT(window_next(&rollout, utc(2026, 11, 26, 20, 30)), utc(2026, 11, 30, 8, 0));
+    // the clock changes in between
+    CHECK_INT(window_next(&rollout, utc(2026, 3, 26, 20, 0)), utc(2026, 3, 30, 7, 0));
     CHECK(!getenv("TZ"));
 }
 
 TEST(over_midnight)
 {
-    struct rollout_window night = {.days = 1 << 4, .from_min = 22 * 60, .to_min = 2 * 60}; // opens on Fridays
+    // opens on Fridays
+    struct rollout_window night = {.days = 1 << 4, .from_min = 22 * 60, .to_min = 2 * 60};
     struct rollout rollout = {.windows = &night, .window_count = 1};
     CHECK_INT(window_at(&rollout, utc(2026, 11, 27, 21, 59)), WINDOW_CLOSED);
     CHECK_INT(window_at(&rollout, utc(2026, 11, 27, 22, 0)), WINDOW_OPEN);
@@ -72,10 +81,13 @@ TEST(freezes)
 // The next moment is open, and no minute before it is.
 TEST(next_is_the_first)
 {
-    struct rollout_window windows[] = {{.days = 0x15, .from_min = 13, .to_min = 61, .zone = "America/New_York"},
-                                       {.days = 0x60, .from_min = 23 * 60 + 30, .to_min = 15, .zone = "Asia/Kolkata"}};
-    struct rollout_freeze freeze = {.from = "2026-03-07", .to = "2026-03-09"}; // the clock changes in New York
-    struct rollout rollout = {.windows = windows, .window_count = 2, .freezes = &freeze, .freeze_count = 1};
+    struct rollout_window windows[] = {
+            {.days = 0x15, .from_min = 13, .to_min = 61, .zone = "America/New_York"},
+            {.days = 0x60, .from_min = 23 * 60 + 30, .to_min = 15, .zone = "Asia/Kolkata"}};
+    // the clock changes in New York
+    struct rollout_freeze freeze = {.from = "2026-03-07", .to = "2026-03-09"};
+    struct rollout rollout = {
+            .windows = windows, .window_count = 2, .freezes = &freeze, .freeze_count = 1};
     if (window_check_zone("America/New_York", NULL) || window_check_zone("Asia/Kolkata", NULL))
         runner_skip("no time zone database here");
     int64_t at = utc(2026, 3, 5, 0, 1);

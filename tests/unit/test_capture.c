@@ -62,8 +62,8 @@ TEST(lock_keeps_its_owner)
         struct ug_lock lock;
         uint64_t frames[4];
     } record = {
-        .lock = {.head = {UG_EVENT_LOCK, sizeof(record)}, .kernel_count = 2, .owner_count = 2},
-        .frames = {101, 1, 102, 2}};
+            .lock = {.head = {UG_EVENT_LOCK, sizeof(record)}, .kernel_count = 2, .owner_count = 2},
+            .frames = {101, 1, 102, 2}};
     const struct ug_lock *lock;
     const uint64_t *left;
 
@@ -107,7 +107,8 @@ TEST(a_series_that_goes_on_is_not_cut_by_another)
 
     for (uint64_t i = 0; i < UG_TALLY_WAYS; i++) // of these each may have the same places
         CHECK(count_at(tallies, 7 + i * UG_TALLIES, first) < UG_TALLIES);
-    CHECK_INT(count_at(tallies, 7 + UG_TALLY_WAYS * UG_TALLIES, first + UG_TALLY_NS - 1), UG_TALLIES);
+    CHECK_INT(
+            count_at(tallies, 7 + UG_TALLY_WAYS * UG_TALLIES, first + UG_TALLY_NS - 1), UG_TALLIES);
     for (uint64_t i = 0; i < UG_TALLY_WAYS; i++)
         if (i != 3) // that one has ended
             count_at(tallies, 7 + i * UG_TALLIES, first + UG_TALLY_NS - 1);
@@ -153,8 +154,8 @@ TEST(nothing_to_take_off)
     struct {
         struct ug_fact fact;
         uint64_t frames[1];
-    } record = {.fact = {.head = {UG_EVENT_FACT, sizeof(record)}, .kernel_count = 1},
-                .frames = {1}};
+    } record = {
+            .fact = {.head = {UG_EVENT_FACT, sizeof(record)}, .kernel_count = 1}, .frames = {1}};
 
     CHECK(capture_strip(&capture, &record.fact.head) == &record.fact.head); // no ranges known
     add_ranges();
@@ -179,8 +180,9 @@ TEST(what_is_missing_is_a_sentence)
     capture_lack(&capture, SOURCE_SIGNALS, "no tracepoint %s on this kernel", "signal_generate");
     missing = capture_missing(&capture, &count);
     CHECK_INT(count, 1);
-    CHECK_STR(missing[0], "signals: no tracepoint signal_generate on this kernel; "
-                          "who sent SIGSTOP is told from wakers only");
+    CHECK_STR(missing[0],
+            "signals: no tracepoint signal_generate on this kernel; "
+            "who sent SIGSTOP is told from wakers only");
     CHECK(capture.lost[SOURCE_SIGNALS] && !capture.lost[SOURCE_LOCKS]);
     for (int i = 0; i < 2 * CAPTURE_MISSING_MAX; i++)
         capture_lack(&capture, SOURCE_LOCKS, "again");
@@ -223,8 +225,9 @@ TEST(a_kernel_that_is_too_old_is_told_what_it_lacks)
     add_enum(btf, "bpf_func_id", "BPF_FUNC_get_stack");
     add_struct(btf, "task_struct", "state", 1);
     CHECK_INT(capture_fits(btf, &err), -ENOTSUP);
-    CHECK_CONTAINS(err.text, "lacks task_struct.__state (Linux 5.14), bpf_task_pt_regs (Linux 5.15); "
-                             "boot Linux 5.15 or later");
+    CHECK_CONTAINS(err.text,
+            "lacks task_struct.__state (Linux 5.14), bpf_task_pt_regs (Linux 5.15); "
+            "boot Linux 5.15 or later");
     btf__free(btf);
 }
 
@@ -250,11 +253,13 @@ TEST(only_on_realtime_a_ring_that_sleeps_is_refused)
 
 TEST(descendants_in_any_order)
 {
-    // 10 is the root; 90 is upgate, started by it; 70 and 71 are each other's parent: their ids came again while the list was read.
-    struct descendant all[] = {{40, 30, false}, {30, 20, false}, {91, 90, false}, {20, 10, false}, {90, 10, false},
-                               {10, 1, false},  {50, 1, false},  {60, -1, false}, {70, 71, false}, {71, 70, false},
-                               {80, 99, false}, {1, 0, false},   {21, 20, false}};
-    static const bool below[] = {true, true, false, true, false, true, false, false, false, false, false, false, true};
+    // 10 is the root; 90 is upgate, started by it; 70 and 71 are each other's parent: their ids
+    // came again while the list was read.
+    struct descendant all[] = {{40, 30, false}, {30, 20, false}, {91, 90, false}, {20, 10, false},
+            {90, 10, false}, {10, 1, false}, {50, 1, false}, {60, -1, false}, {70, 71, false},
+            {71, 70, false}, {80, 99, false}, {1, 0, false}, {21, 20, false}};
+    static const bool below[] = {
+            true, true, false, true, false, true, false, false, false, false, false, false, true};
 
     descendants_mark(all, sizeof all / sizeof *all, 10, 90);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -273,7 +278,8 @@ static double cpu_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-// Each is the parent of the one before: to go through the list until nothing is new takes as many rounds as there are processes.
+// Each is the parent of the one before: to go through the list until nothing is new takes as many
+// rounds as there are processes.
 TEST(descendants_of_a_long_chain_are_found_in_no_time)
 {
     enum { COUNT = 200000 }; // a machine may have 4 million
@@ -285,7 +291,8 @@ TEST(descendants_of_a_long_chain_are_found_in_no_time)
     descendants_mark(all, COUNT, 1000 + COUNT - 1, 1);
     for (int i = 0; i < COUNT; i++)
         CHECK(all[i].below);
-    CHECK(cpu_s() - before_s < 5); // 0.02 s; going through the list until nothing is new would not end
+    CHECK(cpu_s() - before_s <
+            5); // 0.02 s; going through the list until nothing is new would not end
     free(all);
 }
 
@@ -312,7 +319,8 @@ TEST(targets_are_counted_before_there_is_a_capture)
     snprintf(below, sizeof below, "%s/below", dir);
     CHECK_INT(capture_count_targets(&opts), 0); // no cgroup
     CHECK_INT(mkdir(below, 0700), 0);
-    snprintf(own, sizeof own, "4100000\n%d\n4100001\n", (int)getpid()); // it is no target of its own
+    // it is no target of its own
+    snprintf(own, sizeof own, "4100000\n%d\n4100001\n", (int)getpid());
     write_members(dir, own);
     write_members(below, "4100002\n");
     CHECK_INT(capture_count_targets(&opts), 3);

@@ -35,22 +35,22 @@ static void path_make(void)
 }
 
 static const struct certificate sample = {.scope = "workload:1",
-                                          .kind = "train model",
-                                          .interleave = PLAN_INTERLEAVE_STEPS,
-                                          .metric = METRIC_STEP_TIME,
-                                          .margin = 0.02,
-                                          .made_wall_ns = 123,
-                                          .aa_pairs = 14,
-                                          .aa_lower = -0.001,
-                                          .aa_upper = 0.002,
-                                          .mde = 0.004,
-                                          .pair_sd = 0.003,
-                                          .held = 0.02,
-                                          .planted = 0.0198,
-                                          .held_pairs = 10,
-                                          .held_lower = 0.018,
-                                          .held_upper = 0.021,
-                                          .source_run = "uuid"};
+        .kind = "train model",
+        .interleave = PLAN_INTERLEAVE_STEPS,
+        .metric = METRIC_STEP_TIME,
+        .margin = 0.02,
+        .made_wall_ns = 123,
+        .aa_pairs = 14,
+        .aa_lower = -0.001,
+        .aa_upper = 0.002,
+        .mde = 0.004,
+        .pair_sd = 0.003,
+        .held = 0.02,
+        .planted = 0.0198,
+        .held_pairs = 10,
+        .held_lower = 0.018,
+        .held_upper = 0.021,
+        .source_run = "uuid"};
 
 static struct certificate_gate gate_of(const char *run, const char *scope, bool failed)
 {
@@ -60,7 +60,7 @@ static struct certificate_gate gate_of(const char *run, const char *scope, bool 
 static int64_t gates, false_fails;
 
 static int save(const char *run, const char *host, const struct certificate *one, bool failed,
-                struct error *err)
+        struct error *err)
 {
     struct certificate_gate gate = gate_of(run, one->scope, failed);
     return certificate_save(path, host, &gate, one, 1, &gates, &false_fails, err);
@@ -151,7 +151,7 @@ TEST(gates_are_counted_one_by_one)
     CHECK_STR(found.scope, "workload:2");
     CHECK_INT(found.gates, 3);
     CHECK_INT(found.false_fails, 1);
-    CHECK_DBL(found.upper_bound, 0.8646497, 1e-6); // scipy.stats.beta.ppf(.95, 2, 2)
+    CHECK_DBL(found.upper_bound, 0.8646497, 1e-6);         // scipy.stats.beta.ppf(.95, 2, 2)
     CHECK_INT(save("one", "h2", &sample, false, &err), 0); // another machine with this home
     CHECK_INT(gates, 1);
 }
@@ -269,7 +269,7 @@ TEST(places)
     CHECK(certificate_path() == NULL);
 }
 
-// --- from run to run -------------------------------------------------------------------------
+// --- from run to run -----------------------------------------------------------------------------
 
 static struct world aa, ab;
 
@@ -323,7 +323,7 @@ TEST(an_aa_run_with_a_control_covers_later_runs)
     CHECK_INT(certificates_of(&aa), world_number(&aa, "SELECT count(*) FROM control"));
     CHECK_INT(world_number(&aa, "SELECT max(gates) FROM control"), 1);
     CHECK_DBL(world_number(&aa, "SELECT planted FROM control WHERE metric = 'step_time'"),
-              log1p(0.02), 1e-4);
+            log1p(0.02), 1e-4);
     CHECK(isnan(world_number(&aa, "SELECT held FROM control WHERE metric = 'peak_memory'")));
     open_beside();
     world_pairs(&ab, 10, (struct world_pair){0});
@@ -331,9 +331,9 @@ TEST(an_aa_run_with_a_control_covers_later_runs)
     CHECK_INT(need_of(&ab).need.pairs_wanted, 0); // copied, and covers
     CHECK_INT(world_judge(&ab), EXIT_CODE_PASS);
     CHECK_CONTAINS(world_text(&ab, "SELECT calibration_note FROM verdict"),
-                   "w: a side held 2 % longer was found");
+            "w: a side held 2 % longer was found");
     CHECK_CONTAINS(world_text(&ab, "SELECT calibration_note FROM verdict"),
-                   "peak_memory, slow_steps by equal sides alone; 0 false fails in 1 A/A gate here");
+            "peak_memory, slow_steps by equal sides alone; 0 false fails in 1 A/A gate here");
     world_sql(&ab, "DELETE FROM control");
     world_sql(&ab, "UPDATE run SET host_key = 'host-2'"); // another machine with the same home
     CHECK_INT(need_of(&ab).need.pairs_wanted, 10);
@@ -372,7 +372,7 @@ TEST(three_pairs_give_none)
     CHECK_INT(gate_certify(aa.store, &err), 0);
     CHECK_INT(certificates_of(&aa), 0);
     CHECK_CONTAINS(objection_to(&aa, "step_time"),
-                   "3 pairs of equal sides have it, the first look is at 10");
+            "3 pairs of equal sides have it, the first look is at 10");
     world_close(&aa);
 }
 
@@ -382,7 +382,8 @@ TEST(launches_without_steps_give_none_for_step_time)
     world_open_aa(&aa, NULL, "gate: {metrics: {step_time: {margin: 2%}}}");
     world_pairs(&aa, 10, (struct world_pair){.no_steps_a = 1, .no_steps_b = 1});
     world_pairs(&aa, 10,
-                (struct world_pair){.phase = "control", .no_steps_a = 1, .no_steps_b = 1, .held = 0.02});
+            (struct world_pair){
+                    .phase = "control", .no_steps_a = 1, .no_steps_b = 1, .held = 0.02});
     CHECK_INT(gate_certify(aa.store, &err), 0);
     CHECK_INT(certificates_of(&aa), 0);
     world_close(&aa);
@@ -395,14 +396,16 @@ TEST(a_control_that_is_not_found_gives_none)
     world_pairs(&aa, 10, (struct world_pair){0});
     world_pairs(&aa, 10, (struct world_pair){.phase = "control"});
     // The launches say that they were held longer; nobody saw it (a step file that was not read).
-    world_sql(&aa, "UPDATE launch SET covariates = '{\"control_ppm\":20000}' WHERE side = 1 AND "
-                   "pair_id > 10");
+    world_sql(&aa,
+            "UPDATE launch SET covariates = '{\"control_ppm\":20000}' WHERE side = 1 AND "
+            "pair_id > 10");
     CHECK(need_of(&aa).need.pairs_wanted > 10); // more pairs might show it
     CHECK_INT(gate_certify(aa.store, &err), 0);
     CHECK_CONTAINS(objection_to(&aa, "step_time"), "a side that was held 2 % longer was not found");
-    CHECK_INT(world_number(&aa, "SELECT count(*) FROM control WHERE metric IN ('step_time', "
-                                "'throughput') AND objection IS NULL"),
-              0);
+    CHECK_INT(world_number(&aa,
+                      "SELECT count(*) FROM control WHERE metric IN ('step_time', "
+                      "'throughput') AND objection IS NULL"),
+            0);
     world_close(&aa);
 }
 
@@ -428,8 +431,8 @@ TEST(a_run_that_would_pass_makes_its_own)
     CHECK_INT(need_of(&ab).need.pairs_wanted, 0);
     CHECK_INT(gate_certify(ab.store, &err), 0);
     CHECK_INT(world_judge(&ab), EXIT_CODE_PASS);
-    CHECK_CONTAINS(world_text(&ab, "SELECT calibration_note FROM verdict"),
-                   "at 10 pairs of this run");
+    CHECK_CONTAINS(
+            world_text(&ab, "SELECT calibration_note FROM verdict"), "at 10 pairs of this run");
     CHECK_INT(world_number(&ab, "SELECT pairs FROM cell WHERE metric = 'step_time'"), 10);
     world_close(&ab);
 }
@@ -439,13 +442,15 @@ TEST(a_long_name_finds_its_own)
 {
     struct error err = {0};
     char workloads[320];
-    snprintf(workloads, sizeof workloads, "workloads: [{name: w%0199d, mode: train, command: [x, \"{steps}\"]}]", 7);
+    snprintf(workloads, sizeof workloads,
+            "workloads: [{name: w%0199d, mode: train, command: [x, \"{steps}\"]}]", 7);
     world_open(&ab, workloads, NULL);
     world_pairs(&ab, 10, (struct world_pair){0});
     world_pairs(&ab, 10, held);
     CHECK_INT(gate_certify(ab.store, &err), 0);
     CHECK_INT(world_judge(&ab), EXIT_CODE_PASS);
-    CHECK_CONTAINS(world_text(&ab, "SELECT calibration_note FROM verdict"), "at 10 pairs of this run");
+    CHECK_CONTAINS(
+            world_text(&ab, "SELECT calibration_note FROM verdict"), "at 10 pairs of this run");
     world_close(&ab);
 }
 
@@ -479,7 +484,7 @@ TEST(commands_in_slices_are_held_by_standing_still)
     CHECK_INT(gate_certify(ab.store, &err), 0);
     CHECK_STR(objection_to(&ab, "total_time"), "");
     CHECK_DBL(world_number(&ab, "SELECT planted FROM control WHERE metric = 'total_time'"),
-              log1p(control.share), 1e-6);
+            log1p(control.share), 1e-6);
     CHECK(isnan(world_number(&ab, "SELECT held FROM control WHERE metric = 'cpu_time'")));
     CHECK_INT(world_judge(&ab), EXIT_CODE_PASS);
     world_close(&ab);

@@ -13,10 +13,13 @@
 #include "common/strings.h"
 #include "tests/unit/runner.h"
 
-static int run(const char *script, int64_t timeout_ns, const volatile sig_atomic_t *stop, struct child_end *end, struct error *err)
+static int run(const char *script, int64_t timeout_ns, const volatile sig_atomic_t *stop,
+        struct child_end *end, struct error *err)
 {
     char *const argv[] = {(char *)"sh", (char *)"-c", (char *)script, NULL};
-    return child_run(argv, &(struct child_opts){.deadline_ns = clock_monotonic_ns() + timeout_ns, .stop = stop}, end, err);
+    return child_run(argv,
+            &(struct child_opts){.deadline_ns = clock_monotonic_ns() + timeout_ns, .stop = stop},
+            end, err);
 }
 
 #define LONG_NS 600000000000
@@ -27,12 +30,13 @@ TEST(how_it_ends)
         const char *script, *output, *said, *words;
         int code, signal;
     } cases[] = {{"echo out; echo a >&2; echo ' b ' >&2", "out\n", " b", "", 0, 0},
-                 {"true", "", "", "", 0, 0},
-                 {"echo no >&2; exit 7", "", "no", "'sh' ended with exit status 7: no", 7, 0},
-                 {"exit 127", "", "", "'sh' ended with exit status 127", 127, 0},
-                 {"kill -9 $$", "", "", "'sh' was ended by signal 9", -1, 9},
-                 {"cat; echo read", "read\n", "", "", 0, 0},         // its input is empty
-                 {"sleep 1000 & echo $!", NULL, "", "", 0, 0}};      // what it leaves running is not waited for
+            {"true", "", "", "", 0, 0},
+            {"echo no >&2; exit 7", "", "no", "'sh' ended with exit status 7: no", 7, 0},
+            {"exit 127", "", "", "'sh' ended with exit status 127", 127, 0},
+            {"kill -9 $$", "", "", "'sh' was ended by signal 9", -1, 9},
+            {"cat; echo read", "read\n", "", "", 0, 0}, // its input is empty
+            // what it leaves running is not waited for
+            {"sleep 1000 & echo $!", NULL, "", "", 0, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct child_end end;
         struct error err = {0};
@@ -52,7 +56,8 @@ TEST(how_it_ends)
 
 TEST(what_cannot_be_started)
 {
-    char *const argv[] = {(char *)"/no/such/program", NULL}, *const folder[] = {(char *)"/tmp", NULL};
+    char *const argv[] = {(char *)"/no/such/program", NULL},
+                *const folder[] = {(char *)"/tmp", NULL};
     struct child_end end;
     struct error err = {0};
     const struct child_opts opts = {.deadline_ns = clock_monotonic_ns() + LONG_NS};
@@ -87,7 +92,8 @@ TEST(the_deadline_is_its_whole_group_s)
     struct child_end end;
     struct error err = {0};
     snprintf(path, sizeof path, "/tmp/test_child_%d", (int)getpid());
-    snprintf(script, sizeof script, "trap '' TERM; sleep 1000 & echo $! > %s.new; mv %s.new %s; wait", path, path, path);
+    snprintf(script, sizeof script,
+            "trap '' TERM; sleep 1000 & echo $! > %s.new; mv %s.new %s; wait", path, path, path);
     // A loaded machine may take its time to write the number.
     for (int64_t timeout_ns = 200000000; access(path, F_OK) != 0; timeout_ns *= 2)
         CHECK_INT(run(script, timeout_ns, NULL, &end, &err), -ETIMEDOUT);
@@ -110,13 +116,16 @@ TEST(much_output)
 {
     struct child_end end;
     struct error err = {0};
-    CHECK_INT(run("yes | head -c 1000000; yes no | head -c 1000000 >&2; echo end", LONG_NS, NULL, &end, &err), 0);
+    CHECK_INT(run("yes | head -c 1000000; yes no | head -c 1000000 >&2; echo end", LONG_NS, NULL,
+                      &end, &err),
+            0);
     CHECK_INT(end.code, 0);
     CHECK_INT(strlen(end.output), 65536);
     free(end.output);
 }
 
-// Whoever started us may have left SIGCHLD ignored: the kernel then reaps, and keeps the exit status to itself.
+// Whoever started us may have left SIGCHLD ignored: the kernel then reaps, and keeps the exit
+// status to itself.
 TEST(an_end_that_nobody_saw_is_not_taken_for_a_good_one)
 {
     struct child_end end;

@@ -94,7 +94,9 @@ TEST(search_finds_the_first)
             CHECK_INT(search_first(i, count, values[i] >= want), linear);
             if (count > 4)
                 CHECK_INT(search_between(i, 2, count - 1, values[i] >= want),
-                          linear < 2 ? 2 : linear > count - 1 ? count - 1 : linear);
+                        linear < 2                   ? 2
+                                : linear > count - 1 ? count - 1
+                                                     : linear);
         }
 }
 
@@ -157,7 +159,8 @@ TEST(map_removes)
         for (key = 0; key < KEYS; key++) {
             uint32_t seen[VALUES] = {0};
             size_t at;
-            for (value = map_first(&map, key, &at); value != MAP_NONE; value = map_next(&map, key, &at))
+            for (value = map_first(&map, key, &at); value != MAP_NONE;
+                    value = map_next(&map, key, &at))
                 seen[value]++;
             wrong += memcmp(seen, there[key], sizeof seen) != 0;
         }
@@ -175,7 +178,8 @@ TEST(map_gives_all_values_of_a_key)
     for (uint64_t key = 0; key < 31; key++) {
         size_t at;
         uint64_t sum = 0, count = 0;
-        for (uint32_t value = map_first(&map, key, &at); value != MAP_NONE; value = map_next(&map, key, &at)) {
+        for (uint32_t value = map_first(&map, key, &at); value != MAP_NONE;
+                value = map_next(&map, key, &at)) {
             CHECK_INT(value % 30, key);
             sum += value / 30;
             count++;
@@ -206,7 +210,8 @@ TEST(intern_numbers_texts)
             CHECK_STR(intern_get(intern, i), text);
         }
     CHECK_INT(intern_count(intern), 5000);
-    CHECK(intern_find(intern, "1", 1) == 1 && intern_find(intern, "10", 1) == 1); // of the length that was said
+    // of the length that was said
+    CHECK(intern_find(intern, "1", 1) == 1 && intern_find(intern, "10", 1) == 1);
     CHECK_INT(intern_number(intern, "", 0), 5000);
     CHECK_INT(intern_text(intern, ""), 5000);
     CHECK_INT(intern_number(intern, "\0", 1), 5001); // a NUL is a byte like others
@@ -257,17 +262,23 @@ TEST(sort_of_any_length_and_order)
         size_t count = turn < 4 * COUNT_MAX ? turn / 4 : BIG;
         uint64_t sum = 0, wrong = 0;
         for (uint32_t i = 0; i < count; i++) {
-            uint32_t key = turn == 4 * COUNT_MAX + 4 ? i : turn == 4 * COUNT_MAX + 5 ? BIG - i : next_random(&state) % ranges[turn % 4];
+            uint32_t key = turn == 4 * COUNT_MAX + 4 ? i
+                    : turn == 4 * COUNT_MAX + 5      ? BIG - i
+                                                     : next_random(&state) % ranges[turn % 4];
             items[i] = (struct sorted){key, i};
         }
-        sort_in_place(items, count, x, y, x->key < y->key || (x->key == y->key && x->number < y->number));
+        sort_in_place(
+                items, count, x, y, x->key < y->key || (x->key == y->key && x->number < y->number));
         for (size_t i = 0; i < count; i++) {
             sum += items[i].number;
-            wrong += i && (items[i - 1].key > items[i].key ||
-                           (items[i - 1].key == items[i].key && items[i - 1].number >= items[i].number));
+            wrong += i &&
+                    (items[i - 1].key > items[i].key ||
+                            (items[i - 1].key == items[i].key &&
+                                    items[i - 1].number >= items[i].number));
         }
         CHECK_INT(wrong, 0);
-        CHECK_INT(sum, count ? (uint64_t)count * (count - 1) / 2 : 0); // none twice: with the order of equal keys, each once
+        // none twice: with the order of equal keys, each once
+        CHECK_INT(sum, count ? (uint64_t)count * (count - 1) / 2 : 0);
     }
     free(items);
 }

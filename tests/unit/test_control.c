@@ -16,8 +16,8 @@ static struct data {
 } data;
 
 // Control pairs in which `seen` of the planted slow-down reaches the measurement.
-static struct control_values values_make(double bias, double sd, double planted, double seen,
-                                         uint64_t seed)
+static struct control_values values_make(
+        double bias, double sd, double planted, double seen, uint64_t seed)
 {
     struct random_state random = {seed};
     for (int i = 0; i < PAIRS; i++) {
@@ -56,7 +56,8 @@ TEST(what_cannot_be_trusted_does_not)
     CHECK_INT(state_of(0, 0.003, log1p(0.02), -1), CONTROL_NOT_FOUND); // the wrong way round
     CHECK_INT(state_of(0, 0.001, log1p(0.02), 0.5), CONTROL_WRONG_SIZE);
     CHECK_INT(state_of(0, 0.001, log1p(0.02), 2), CONTROL_WRONG_SIZE);
-    CHECK_INT(state_of(0, 0.00001, log1p(0.02), 0.99), CONTROL_CERTIFIED); // significant, and nothing
+    // significant, and nothing
+    CHECK_INT(state_of(0, 0.00001, log1p(0.02), 0.99), CONTROL_CERTIFIED);
 }
 
 TEST(too_few_pairs_do_not)

@@ -8,7 +8,8 @@
 
 #include "tests/unit/runner.h"
 
-static uint32_t child(struct cost_tree *tree, uint32_t parent, enum cost_kind kind, const char *name)
+static uint32_t child(
+        struct cost_tree *tree, uint32_t parent, enum cost_kind kind, const char *name)
 {
     return cost_tree_child(tree, parent, &(struct cost_key){.kind = kind, .name = name});
 }
@@ -149,18 +150,22 @@ TEST(deep_and_wide)
     cost_tree_free(tree);
 }
 
-// 500 kernels of 100 bytes, 2 million look-ups and additions: a second and a half even with sanitizers on a busy machine.
+// 500 kernels of 100 bytes, 2 million look-ups and additions: a second and a half even with
+// sanitizers on a busy machine.
 TEST(two_million_look_ups)
 {
     struct cost_tree *tree = cost_tree_new();
     static char names[500][120];
     for (int i = 0; i < 500; i++)
-        snprintf(names[i], sizeof names[i], "void at::native::vectorized_elementwise_kernel<4, at::native::Functor_%d<float>, "
-                 "std::array<char*, 1ul> >(int)", i);
+        snprintf(names[i], sizeof names[i],
+                "void at::native::vectorized_elementwise_kernel<4, at::native::Functor_%d<float>, "
+                "std::array<char*, 1ul> >(int)",
+                i);
     clock_t begin = clock();
     for (uint32_t i = 0; i < 2000000; i++) {
         struct cost_shape shape = {.grid = {i % 500, 1, 1}, .block = {128, 1, 1}};
-        uint32_t node = cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_KERNEL, .name = names[i % 500], .shape = &shape});
+        uint32_t node = cost_tree_child(tree, 0,
+                &(struct cost_key){.kind = COST_KERNEL, .name = names[i % 500], .shape = &shape});
         cost_tree_add(tree, node, i / 50000, 10, 10, 1);
     }
     cost_tree_finish(tree);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models on the GPU without one: their launchers stand in tests/unit/fake_cuda. Their losses and answers must follow the
-// CPU's in float64, within what bfloat16 loses; what they cannot run on is refused before the first step.
+// The models on the GPU without one: their launchers stand in tests/unit/fake_cuda. Their losses
+// and answers must follow the CPU's in float64, within what bfloat16 loses; what they cannot run on
+// is refused before the first step.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,9 @@
 #else
 #define STEPS 4
 #endif
-#define CHANGE_LIMIT (STEPS > 1 ? 0.15 : 0.3) // of what the steps changed; one of bfloat16's roundings is 0.004, a sum of few rows has many, and masks of relu flip
+#define CHANGE_LIMIT \
+    (STEPS > 1 ? 0.15 : 0.3) // of what the steps changed; one of bfloat16's roundings is 0.004, a
+                             // sum of few rows has many, and masks of relu flip
 
 static struct pool *pool;
 
@@ -58,11 +61,13 @@ static double value_of(const struct model_ops *ops, const void *values, size_t i
 }
 
 // The norm of the difference over that of the CPU's; with `start`: of how far each is from it.
-static double difference(const struct model_ops *a, const void *x, const struct model_ops *b, const void *y, size_t count, const double *start)
+static double difference(const struct model_ops *a, const void *x, const struct model_ops *b,
+        const void *y, size_t count, const double *start)
 {
     double square = 0, whole = 0;
     for (size_t i = 0; i < count; i++) {
-        double d = value_of(a, x, i) - value_of(b, y, i), own = value_of(b, y, i) - (start ? start[i] : 0);
+        double d = value_of(a, x, i) - value_of(b, y, i),
+               own = value_of(b, y, i) - (start ? start[i] : 0);
         square += d * d;
         whole += own * own;
     }
@@ -70,7 +75,8 @@ static double difference(const struct model_ops *a, const void *x, const struct 
 }
 
 // Steps of training: losses, then what every parameter became.
-static void check_twins(const struct model_ops *cuda, const struct model_ops *cpu, struct model_opts opts, double limit)
+static void check_twins(const struct model_ops *cuda, const struct model_ops *cpu,
+        struct model_opts opts, double limit)
 {
     opts.train = true;
     struct model *a = model_new(cuda, opts), *b = model_new(cpu, opts);
@@ -91,11 +97,13 @@ static void check_twins(const struct model_ops *cuda, const struct model_ops *cp
     for (size_t i = 0; i < count_b; i++) {
         CHECK_INT(x[i].count, y[i].count);
         double off = difference(cuda, x[i].value, cpu, y[i].value, y[i].count, start[i]);
-        // A bias of keys changes no softmax: Adam makes whole steps of what rounding leaves of its gradient, 0.
+        // A bias of keys changes no softmax: Adam makes whole steps of what rounding leaves of its
+        // gradient, 0.
         bool keys = i > 0 && strcmp(y[i].name, "qkv") == 0 && strcmp(y[i - 1].name, "qkv") == 0;
         double few = cuda == &dlrm_cached_ops_cuda ? 1.3 : 1; // samples: 0.17
         if (!(off < (keys ? 1 : few * CHANGE_LIMIT)))
-            runner_fail(__FILE__, __LINE__, "%s: parameter %zu, %s: its change is off by %g", cuda->name, i, y[i].name, off);
+            runner_fail(__FILE__, __LINE__, "%s: parameter %zu, %s: its change is off by %g",
+                    cuda->name, i, y[i].name, off);
         free(start[i]);
     }
     cuda->destroy(a);
@@ -103,7 +111,8 @@ static void check_twins(const struct model_ops *cuda, const struct model_ops *cp
     CHECK_INT(fake_cuda.allocations, 0);
 }
 
-static void check_answers(const struct model_ops *cuda, const struct model_ops *cpu, struct model_opts opts, double limit)
+static void check_answers(const struct model_ops *cuda, const struct model_ops *cpu,
+        struct model_opts opts, double limit)
 {
     struct model *a = model_new(cuda, opts), *b = model_new(cpu, opts);
     for (uint64_t step = 0; step < STEPS && step < 2; step++) {
@@ -134,13 +143,15 @@ TEST(dlrm_follows_the_cpu)
 // Heads of 64: the size that has them, of fewer and shorter sequences.
 TEST(transformer_follows_the_cpu)
 {
-    struct model_opts opts = {.seed = 3, .size = MODEL_SIZE_LARGE, .batch = 1, .text_path = "/nonexistent"};
+    struct model_opts opts = {
+            .seed = 3, .size = MODEL_SIZE_LARGE, .batch = 1, .text_path = "/nonexistent"};
     check_twins(&transformer_ops_cuda, &transformer_ops_f32, opts, 0.02);
 }
 
 TEST(transformer_answers_as_the_cpu_does)
 {
-    struct model_opts opts = {.seed = 3, .size = MODEL_SIZE_LARGE, .batch = 2, .text_path = "/nonexistent"};
+    struct model_opts opts = {
+            .seed = 3, .size = MODEL_SIZE_LARGE, .batch = 2, .text_path = "/nonexistent"};
     check_answers(&transformer_ops_cuda, &transformer_ops_f32, opts, 0.02);
     opts.decode = 5;
     check_answers(&transformer_ops_cuda, &transformer_ops_f32, opts, 0.02);
@@ -149,24 +160,39 @@ TEST(transformer_answers_as_the_cpu_does)
 // Heads of 64, short histories, two batches of different lengths in turn.
 TEST(hstu_follows_the_cpu)
 {
-    static const struct hstu_shape shape = {.layers = 2, .width = 128, .heads = 2, .users = 4, .history = 40, .targets = 5, .items = 300, .pool = 2, .rate = 0.05};
+    static const struct hstu_shape shape = {.layers = 2,
+            .width = 128,
+            .heads = 2,
+            .users = 4,
+            .history = 40,
+            .targets = 5,
+            .items = 300,
+            .pool = 2,
+            .rate = 0.05};
     struct model_opts opts = {.seed = 3, .hstu_shape = &shape};
-    check_twins(&hstu_ops_cuda, &hstu_ops_f64, opts, 0.03); // 1.1 % in a build without fused multiply-add
+    // 1.1 % in a build without fused multiply-add
+    check_twins(&hstu_ops_cuda, &hstu_ops_f64, opts, 0.03);
     check_answers(&hstu_ops_cuda, &hstu_ops_f64, opts, 0.02);
 }
 
 // Rows that the kernels take, and few ids.
-static const struct dlrm_cached_shape cached_shape = {
-    .tables = 2, .dim = 32, .batch = 32, .drift = 4, .cache = 420, .table = {{400, 3}, {50, 2}}};
+static const struct dlrm_cached_shape cached_shape = {.tables = 2,
+        .dim = 32,
+        .batch = 32,
+        .drift = 4,
+        .cache = 420,
+        .table = {{400, 3}, {50, 2}}};
 
 TEST(dlrm_cached_follows_the_cpu)
 {
-    struct model_opts opts = {.seed = 3, .batch = 128, .cache_rows = 1024, .dlrm_cached_shape = &cached_shape};
+    struct model_opts opts = {
+            .seed = 3, .batch = 128, .cache_rows = 1024, .dlrm_cached_shape = &cached_shape};
     check_twins(&dlrm_cached_ops_cuda, &dlrm_cached_ops_f64, opts, 0.01);
     check_answers(&dlrm_cached_ops_cuda, &dlrm_cached_ops_f64, opts, 0.02);
 }
 
-static void check_notes(const struct model_ops *a, const struct model *x, const struct model_ops *b, const struct model *y, struct model_note *ret)
+static void check_notes(const struct model_ops *a, const struct model *x, const struct model_ops *b,
+        const struct model *y, struct model_note *ret)
 {
     struct model_note wanted[MODEL_NOTES_MAX];
     CHECK_INT(a->notes(x, ret), 3);
@@ -177,16 +203,20 @@ static void check_notes(const struct model_ops *a, const struct model *x, const 
     }
 }
 
-// As many rows as a batch may name, where the look-ahead is cut short; some leave; none does: the counts of every step are the CPU's, and no loss
-// depends on how many rows fit.
+// As many rows as a batch may name, where the look-ahead is cut short; some leave; none does: the
+// counts of every step are the CPU's, and no loss depends on how many rows fit.
 TEST(dlrm_cached_counts_as_the_cpu_does_with_any_cache)
 {
     enum { CACHED_STEPS = STEPS > 1 ? 12 : 3 };
     static const size_t rows[] = {256, 420, 4000};
     double losses[3][CACHED_STEPS];
     for (size_t i = 0; i < 3; i++) {
-        struct model_opts opts = {.seed = 3, .train = true, .cache_rows = rows[i], .dlrm_cached_shape = &cached_shape};
-        struct model *a = model_new(&dlrm_cached_ops_cuda, opts), *b = model_new(&dlrm_cached_ops_f32, opts);
+        struct model_opts opts = {.seed = 3,
+                .train = true,
+                .cache_rows = rows[i],
+                .dlrm_cached_shape = &cached_shape};
+        struct model *a = model_new(&dlrm_cached_ops_cuda, opts),
+                     *b = model_new(&dlrm_cached_ops_f32, opts);
         struct model_note note[MODEL_NOTES_MAX];
         for (uint64_t step = 0; step < CACHED_STEPS; step++) {
             double on_cpu = step_loss(&dlrm_cached_ops_f32, b, step);
@@ -194,7 +224,9 @@ TEST(dlrm_cached_counts_as_the_cpu_does_with_any_cache)
             CHECK_DBL(losses[i][step], on_cpu, 0.01 * on_cpu);
             check_notes(&dlrm_cached_ops_cuda, a, &dlrm_cached_ops_f32, b, note);
         }
-        CHECK(i == 2 ? note[1].value == note[2].value : i == 1 || STEPS == 1 || note[1].value > note[2].value); // what leaves is fetched again
+        // what leaves is fetched again
+        CHECK(i == 2 ? note[1].value == note[2].value
+                     : i == 1 || STEPS == 1 || note[1].value > note[2].value);
         CHECK(memcmp(losses[i], losses[0], sizeof losses[0]) == 0);
         dlrm_cached_ops_cuda.destroy(a);
         dlrm_cached_ops_f32.destroy(b);
@@ -204,10 +236,15 @@ TEST(dlrm_cached_counts_as_the_cpu_does_with_any_cache)
 
 TEST(dlrm_cached_keeps_every_row_in_a_store_that_grows)
 {
-    static const struct dlrm_cached_shape shape = {
-        .tables = 1, .dim = 32, .batch = 64, .drift = 1000, .cache = 8128, .table = {{1000000, 64}}};
+    static const struct dlrm_cached_shape shape = {.tables = 1,
+            .dim = 32,
+            .batch = 64,
+            .drift = 1000,
+            .cache = 8128,
+            .table = {{1000000, 64}}};
     struct model_opts opts = {.seed = 3, .dlrm_cached_shape = &shape};
-    struct model *a = model_new(&dlrm_cached_ops_cuda, opts), *b = model_new(&dlrm_cached_ops_f32, opts);
+    struct model *a = model_new(&dlrm_cached_ops_cuda, opts),
+                 *b = model_new(&dlrm_cached_ops_f32, opts);
     struct model_note note[MODEL_NOTES_MAX];
     size_t count;
     for (uint64_t step = 0; step < 14; step++) {
@@ -215,7 +252,8 @@ TEST(dlrm_cached_keeps_every_row_in_a_store_that_grows)
         dlrm_cached_ops_cuda.forward(a);
         dlrm_cached_ops_f32.load(b, step);
         dlrm_cached_ops_f32.forward(b);
-        const void *x = dlrm_cached_ops_cuda.logits(a, &count), *y = dlrm_cached_ops_f32.logits(b, &count);
+        const void *x = dlrm_cached_ops_cuda.logits(a, &count),
+                   *y = dlrm_cached_ops_f32.logits(b, &count);
         CHECK(difference(&dlrm_cached_ops_cuda, x, &dlrm_cached_ops_f32, y, count, NULL) < 0.02);
     }
     check_notes(&dlrm_cached_ops_cuda, a, &dlrm_cached_ops_f32, b, note);
@@ -225,7 +263,8 @@ TEST(dlrm_cached_keeps_every_row_in_a_store_that_grows)
     CHECK_INT(fake_cuda.allocations, 0);
 }
 
-static void check_refused(const struct model_ops *ops, struct model_opts opts, int rc, const char *words)
+static void check_refused(
+        const struct model_ops *ops, struct model_opts opts, int rc, const char *words)
 {
     struct error err = {0};
     struct model *model = NULL;
@@ -241,7 +280,8 @@ static void check_refused(const struct model_ops *ops, struct model_opts opts, i
 }
 
 // Both kinds of blocks, images of odd sizes in every stage.
-static const struct vision_shape small_images = {.image = 9, .stages = 2, .blocks = 2, .channels = {8, 16}, .batch = 5, .pool = 2};
+static const struct vision_shape small_images = {
+        .image = 9, .stages = 2, .blocks = 2, .channels = {8, 16}, .batch = 5, .pool = 2};
 
 TEST(vision_follows_the_cpu)
 {
@@ -255,14 +295,18 @@ TEST(vision_follows_the_cpu)
 
 TEST(vision_without_cudnn_is_refused)
 {
-    static const struct vision_shape odd = {.image = 9, .stages = 1, .blocks = 1, .channels = {12}, .batch = 5, .pool = 2};
+    static const struct vision_shape odd = {
+            .image = 9, .stages = 1, .blocks = 1, .channels = {12}, .batch = 5, .pool = 2};
     struct model_opts opts = {.seed = 3, .train = true, .vision_shape = &small_images};
     setenv("UPGATE_CUDNN", "/nonexistent/libcudnn.so.9", 1);
-    check_refused(&vision_ops_cuda, opts, -ENOSYS, "no cuDNN: tried that of UPGATE_CUDNN: /nonexistent/libcudnn.so.9");
+    check_refused(&vision_ops_cuda, opts, -ENOSYS,
+            "no cuDNN: tried that of UPGATE_CUDNN: /nonexistent/libcudnn.so.9");
     setenv("UPGATE_CUDNN", "libm.so.6", 1);
-    check_refused(&vision_ops_cuda, opts, -ENOSYS, "this cuDNN has no cudnnGetVersion: 8 and 9 have it; UPGATE_CUDNN=");
+    check_refused(&vision_ops_cuda, opts, -ENOSYS,
+            "this cuDNN has no cudnnGetVersion: 8 and 9 have it; UPGATE_CUDNN=");
     opts.vision_shape = &odd;
-    check_refused(&vision_ops_cuda, opts, -EINVAL, "12 channels are not supported on the GPU: a multiple of 8 is");
+    check_refused(&vision_ops_cuda, opts, -EINVAL,
+            "12 channels are not supported on the GPU: a multiple of 8 is");
     CHECK_INT(error_exit_code(-ENOSYS), 4);
 }
 
@@ -288,24 +332,34 @@ TEST(what_cannot_run_is_refused)
     struct model_opts opts = {.seed = 3, .size = MODEL_SIZE_DEMO, .batch = 64, .train = true};
     const struct fake_cuda usual = fake_cuda;
     struct model_opts decode = {.size = MODEL_SIZE_LARGE, .decode = 256};
-    check_refused(&transformer_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO}, -EINVAL, "heads of 16");
-    check_refused(&hstu_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO}, -EINVAL, "heads of 32");
+    check_refused(&transformer_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO}, -EINVAL,
+            "heads of 16");
+    check_refused(
+            &hstu_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO}, -EINVAL, "heads of 32");
     check_refused(&transformer_ops_cuda, decode, -EINVAL, "256 bytes to decode are too many");
-    check_refused(&transformer_ops_cuda, (struct model_opts){.size = MODEL_SIZE_LARGE, .train = true, .plain_sgd = true}, -EINVAL,
-                  "plain SGD is not supported on the GPU: Adam is");
-    check_refused(&dlrm_ops_cuda, (struct model_opts){.size = MODEL_SIZE_SMALL}, -EINVAL, "rows of 16");
-    check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.size = MODEL_SIZE_SMALL}, -EINVAL, "rows of 8 are not supported on the GPU");
-    check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.train = true, .plain_sgd = true, .dlrm_cached_shape = &cached_shape}, -EINVAL,
-                  "rows that learn by plain SGD are not supported on the GPU: by Adagrad they are");
-    check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO, .cache_rows = 3711}, -EINVAL,
-                  "a cache of 3711 rows is too small: a batch may name 3712 different ids, and all of their rows are in it; --cache 3712 or more");
+    check_refused(&transformer_ops_cuda,
+            (struct model_opts){.size = MODEL_SIZE_LARGE, .train = true, .plain_sgd = true},
+            -EINVAL, "plain SGD is not supported on the GPU: Adam is");
+    check_refused(
+            &dlrm_ops_cuda, (struct model_opts){.size = MODEL_SIZE_SMALL}, -EINVAL, "rows of 16");
+    check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.size = MODEL_SIZE_SMALL}, -EINVAL,
+            "rows of 8 are not supported on the GPU");
+    check_refused(&dlrm_cached_ops_cuda,
+            (struct model_opts){
+                    .train = true, .plain_sgd = true, .dlrm_cached_shape = &cached_shape},
+            -EINVAL,
+            "rows that learn by plain SGD are not supported on the GPU: by Adagrad they are");
+    check_refused(&dlrm_cached_ops_cuda,
+            (struct model_opts){.size = MODEL_SIZE_DEMO, .cache_rows = 3711}, -EINVAL,
+            "a cache of 3711 rows is too small: a batch may name 3712 different ids, and all of their rows are in it; --cache 3712 or more");
     setenv("UPGATE_KERNELS", "/nonexistent", 1);
     check_refused(&dlrm_ops_cuda, opts, -EINVAL, "UPGATE_KERNELS: no .cubin in /nonexistent");
     unsetenv("UPGATE_KERNELS");
     fake_cuda.driver = 0;
     check_refused(&dlrm_ops_cuda, opts, -ENODEV, "there is no NVIDIA driver");
     fake_cuda.driver = 12040;
-    check_refused(&dlrm_ops_cuda, opts, -ENODEV, "takes programs up to CUDA 12.4, this one is of 13.0");
+    check_refused(
+            &dlrm_ops_cuda, opts, -ENODEV, "takes programs up to CUDA 12.4, this one is of 13.0");
     fake_cuda = usual;
     fake_cuda.gpus = 0;
     check_refused(&dlrm_ops_cuda, opts, -ENODEV, "there is no GPU");
@@ -314,18 +368,21 @@ TEST(what_cannot_run_is_refused)
     check_refused(&dlrm_ops_cuda, opts, -EINVAL, "compute capability 8.0");
     fake_cuda = usual;
     fake_cuda.memory = (size_t)80 << 20;
-    check_refused(&dlrm_ops_cuda, opts, -ENOMEM, "no room on the GPU for a table: 12.2 MiB more are needed");
+    check_refused(&dlrm_ops_cuda, opts, -ENOMEM,
+            "no room on the GPU for a table: 12.2 MiB more are needed");
     fake_cuda.memory = (size_t)66 << 20;
-    check_refused(&dlrm_cached_ops_cuda, (struct model_opts){.size = MODEL_SIZE_DEMO, .cache_rows = 100000}, -ENOMEM,
-                  "no room on the GPU for the rows of the cache (--cache): 12.2 MiB more are needed");
+    check_refused(&dlrm_cached_ops_cuda,
+            (struct model_opts){.size = MODEL_SIZE_DEMO, .cache_rows = 100000}, -ENOMEM,
+            "no room on the GPU for the rows of the cache (--cache): 12.2 MiB more are needed");
     fake_cuda = usual;
 }
 
-// --- several ranks ------------------------------------------------------------------------------------------------------
+// --- several ranks -------------------------------------------------------------------------------
 
 #define RANKS 2
 
-static struct transformer_shape ranks_shape = {.layers = 2, .dim = 128, .heads = 2, .context = 32, .batch = 1};
+static struct transformer_shape ranks_shape = {
+        .layers = 2, .dim = 128, .heads = 2, .context = 32, .batch = 1};
 
 struct ranks_shared {
     struct ranks_barrier fake, cpu;
@@ -343,8 +400,12 @@ struct ranks_run {
 
 static struct model_opts ranks_opts(const struct model_ranks *ranks)
 {
-    return (struct model_opts){.seed = 3, .size = MODEL_SIZE_LARGE, .train = true, .text_path = "/nonexistent", .ranks = ranks,
-                               .transformer_shape = &ranks_shape};
+    return (struct model_opts){.seed = 3,
+            .size = MODEL_SIZE_LARGE,
+            .train = true,
+            .text_path = "/nonexistent",
+            .ranks = ranks,
+            .transformer_shape = &ranks_shape};
 }
 
 static uint64_t ranks_checksum(const struct model *model)
@@ -357,7 +418,8 @@ static uint64_t ranks_checksum(const struct model *model)
     return checksum;
 }
 
-// The checks that the runner counts are those of its own process: here it is the exit code that says it.
+// The checks that the runner counts are those of its own process: here it is the exit code that
+// says it.
 static int ranks_train(uint32_t rank, void *arg)
 {
     struct ranks_run *run = arg;
@@ -381,7 +443,8 @@ static int ranks_train(uint32_t rank, void *arg)
     for (uint64_t step = 0; step < STEPS; step++) {
         double on_gpu = step_loss(cuda, a, step), on_cpu = b ? step_loss(cpu, b, step) : on_gpu;
         if (!(fabs(on_gpu - on_cpu) <= 0.02 * fabs(on_cpu))) {
-            fprintf(stderr, "rank %u, step %d: loss %g, the CPU's %g\n", rank, (int)step, on_gpu, on_cpu);
+            fprintf(stderr, "rank %u, step %d: loss %g, the CPU's %g\n", rank, (int)step, on_gpu,
+                    on_cpu);
             ok = false;
         }
     }
@@ -415,7 +478,8 @@ static uint64_t check_ranks(bool sharded, size_t bucket_bytes, bool with_cpu, si
 {
     const struct fake_cuda usual = fake_cuda;
     const size_t slot = (size_t)(ranks_shape.dim > 512 ? 24 : 4) << 20;
-    struct ranks_run run = {.plan = {.ranks = RANKS, .sharded = sharded, .bucket_bytes = bucket_bytes}};
+    struct ranks_run run = {
+            .plan = {.ranks = RANKS, .sharded = sharded, .bucket_bytes = bucket_bytes}};
     void *memory = NULL, *slots = NULL, *shared_cpu = NULL;
     int status = 0;
     if (with_cpu) {
@@ -429,7 +493,8 @@ static uint64_t check_ranks(bool sharded, size_t bucket_bytes, bool with_cpu, si
     CHECK_INT(ranks_share(RANKS * slot, &slots, NULL), 0);
     run.shared = memory;
     run.plan.meeting = &run.shared->meeting;
-    fake_comm_world = (struct fake_comm_world){.barrier = &run.shared->fake, .memory = slots, .slot = slot};
+    fake_comm_world =
+            (struct fake_comm_world){.barrier = &run.shared->fake, .memory = slots, .slot = slot};
     fake_cuda.gpus = RANKS;
     CHECK_INT(ranks_run(RANKS, ranks_train, &run, &status, NULL), 0);
     CHECK_INT(status, 0);
@@ -444,15 +509,17 @@ static uint64_t check_ranks(bool sharded, size_t bucket_bytes, bool with_cpu, si
     return checksum;
 }
 
-// The CPU's ranks read the same windows and start alike; however the parameters are parted and sent, the bits are the same.
+// The CPU's ranks read the same windows and start alike; however the parameters are parted and
+// sent, the bits are the same.
 TEST(ranks_follow_the_cpus)
 {
     size_t calls, small_calls, sharded_calls;
     uint64_t checksum = check_ranks(false, 0, true, &calls);
     CHECK(check_ranks(false, 1, false, &small_calls) == checksum);
     CHECK(check_ranks(true, 0, false, &sharded_calls) == checksum);
-    CHECK_INT(calls, 2 * STEPS);       // the blocks and what is behind them are hardly more than a first bucket; the tables
-    CHECK_INT(small_calls, 4 * STEPS); // a unit each
+    CHECK_INT(calls, 2 * STEPS); // the blocks and what is behind them are hardly more than a first
+                                 // bucket; the tables
+    CHECK_INT(small_calls, 4 * STEPS);       // a unit each
     CHECK_INT(sharded_calls, 8 * STEPS + 4); // gathered and scattered, and all gathered at the end
 }
 
@@ -460,7 +527,8 @@ TEST(ranks_follow_the_cpus)
 TEST(ranks_of_wide_rows_follow_the_cpus)
 {
     size_t calls;
-    ranks_shape = (struct transformer_shape){.layers = 1, .dim = 640, .heads = 10, .context = 16, .batch = 1};
+    ranks_shape = (struct transformer_shape){
+            .layers = 1, .dim = 640, .heads = 10, .context = 16, .batch = 1};
     check_ranks(false, 0, true, &calls);
     CHECK_INT(calls, 2 * STEPS);
 }
@@ -486,7 +554,8 @@ TEST(a_rank_that_ends_ends_the_others)
     CHECK_INT(ranks_share(RANKS * slot, &slots, NULL), 0);
     run.shared = memory;
     run.plan.meeting = &run.shared->meeting;
-    fake_comm_world = (struct fake_comm_world){.barrier = &run.shared->fake, .memory = slots, .slot = slot};
+    fake_comm_world =
+            (struct fake_comm_world){.barrier = &run.shared->fake, .memory = slots, .slot = slot};
     fake_cuda.gpus = RANKS;
     CHECK_INT(ranks_run(RANKS, ranks_die, &run, &status, NULL), 0);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
@@ -505,7 +574,8 @@ TEST(ranks_that_cannot_run_are_refused)
     const struct model_ranks own = {.rank = 0, .arg = &plan};
     struct model_opts small = ranks_opts(&own);
     fake_cuda.gpus = 1;
-    check_refused(&transformer_ops_cuda, ranks_opts(&own), -EINVAL, "2 ranks need a GPU each, and this machine shows 1; --ranks 1");
+    check_refused(&transformer_ops_cuda, ranks_opts(&own), -EINVAL,
+            "2 ranks need a GPU each, and this machine shows 1; --ranks 1");
     fake_cuda.gpus = 2;
     check_refused(&transformer_ops_cuda, ranks_opts(&own), -ENOSYS, "UPGATE_NCCL=");
     small.transformer_shape = NULL;
@@ -514,7 +584,8 @@ TEST(ranks_that_cannot_run_are_refused)
     fake_cuda.gpus = 3;
     plan.ranks = 3;
     plan.sharded = true;
-    check_refused(&transformer_ops_cuda, ranks_opts(&own), -EINVAL, "3 ranks cannot share the parameters");
+    check_refused(&transformer_ops_cuda, ranks_opts(&own), -EINVAL,
+            "3 ranks cannot share the parameters");
     fake_cuda = usual;
     ranks_unshare(memory, sizeof *meeting);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alignment of two cost trees, by its properties: what is the same is found the same, whatever was renamed, fused, moved
-// or scrambled; and in bounded time. Functions of the host: test_diff_align_host.c.
+// The alignment of two cost trees, by its properties: what is the same is found the same, whatever
+// was renamed, fused, moved or scrambled; and in bounded time. Functions of the host:
+// test_diff_align_host.c.
 #include "reports/analyse/diff/align/align.h"
 
 #include <stdio.h>
@@ -28,20 +29,24 @@ static uint32_t random_next(uint32_t below)
     return (uint32_t)(((uint64_t)(random_state >> 8) * below) >> 24);
 }
 
-// A step of kernels; truth[node] is the kernel's number. seed != 0: made in another order, so with other ids.
+// A step of kernels; truth[node] is the kernel's number. seed != 0: made in another order, so with
+// other ids.
 static struct cost_tree *step(const struct kernel *kernels, size_t count, int *truth, uint32_t seed)
 {
     struct cost_tree *tree = cost_tree_new();
     uint32_t phase = place(tree, 0, COST_PHASE, "forward", NULL);
-    uint32_t *occurrence = calloc(count + 1, sizeof *occurrence), *order = calloc(count + 1, sizeof *order);
-    uint32_t *last = malloc(65536 * sizeof *last); // of a hash of name, grid and place: the newest occurrence
+    uint32_t *occurrence = calloc(count + 1, sizeof *occurrence),
+             *order = calloc(count + 1, sizeof *order);
+    uint32_t *last = malloc(
+            65536 * sizeof *last); // of a hash of name, grid and place: the newest occurrence
     memset(last, 0xff, 65536 * sizeof *last);
     for (size_t i = 0; i < count; i++) {
         uint32_t hash = kernels[i].grid * 31 + kernels[i].place * 7;
         for (const char *c = kernels[i].name; *c; c++)
             hash = hash * 33 + (unsigned char)*c;
         uint32_t *slot = &last[hash & 65535];
-        occurrence[i] = *slot == UINT32_MAX ? 0 : occurrence[*slot] + 1; // a collision only skips numbers
+        // a collision only skips numbers
+        occurrence[i] = *slot == UINT32_MAX ? 0 : occurrence[*slot] + 1;
         *slot = (uint32_t)i;
         order[i] = (uint32_t)i;
     }
@@ -59,11 +64,17 @@ static struct cost_tree *step(const struct kernel *kernels, size_t count, int *t
         char name[32];
         snprintf(name, sizeof name, "layers.%u", kernels[i].place);
         uint32_t parent = kernels[i].place ? place(tree, phase, COST_MODULE, name, NULL) : phase;
-        struct cost_shape shape = {.grid = {kernels[i].grid, 1, 1}, .block = {128, 1, 1}, .registers = (uint32_t)random_next(64)};
+        struct cost_shape shape = {.grid = {kernels[i].grid, 1, 1},
+                .block = {128, 1, 1},
+                .registers = (uint32_t)random_next(64)};
         shape.registers = 32;
-        uint32_t node = cost_tree_child(tree, parent, &(struct cost_key){.kind = COST_KERNEL, .name = kernels[i].name, .shape = &shape,
-                                                                       .occurrence = occurrence[i]});
-        cost_tree_add(tree, node, 0, kernels[i].ns, kernels[i].ns, kernels[i].ns > 0); // 0: it ran in no window
+        uint32_t node = cost_tree_child(tree, parent,
+                &(struct cost_key){.kind = COST_KERNEL,
+                        .name = kernels[i].name,
+                        .shape = &shape,
+                        .occurrence = occurrence[i]});
+        // 0: it ran in no window
+        cost_tree_add(tree, node, 0, kernels[i].ns, kernels[i].ns, kernels[i].ns > 0);
         cost_tree_place(tree, node, (double)i);
         truth[node] = kernels[i].truth;
     }
@@ -77,15 +88,18 @@ static struct cost_tree *step(const struct kernel *kernels, size_t count, int *t
 // A transformer's step: layers of 9 kernels of 5 names, and single ones before and behind.
 static size_t transformer(struct kernel *kernels, size_t layers, bool modules)
 {
-    static const char *const names[9] = {"layer_norm_kernel", "ampere_sgemm_128x64_tn", "softmax_warp_forward", "ampere_sgemm_64x64_nn",
-                                         "elementwise_kernel<AddFunctor>", "layer_norm_kernel", "ampere_sgemm_128x64_tn",
-                                         "elementwise_kernel<GeluFunctor>", "elementwise_kernel<AddFunctor>"};
+    static const char *const names[9] = {"layer_norm_kernel", "ampere_sgemm_128x64_tn",
+            "softmax_warp_forward", "ampere_sgemm_64x64_nn", "elementwise_kernel<AddFunctor>",
+            "layer_norm_kernel", "ampere_sgemm_128x64_tn", "elementwise_kernel<GeluFunctor>",
+            "elementwise_kernel<AddFunctor>"};
     static const uint32_t grids[9] = {32, 256, 96, 64, 512, 32, 512, 2048, 512};
     size_t count = 0;
     for (size_t i = 0; i < layers * 9; i++) {
         struct kernel *kernel = &kernels[count];
-        *kernel = (struct kernel){.grid = grids[i % 9], .ns = 1000 + grids[i % 9] * 20 + (int64_t)random_next(200),
-                                  .truth = (int)count, .place = modules ? (uint32_t)(i / 9 + 1) : 0};
+        *kernel = (struct kernel){.grid = grids[i % 9],
+                .ns = 1000 + grids[i % 9] * 20 + (int64_t)random_next(200),
+                .truth = (int)count,
+                .place = modules ? (uint32_t)(i / 9 + 1) : 0};
         snprintf(kernel->name, sizeof kernel->name, "%s", names[i % 9]);
         count++;
     }
@@ -97,8 +111,8 @@ struct score {
     size_t one_one, groups, only;
 };
 
-static struct score judge(const struct alignment *alignment, const struct cost_tree *a, const struct cost_tree *b, const int *truth_a,
-                          const int *truth_b)
+static struct score judge(const struct alignment *alignment, const struct cost_tree *a,
+        const struct cost_tree *b, const int *truth_a, const int *truth_b)
 {
     struct score score = {0};
     size_t leaves_a = 0, leaves_b = 0, seen_a = 0, seen_b = 0;
@@ -133,7 +147,8 @@ static int truth_a[2 * KERNELS_MAX], truth_b[2 * KERNELS_MAX];
 TEST(a_tree_is_itself)
 {
     size_t count = transformer(kernels_a, 50, true);
-    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_a, count, truth_b, 0);
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                     *b = step(kernels_a, count, truth_b, 0);
     struct alignment *alignment = align_trees(a, b, NULL);
     struct score score = judge(alignment, a, b, truth_a, truth_b);
     CHECK_INT(score.one_one, 450);
@@ -149,7 +164,8 @@ TEST(a_tree_is_itself)
     alignment = align_trees(a, b, &blind);
     score = judge(alignment, a, b, truth_a, truth_b);
     CHECK_DBL(score.right, score.total, 0);
-    CHECK_DBL(alignment->coverage_match[ALIGN_EXACT], 1, 1e-12); // found without names, told with them
+    // found without names, told with them
+    CHECK_DBL(alignment->coverage_match[ALIGN_EXACT], 1, 1e-12);
     alignment_free(alignment);
     cost_tree_free(a);
     cost_tree_free(b);
@@ -165,7 +181,8 @@ TEST(ids_do_not_matter)
         if (i % 11 == 5)
             kernels_b[i].grid += 1;
     }
-    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, count, truth_b, 0);
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                     *b = step(kernels_b, count, truth_b, 0);
     struct cost_tree *c = step(kernels_a, count, truth_a, 77);
     struct alignment *plain = align_trees(a, b, NULL), *other = align_trees(c, b, NULL);
     CHECK_INT(plain->count, other->count);
@@ -200,7 +217,11 @@ TEST(scrambled_names_pair_by_order_and_shape)
         size_t count = transformer(kernels_a, 50, modules), kept = 0;
         for (size_t i = 0; i < count; i++) {
             if (i == 100 || i == 333) { // an extra one, and one gone
-                kernels_b[kept] = (struct kernel){.grid = 7, .ns = 3000, .truth = -1, .place = kernels_a[i].place, .name = "fill"};
+                kernels_b[kept] = (struct kernel){.grid = 7,
+                        .ns = 3000,
+                        .truth = -1,
+                        .place = kernels_a[i].place,
+                        .name = "fill"};
                 scramble(&kernels_b[kept++]);
             }
             if (i == 200)
@@ -209,7 +230,8 @@ TEST(scrambled_names_pair_by_order_and_shape)
             kernels_b[kept].ns = kernels_a[i].ns * (95 + random_next(10)) / 100;
             scramble(&kernels_b[kept++]);
         }
-        struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+        struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                         *b = step(kernels_b, kept, truth_b, 0);
         struct alignment *alignment = align_trees(a, b, NULL);
         struct score score = judge(alignment, a, b, truth_a, truth_b);
         printf("# modules %d: %.4f right\n", modules, score.right / score.total);
@@ -221,15 +243,19 @@ TEST(scrambled_names_pair_by_order_and_shape)
     }
 }
 
-// A kernel of another stream comes before its neighbour on one side and behind it on the other, with the same shape and nearly the
-// same time; what it is called elsewhere on its own side tells it apart.
+// A kernel of another stream comes before its neighbour on one side and behind it on the other,
+// with the same shape and nearly the same time; what it is called elsewhere on its own side tells
+// it apart.
 TEST(scrambled_names_that_recur_are_learned)
 {
     size_t count = transformer(kernels_a, 20, false), kept = 0;
     static struct kernel source[400];
     for (size_t i = 0; i < count; i++) {
         bool swapped = i % 54 == 5, extra = i % 18 == 5;
-        struct kernel augment = {.name = "augment", .grid = 32, .ns = kernels_a[i].ns + 100, .truth = (int)(1000 + i)};
+        struct kernel augment = {.name = "augment",
+                .grid = 32,
+                .ns = kernels_a[i].ns + 100,
+                .truth = (int)(1000 + i)};
         if (extra && !swapped)
             source[kept++] = augment;
         source[kept++] = kernels_a[i];
@@ -242,7 +268,8 @@ TEST(scrambled_names_that_recur_are_learned)
         scramble(&kernels_b[i]);
     }
     for (size_t i = 0; i + 1 < kept; i++)
-        if (source[i + 1].truth >= 1000 && source[i].truth < 1000 && source[i].grid == 32) { // back before its neighbour
+        // back before its neighbour
+        if (source[i + 1].truth >= 1000 && source[i].truth < 1000 && source[i].grid == 32) {
             struct kernel swap = kernels_b[i];
             kernels_b[i] = kernels_b[i + 1];
             kernels_b[i + 1] = swap;
@@ -264,19 +291,22 @@ TEST(fused_and_split)
         for (size_t i = 0; i < count; i++) {
             kernels_b[kept] = kernels_a[i];
             if (i == 202) { // three become one
-                snprintf(kernels_b[kept].name, sizeof kernels_b[kept].name, "triton_fused_softmax_gemm_add");
+                snprintf(kernels_b[kept].name, sizeof kernels_b[kept].name,
+                        "triton_fused_softmax_gemm_add");
                 kernels_b[kept].grid = same_shape ? kernels_a[i].grid : 777;
                 i += 2;
             }
             kept++;
         }
-        struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+        struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                         *b = step(kernels_b, kept, truth_b, 0);
         for (int back = 0; back < 2; back++) {
             struct alignment *alignment = back ? align_trees(b, a, NULL) : align_trees(a, b, NULL);
             size_t found = 0, exact = 0;
             for (size_t i = 0; i < alignment->count; i++) {
                 const struct align_group *group = &alignment->groups[i];
-                size_t several = back ? group->count_b : group->count_a, one = back ? group->count_a : group->count_b;
+                size_t several = back ? group->count_b : group->count_a,
+                       one = back ? group->count_a : group->count_b;
                 found += several == 3 && one == 1 && group->match == ALIGN_GROUP;
                 exact += several == 1 && one == 1 && group->match == ALIGN_EXACT;
             }
@@ -291,7 +321,8 @@ TEST(fused_and_split)
     }
 }
 
-// As torch.compile leaves a model: all kernels at one place, additions fused with the layer norm behind them, generated names.
+// As torch.compile leaves a model: all kernels at one place, additions fused with the layer norm
+// behind them, generated names.
 TEST(places_that_one_side_lost)
 {
     size_t count = transformer(kernels_a, 12, true), kept = 0;
@@ -302,23 +333,28 @@ TEST(places_that_one_side_lost)
         *kernel = kernels_a[i];
         kernel->place = 1; // which a has, too, with a twelfth of the kernels
         if (fused) {
-            snprintf(kernel->name, sizeof kernel->name, "triton_per_fused_add_native_layer_norm_%zu", i % 4);
+            snprintf(kernel->name, sizeof kernel->name,
+                    "triton_per_fused_add_native_layer_norm_%zu", i % 4);
             kernel->grid = 777;
         } else if (i % 9 == 7) {
             snprintf(kernel->name, sizeof kernel->name, "triton_poi_fused_gelu_view_2");
         }
     }
-    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                     *b = step(kernels_b, kept, truth_b, 0);
     struct score forth = {0};
     for (int back = 0; back < 2; back++) {
         struct alignment *alignment = back ? align_trees(b, a, NULL) : align_trees(a, b, NULL);
         size_t found = 0, same = 0, replaced = 0;
-        struct score score = back ? judge(alignment, b, a, truth_b, truth_a) : judge(alignment, a, b, truth_a, truth_b);
+        struct score score = back ? judge(alignment, b, a, truth_b, truth_a)
+                                  : judge(alignment, a, b, truth_a, truth_b);
         for (size_t i = 0; i < alignment->count; i++) {
             const struct align_group *group = &alignment->groups[i];
-            found += (back ? group->count_b : group->count_a) == 2 && (back ? group->count_a : group->count_b) == 1;
+            found += (back ? group->count_b : group->count_a) == 2 &&
+                    (back ? group->count_a : group->count_b) == 1;
             same += group->match == ALIGN_EXACT;
-            replaced += group->match == ALIGN_RESOURCES; // gelu: generated code of this operator, and the same shape
+            // gelu: generated code of this operator, and the same shape
+            replaced += group->match == ALIGN_RESOURCES;
         }
         CHECK_INT(found, 11);
         CHECK_INT(replaced, 12);
@@ -334,7 +370,8 @@ TEST(places_that_one_side_lost)
     cost_tree_free(b);
 }
 
-// A template's name is nobody's own: with another shape and another time it is no border in a sequence of a whole phase.
+// A template's name is nobody's own: with another shape and another time it is no border in a
+// sequence of a whole phase.
 TEST(a_shared_name_is_no_border)
 {
     size_t count = transformer(kernels_a, 12, true), kept = 0;
@@ -342,17 +379,20 @@ TEST(a_shared_name_is_no_border)
         struct kernel *kernel = &kernels_b[kept++];
         *kernel = kernels_a[i];
         kernel->place = 1;
-        if (i % 9 == 4) { // an addition of all, and then a small one: two for what was "softmax, gemm" before
+        if (i % 9 == 4) { // an addition of all, and then a small one: two for what was "softmax,
+                          // gemm" before
             snprintf(kernels_a[i - 1].name, sizeof kernels_a[i - 1].name, "reduce_kernel");
             snprintf(kernels_a[i].name, sizeof kernels_a[i].name, "split_kernel");
-            snprintf(kernels_b[kept - 2].name, sizeof kernels_b[kept - 2].name, "triton_red_fused_sum_1");
+            snprintf(kernels_b[kept - 2].name, sizeof kernels_b[kept - 2].name,
+                    "triton_red_fused_sum_1");
             snprintf(kernel->name, sizeof kernel->name, "reduce_kernel");
             kernels_b[kept - 2].grid = 3;
             kernel->grid = 7;
             kernel->ns = 300;
         }
     }
-    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                     *b = step(kernels_b, kept, truth_b, 0);
     struct alignment *alignment = align_trees(a, b, NULL);
     size_t found = 0;
     for (size_t i = 0; i < alignment->count; i++)
@@ -365,7 +405,8 @@ TEST(a_shared_name_is_no_border)
     cost_tree_free(b);
 }
 
-// What ran in a first step that is in no window stands between the kernels of all steps, elsewhere on each side.
+// What ran in a first step that is in no window stands between the kernels of all steps, elsewhere
+// on each side.
 TEST(what_ran_in_no_window_is_nobody)
 {
     size_t count = transformer(kernels_a, 20, false), kept = 0;
@@ -375,8 +416,10 @@ TEST(what_ran_in_no_window_is_nobody)
     for (size_t i = 0; i < count; i++)
         kernels_b[kept++] = kernels_a[i];
     for (size_t i = 0; i < 30; i++)
-        kernels_a[count + i] = fill; // behind all kernels here, before them there: as anchors they would leave no kernel a partner
-    struct cost_tree *a = step(kernels_a, count + 30, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+        kernels_a[count + i] = fill; // behind all kernels here, before them there: as anchors they
+                                     // would leave no kernel a partner
+    struct cost_tree *a = step(kernels_a, count + 30, truth_a, 0),
+                     *b = step(kernels_b, kept, truth_b, 0);
     struct alignment *alignment = align_trees(a, b, NULL);
     CHECK_INT(alignment->count, count);
     CHECK_DBL(alignment->coverage_match[ALIGN_EXACT], 1, 1e-12);
@@ -387,15 +430,18 @@ TEST(what_ran_in_no_window_is_nobody)
     cost_tree_free(b);
 }
 
-static void kernel_of_steps(struct cost_tree *tree, uint32_t parent, const char *name, uint32_t grid, double order, int64_t count)
+static void kernel_of_steps(struct cost_tree *tree, uint32_t parent, const char *name,
+        uint32_t grid, double order, int64_t count)
 {
     struct cost_shape shape = {.grid = {grid, 1, 1}, .block = {128, 1, 1}};
-    uint32_t node = cost_tree_child(tree, parent, &(struct cost_key){.kind = COST_KERNEL, .name = name, .shape = &shape});
+    uint32_t node = cost_tree_child(
+            tree, parent, &(struct cost_key){.kind = COST_KERNEL, .name = name, .shape = &shape});
     cost_tree_add(tree, node, 0, 1000 * count, 1000 * count, count);
     cost_tree_place(tree, node, order);
 }
 
-// Grids that follow from the data are other ones in every step: one kernel all the same. Two shapes in every step are two kernels.
+// Grids that follow from the data are other ones in every step: one kernel all the same. Two shapes
+// in every step are two kernels.
 TEST(shapes_that_vary_from_step_to_step)
 {
     struct cost_tree *trees[2];
@@ -405,7 +451,8 @@ TEST(shapes_that_vary_from_step_to_step)
         uint32_t phase = place(tree, 0, COST_PHASE, "optimizer", NULL);
         kernel_of_steps(tree, phase, "gemm_kernel", 64, 0, 8);
         for (uint32_t i = 0; i < (s ? 7 : 8); i++) // one of b is there twice
-            kernel_of_steps(tree, phase, "index_kernel", 100 + 10 * i + (uint32_t)s, 1 + 0.01 * i, s && !i ? 2 : 1);
+            kernel_of_steps(tree, phase, "index_kernel", 100 + 10 * i + (uint32_t)s, 1 + 0.01 * i,
+                    s && !i ? 2 : 1);
         kernel_of_steps(tree, phase, "add_kernel", 32, 2, 8);
         for (uint32_t i = 0; i < 4; i++) // the same name at another position
             kernel_of_steps(tree, phase, "index_kernel", 500 + 10 * i + (uint32_t)s, 3, 2);
@@ -419,7 +466,8 @@ TEST(shapes_that_vary_from_step_to_step)
     CHECK_INT(alignment->count, 6);
     for (size_t i = 0; i < alignment->count; i++) {
         const struct align_group *group = &alignment->groups[i];
-        several += (group->count_a == 8 && group->count_b == 7) || (group->count_a == 4 && group->count_b == 4);
+        several += (group->count_a == 8 && group->count_b == 7) ||
+                (group->count_a == 4 && group->count_b == 4);
         only += group->match == ALIGN_ONLY_B;
         CHECK(group->match == ALIGN_EXACT || group->match == ALIGN_ONLY_B);
     }
@@ -433,12 +481,18 @@ TEST(shapes_that_vary_from_step_to_step)
 // Between two borders generated code says with its name where an operator's work begins.
 TEST(operators_part_what_is_fused)
 {
-    static const char *const names_a[5] = {"first_gemm", "reduce_kernel<sum_functor>", "layer_norm_grad_kernel", "gamma_kernel", "second_gemm"};
-    static const char *const names_b[5] = {"first_gemm", "triton_red_fused_sum_view_1", "triton_per_fused_sum_view_2",
-                                           "triton_per_fused_add_native_layer_norm_backward_view_3", "second_gemm"};
+    static const char *const names_a[5] = {"first_gemm", "reduce_kernel<sum_functor>",
+            "layer_norm_grad_kernel", "gamma_kernel", "second_gemm"};
+    static const char *const names_b[5] = {"first_gemm", "triton_red_fused_sum_view_1",
+            "triton_per_fused_sum_view_2", "triton_per_fused_add_native_layer_norm_backward_view_3",
+            "second_gemm"};
     for (uint32_t i = 0; i < 60; i++) {
-        kernels_a[i] = (struct kernel){.grid = 10 + i % 5, .ns = 2000, .place = i / 5 + 1, .truth = (int)i};
-        kernels_b[i] = (struct kernel){.grid = i % 5 % 4 ? 20 + i % 5 : 10 + i % 5, .ns = 2000, .place = 1, .truth = (int)i};
+        kernels_a[i] = (struct kernel){
+                .grid = 10 + i % 5, .ns = 2000, .place = i / 5 + 1, .truth = (int)i};
+        kernels_b[i] = (struct kernel){.grid = i % 5 % 4 ? 20 + i % 5 : 10 + i % 5,
+                .ns = 2000,
+                .place = 1,
+                .truth = (int)i};
         snprintf(kernels_a[i].name, sizeof kernels_a[i].name, "%s", names_a[i % 5]);
         snprintf(kernels_b[i].name, sizeof kernels_b[i].name, "%s", names_b[i % 5]);
     }
@@ -448,7 +502,8 @@ TEST(operators_part_what_is_fused)
         size_t split = 0, fused = 0;
         for (size_t i = 0; i < alignment->count; i++) {
             const struct align_group *group = &alignment->groups[i];
-            size_t from = back ? group->count_b : group->count_a, to = back ? group->count_a : group->count_b;
+            size_t from = back ? group->count_b : group->count_a,
+                   to = back ? group->count_a : group->count_b;
             split += from == 1 && to == 2;
             fused += from == 2 && to == 1;
         }
@@ -472,15 +527,20 @@ TEST(random_changes)
             if (what < 3)
                 continue;
             if (what < 6)
-                kernels_b[kept++] = (struct kernel){.grid = random_next(50) + 1, .ns = 2000, .truth = -2, .place = kernels_a[i].place,
-                                                    .name = "extra_kernel"};
+                kernels_b[kept++] = (struct kernel){.grid = random_next(50) + 1,
+                        .ns = 2000,
+                        .truth = -2,
+                        .place = kernels_a[i].place,
+                        .name = "extra_kernel"};
             kernels_b[kept] = kernels_a[i];
             kernels_b[kept].ns = kernels_a[i].ns * (90 + random_next(20)) / 100;
             if (what >= 90)
-                snprintf(kernels_b[kept].name, sizeof kernels_b[kept].name, "renamed_%u", random_next(4));
+                snprintf(kernels_b[kept].name, sizeof kernels_b[kept].name, "renamed_%u",
+                        random_next(4));
             kept++;
         }
-        struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, seed);
+        struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                         *b = step(kernels_b, kept, truth_b, seed);
         struct alignment *alignment = align_trees(a, b, NULL);
         struct score score = judge(alignment, a, b, truth_a, truth_b);
         right += score.right;
@@ -499,8 +559,13 @@ TEST(added_and_removed_stand_alone)
     size_t count = transformer(kernels_a, 20, true);
     memcpy(kernels_b, kernels_a, count * sizeof *kernels_a);
     memmove(kernels_b + 61, kernels_b + 60, (count - 60) * sizeof *kernels_b);
-    kernels_b[60] = (struct kernel){.name = "fill_kernel", .grid = 512, .ns = 9000, .truth = -1, .place = kernels_b[61].place};
-    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, count + 1, truth_b, 0);
+    kernels_b[60] = (struct kernel){.name = "fill_kernel",
+            .grid = 512,
+            .ns = 9000,
+            .truth = -1,
+            .place = kernels_b[61].place};
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                     *b = step(kernels_b, count + 1, truth_b, 0);
     struct alignment *alignment = align_trees(a, b, NULL);
     size_t only = 0;
     for (size_t i = 0; i < alignment->count; i++)
@@ -525,7 +590,8 @@ TEST(a_replaced_kernel_is_one_to_one)
     snprintf(kernels_b[20].name, sizeof kernels_b[20].name, "nvjet_hsh_128x256"); // same shape
     snprintf(kernels_b[50].name, sizeof kernels_b[50].name, "flash_fwd");         // another
     kernels_b[50].grid = 4711;
-    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, count, truth_b, 0);
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                     *b = step(kernels_b, count, truth_b, 0);
     struct alignment *alignment = align_trees(a, b, NULL);
     struct score score = judge(alignment, a, b, truth_a, truth_b);
     CHECK_DBL(score.right, score.total, 0);
@@ -547,7 +613,8 @@ TEST(empty_and_one_sided)
     leaf(one, 0, COST_KERNEL, "", 5);
     leaf(one, 0, COST_FUNCTION, "f", -5);
     leaf(one, leaf(one, 0, COST_GRAPH, "graph", 7), COST_KERNEL, "inside", 1); // below a leaf
-    cost_tree_add(one, place(one, 0, COST_PHASE, "p", NULL), 0, 9, 9, 1);      // a place with time of its own
+    // a place with time of its own
+    cost_tree_add(one, place(one, 0, COST_PHASE, "p", NULL), 0, 9, 9, 1);
     cost_tree_finish(one);
     struct alignment *alignment = align_trees(empty, empty, NULL);
     CHECK_INT(alignment->count, 0);
@@ -575,26 +642,30 @@ static double align_seconds(size_t count, bool scrambled, double *ret_right)
         if (i % 100 == 50)
             continue;
         if (i % 100 == 20)
-            kernels_b[kept++] = (struct kernel){.name = "extra", .grid = 5, .ns = 3000, .truth = -1};
+            kernels_b[kept++] =
+                    (struct kernel){.name = "extra", .grid = 5, .ns = 3000, .truth = -1};
         kernels_b[kept] = kernels_a[i];
         if (scrambled)
             scramble(&kernels_b[kept]);
         kept++;
     }
-    struct cost_tree *a = step(kernels_a, count, truth_a, 0), *b = step(kernels_b, kept, truth_b, 0);
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                     *b = step(kernels_b, kept, truth_b, 0);
     clock_t begin = clock();
     struct alignment *alignment = align_trees(a, b, NULL);
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     struct score score = judge(alignment, a, b, truth_a, truth_b);
     *ret_right = score.right / score.total;
-    printf("# %zu leaves a side%s: %.0f ms, %.4f right\n", count, scrambled ? ", scrambled" : "", seconds * 1e3, *ret_right);
+    printf("# %zu leaves a side%s: %.0f ms, %.4f right\n", count, scrambled ? ", scrambled" : "",
+            seconds * 1e3, *ret_right);
     alignment_free(alignment);
     cost_tree_free(a);
     cost_tree_free(b);
     return seconds;
 }
 
-// What it takes is printed, not judged (17 ms and 0.6 s on an idle core, 0.74 s with scrambled names): work without a bound would take hours.
+// What it takes is printed, not judged (17 ms and 0.6 s on an idle core, 0.74 s with scrambled
+// names): work without a bound would take hours.
 TEST(five_thousand_leaves)
 {
     double right;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alignment of what the host runs: modules and functions that were renamed, moved, wrapped, replaced or are new.
+// The alignment of what the host runs: modules and functions that were renamed, moved, wrapped,
+// replaced or are new.
 #include "reports/analyse/diff/align/align.h"
 
 #include <stdio.h>
@@ -7,7 +8,8 @@
 #include "tests/unit/cost_trees.h"
 #include "tests/unit/runner.h"
 
-// torch 2 has _wrapped_call_impl between _call_impl and what it calls; and torch moved into another directory.
+// torch 2 has _wrapped_call_impl between _call_impl and what it calls; and torch moved into another
+// directory.
 TEST(wrappers_are_taken_out)
 {
     struct cost_tree *trees[2];
@@ -25,7 +27,8 @@ TEST(wrappers_are_taken_out)
             snprintf(name, sizeof name, "Block%d.forward", depth);
             at = place(tree, at, COST_PYTHON, name, s ? "/opt/b/model.py" : "/opt/a/model.py");
         }
-        gemm[s] = leaf(tree, at, COST_FUNCTION, s ? "mkl_blas_avx512_sgemm_kernel_0" : "mkl_blas_avx2_sgemm_kernel_0", 1000);
+        gemm[s] = leaf(tree, at, COST_FUNCTION,
+                s ? "mkl_blas_avx512_sgemm_kernel_0" : "mkl_blas_avx2_sgemm_kernel_0", 1000);
         softmax[s] = leaf(tree, at, COST_FUNCTION, "softmax", 500);
         leaf(tree, tree->nodes[at].parent, COST_FUNCTION, "softmax", 100);
         cost_tree_finish(tree);
@@ -64,7 +67,8 @@ TEST(renamed_modules_pair_by_content)
     CHECK_INT(alignment->count, 4);
     CHECK_DBL(alignment->coverage_match[ALIGN_EXACT], 1, 1e-12);
     for (size_t i = 0; i < alignment->count; i++)
-        CHECK_INT(trees[0]->nodes[alignment->groups[i].a[0]].ns, trees[1]->nodes[alignment->groups[i].b[0]].ns);
+        CHECK_INT(trees[0]->nodes[alignment->groups[i].a[0]].ns,
+                trees[1]->nodes[alignment->groups[i].b[0]].ns);
     alignment_free(alignment);
     cost_tree_free(trees[0]);
     cost_tree_free(trees[1]);
@@ -76,7 +80,8 @@ TEST(functions_move_and_are_replaced)
     for (int s = 0; s < 2; s++) {
         struct cost_tree *tree = trees[s] = cost_tree_new();
         uint32_t phase = place(tree, 0, COST_PHASE, "step", NULL);
-        uint32_t f = place(tree, phase, COST_PYTHON, "f", "m.py"), g = place(tree, phase, COST_PYTHON, "g", "m.py");
+        uint32_t f = place(tree, phase, COST_PYTHON, "f", "m.py"),
+                 g = place(tree, phase, COST_PYTHON, "g", "m.py");
         leaf(tree, f, COST_FUNCTION, "common", 1000);
         leaf(tree, g, COST_FUNCTION, "common", 900);
         leaf(tree, s ? g : f, COST_FUNCTION, "memset", 200); // moved
@@ -93,7 +98,8 @@ TEST(functions_move_and_are_replaced)
         if (!group->count_a || !group->count_b)
             continue;
         const char *name = trees[0]->nodes[group->a[0]].name;
-        replaced += !strcmp(name, "bubble") && group->count_a == 1 && group->count_b == 1 && group->match == ALIGN_SIMILAR;
+        replaced += !strcmp(name, "bubble") && group->count_a == 1 && group->count_b == 1 &&
+                group->match == ALIGN_SIMILAR;
         moved += !strcmp(name, "memset") && group->match == ALIGN_EXACT;
     }
     CHECK_INT(replaced, 1);
@@ -108,7 +114,8 @@ TEST(functions_move_and_are_replaced)
 static struct cost_tree *product(bool mkl, int64_t entry_ns)
 {
     struct cost_tree *tree = cost_tree_new();
-    uint32_t at = place(tree, place(tree, 0, COST_PHASE, "forward", NULL), COST_PYTHON, "Linear.forward", "linear.py");
+    uint32_t at = place(tree, place(tree, 0, COST_PHASE, "forward", NULL), COST_PYTHON,
+            "Linear.forward", "linear.py");
     leaf(tree, at, COST_FUNCTION, mkl ? "SGEMM" : "sgemm_kernel_HASWELL", mkl ? entry_ns : 1000);
     leaf(tree, at, COST_FUNCTION, mkl ? "mkl_blas_def_inner_zen" : "incopy", mkl ? 1200 : 200);
     cost_tree_finish(tree);
@@ -123,7 +130,8 @@ TEST(a_similar_name_that_takes_next_to_nothing_is_no_partner)
         size_t pairs = 0, several = 0;
         for (size_t i = 0; i < alignment->count; i++) {
             const struct align_group *group = &alignment->groups[i];
-            pairs += group->count_a == 1 && group->count_b == 1 && strcmp(b->nodes[group->b[0]].name, "SGEMM") == 0;
+            pairs += group->count_a == 1 && group->count_b == 1 &&
+                    strcmp(b->nodes[group->b[0]].name, "SGEMM") == 0;
             several += group->count_a == 2 && group->count_b >= 1 && group->match == ALIGN_GROUP;
         }
         CHECK_INT(pairs, alike);
@@ -169,13 +177,23 @@ static enum align_match match_of(struct cost_tree *a, struct cost_tree *b, const
 
 TEST(what_a_new_function_does_has_no_partner)
 {
-    CHECK_INT(match_of(optimizer(NULL, NULL, 0), optimizer(NULL, "clip_grad_norm_", 30), "norm_kernel"), ALIGN_ONLY_B);
+    CHECK_INT(match_of(optimizer(NULL, NULL, 0), optimizer(NULL, "clip_grad_norm_", 30),
+                      "norm_kernel"),
+            ALIGN_ONLY_B);
     // Renamed, or put around what was there: no new ones.
-    CHECK_INT(match_of(optimizer(NULL, "clip_old", 30), optimizer(NULL, "clip_grad_norm_", 30), "norm_kernel"), ALIGN_EXACT);
-    CHECK_INT(match_of(optimizer(NULL, NULL, 30), optimizer(NULL, "clip_grad_norm_", 30), "norm_kernel"), ALIGN_EXACT);
-    CHECK_INT(match_of(optimizer(NULL, "clip_grad_norm_", 30), optimizer("wrapper", "clip_grad_norm_", 30), "norm_kernel"), ALIGN_EXACT);
+    CHECK_INT(match_of(optimizer(NULL, "clip_old", 30), optimizer(NULL, "clip_grad_norm_", 30),
+                      "norm_kernel"),
+            ALIGN_EXACT);
+    CHECK_INT(match_of(optimizer(NULL, NULL, 30), optimizer(NULL, "clip_grad_norm_", 30),
+                      "norm_kernel"),
+            ALIGN_EXACT);
+    CHECK_INT(match_of(optimizer(NULL, "clip_grad_norm_", 30),
+                      optimizer("wrapper", "clip_grad_norm_", 30), "norm_kernel"),
+            ALIGN_EXACT);
     // A few ticks may have been missed.
-    CHECK_INT(match_of(optimizer(NULL, NULL, 0), optimizer(NULL, "clip_grad_norm_", 5), "norm_kernel"), ALIGN_EXACT);
+    CHECK_INT(match_of(optimizer(NULL, NULL, 0), optimizer(NULL, "clip_grad_norm_", 5),
+                      "norm_kernel"),
+            ALIGN_EXACT);
 }
 
 TEST(functions_without_names_pair_by_time)

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code of one side, with all that it causes, is one line with the name of the smallest function that carries it.
+// Code of one side, with all that it causes, is one line with the name of the smallest function
+// that carries it.
 #include "tests/unit/diff_world.h"
 
-#define ONLY(match, kind, class, where, name, ns)                                                                          \
-    {                                                                                                                      \
-        kind, class, where, (match) == ALIGN_ONLY_A ? name : NULL, (match) == ALIGN_ONLY_B ? name : NULL, match,           \
-            (match) == ALIGN_ONLY_A ? ns : 0, (match) == ALIGN_ONLY_B ? ns : 0, 0                                          \
+#define ONLY(match, kind, class, where, name, ns) \
+    { \
+        kind, class, where, (match) == ALIGN_ONLY_A ? name : NULL, \
+                (match) == ALIGN_ONLY_B ? name : NULL, match, (match) == ALIGN_ONLY_A ? ns : 0, \
+                (match) == ALIGN_ONLY_B ? ns : 0, 0 \
     }
 
 // What is first where one side alone has these operations; the rest is the same on both sides.
-static void code_run(struct world *world, enum align_match match, const char *caller, bool calls_all, bool one)
+static void code_run(
+        struct world *world, enum align_match match, const char *caller, bool calls_all, bool one)
 {
     const struct world_leaf leaves[] = {
-        KERNEL("layers.0", "gemm", 6e6, 6e6),
-        KERNEL("layers.0", "softmax", 2e6, 2e6),
-        ONLY(match, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 5e5),
-        ONLY(match, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "scale", 3e5),
-        ONLY(match, COST_TRANSFER, COST_COPY, "optimizer", "DtoH", 2e5),
+            KERNEL("layers.0", "gemm", 6e6, 6e6),
+            KERNEL("layers.0", "softmax", 2e6, 2e6),
+            ONLY(match, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 5e5),
+            ONLY(match, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "scale", 3e5),
+            ONLY(match, COST_TRANSFER, COST_COPY, "optimizer", "DtoH", 2e5),
     };
     world_begin(world, 1);
     world->launched = true;
@@ -26,7 +29,8 @@ static void code_run(struct world *world, enum align_match match, const char *ca
     CHECK_DBL(world_sum(world), world->workload.delta_ns, 1);
 }
 
-static void code_check(enum align_match match, const char *caller, bool calls_all, enum diff_kind kind, const char *label)
+static void code_check(enum align_match match, const char *caller, bool calls_all,
+        enum diff_kind kind, const char *label)
 {
     struct world world;
     code_run(&world, match, caller, calls_all, false);
@@ -43,17 +47,20 @@ TEST(code_of_one_side_is_one_line_with_all_that_it_causes)
 {
     code_check(ALIGN_ONLY_B, "clip", false, DIFF_CODE_ADDED, "clip");
     code_check(ALIGN_ONLY_A, "clip", false, DIFF_CODE_REMOVED, "clip");
-    code_check(ALIGN_ONLY_B, NULL, false, DIFF_CODE_ADDED, "norm, scale and 1 more"); // nobody knows who launched them
-    code_check(ALIGN_ONLY_B, "step", true, DIFF_CODE_ADDED, "norm, scale and 1 more"); // both sides have the function
+    // nobody knows who launched them
+    code_check(ALIGN_ONLY_B, NULL, false, DIFF_CODE_ADDED, "norm, scale and 1 more");
+    // both sides have the function
+    code_check(ALIGN_ONLY_B, "step", true, DIFF_CODE_ADDED, "norm, scale and 1 more");
 }
 
-// Launches that differ by as much as is new leave an interval with 0 in it; that the operations are new is counted.
+// Launches that differ by as much as is new leave an interval with 0 in it; that the operations are
+// new is counted.
 TEST(new_operations_are_told_by_their_number)
 {
     static const struct world_leaf leaves[] = {
-        KERNEL("layers.0", "gemm", 6e6, 6e6),
-        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 3e5),
-        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "scale", 3e5),
+            KERNEL("layers.0", "gemm", 6e6, 6e6),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 3e5),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "scale", 3e5),
     };
     struct world world;
     world_begin(&world, 3);
@@ -82,13 +89,13 @@ TEST(one_operation_more_is_what_it_is)
 TEST(code_that_both_sides_have_elsewhere_is_repeated)
 {
     static const struct world_leaf leaves[] = {
-        KERNEL("layers.0", "gemm", 5e5, 5e5),
-        KERNEL("layers.0", "softmax", 3e5, 3e5),
-        KERNEL("layers.0", "dropout", 2e5, 2e5),
-        KERNEL("head", "loss", 6e6, 6e6),
-        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "gemm", 5e5),
-        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "softmax", 3e5),
-        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "dropout", 2e5),
+            KERNEL("layers.0", "gemm", 5e5, 5e5),
+            KERNEL("layers.0", "softmax", 3e5, 3e5),
+            KERNEL("layers.0", "dropout", 2e5, 2e5),
+            KERNEL("head", "loss", 6e6, 6e6),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "gemm", 5e5),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "softmax", 3e5),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "unpack", "dropout", 2e5),
     };
     struct world world;
     world_begin(&world, 1);
@@ -97,7 +104,8 @@ TEST(code_that_both_sides_have_elsewhere_is_repeated)
     CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
     CHECK_INT(world_named(&world), 1);
     CHECK_INT(world.workload.contributions[0].kind, DIFF_CODE_REPEATED);
-    CHECK_STR(world.workload.contributions[0].label, "what forward > layers.0 does, called by unpack_hook");
+    CHECK_STR(world.workload.contributions[0].label,
+            "what forward > layers.0 does, called by unpack_hook");
     CHECK_STR(diff_title(&world.workload.contributions[0]), "Runs more often");
     world_end(&world);
 }
@@ -106,9 +114,9 @@ TEST(code_that_both_sides_have_elsewhere_is_repeated)
 static void code_inner(const char *inner, const char *module, const char *label)
 {
     static const struct world_leaf leaves[] = {
-        KERNEL("layers.0", "gemm", 6e6, 6e6),
-        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 5e5),
-        ONLY(ALIGN_ONLY_B, COST_TRANSFER, COST_COPY, "optimizer", "DtoH", 3e5),
+            KERNEL("layers.0", "gemm", 6e6, 6e6),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 5e5),
+            ONLY(ALIGN_ONLY_B, COST_TRANSFER, COST_COPY, "optimizer", "DtoH", 3e5),
     };
     struct world world;
     world_begin(&world, 1);
@@ -130,14 +138,16 @@ TEST(code_is_called_after_the_smallest_function_of_its_file)
     code_inner("on_step_end", "train.py", "on_step_end");         // it calls itself
 }
 
-// Of a function that is new in the forward pass; `other`: and of what else the candidate has more of.
-static void code_backward(const struct world_leaf *more, size_t more_count, size_t named, double delta)
+// Of a function that is new in the forward pass; `other`: and of what else the candidate has more
+// of.
+static void code_backward(
+        const struct world_leaf *more, size_t more_count, size_t named, double delta)
 {
     struct world_leaf leaves[8] = {
-        KERNEL("layers.0", "gemm", 6e6, 6e6),
-        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "loss", "pow", 5e5),
-        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "loss", "sum", 3e5),
-        KERNEL("grad.layers.0", "gemm", 6e6, 6e6),
+            KERNEL("layers.0", "gemm", 6e6, 6e6),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "loss", "pow", 5e5),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "loss", "sum", 3e5),
+            KERNEL("grad.layers.0", "gemm", 6e6, 6e6),
     };
     memcpy(leaves + 4, more, more_count * sizeof *more);
     struct world world;
@@ -159,8 +169,8 @@ static void code_backward(const struct world_leaf *more, size_t more_count, size
 TEST(the_backward_pass_of_new_code_is_its_own)
 {
     static const struct world_leaf own[] = {
-        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "grad.loss", "expand", 4e5),
-        ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "grad.loss", "mul", 2e5),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "grad.loss", "expand", 4e5),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "grad.loss", "mul", 2e5),
     };
     static const struct world_leaf slower[] = {KERNEL("grad.layers.0", "softmax", 1e6, 1.5e6)};
     code_backward(own, 2, 1, 1.4e6);
@@ -168,11 +178,19 @@ TEST(the_backward_pass_of_new_code_is_its_own)
     code_backward(slower, 1, 2, 8e5); // what both sides have got slower by itself
 }
 
-static void shares_check(struct diff_contribution_part *parts, enum diff_kind kind, double delta, const char *text)
+static void shares_check(
+        struct diff_contribution_part *parts, enum diff_kind kind, double delta, const char *text)
 {
-    struct diff_job job = {.arena = arena_new(), .untraced = {.unit = "step", .step = {1e7, 1e7 + delta}}};
-    struct diff_contribution made = {.rank = 1, .kind = kind, .delta_ns = delta, .named = true, .count_a = NAN, .count_b = NAN, .parts = parts,
-                                     .part_count = 3};
+    struct diff_job job = {
+            .arena = arena_new(), .untraced = {.unit = "step", .step = {1e7, 1e7 + delta}}};
+    struct diff_contribution made = {.rank = 1,
+            .kind = kind,
+            .delta_ns = delta,
+            .named = true,
+            .count_a = NAN,
+            .count_b = NAN,
+            .parts = parts,
+            .part_count = 3};
     diff_evidence(&job, &made, NULL);
     CHECK(made.evidence_count > 0);
     CHECK_CONTAINS(made.evidence[made.evidence_count - 1], text);
@@ -182,8 +200,12 @@ static void shares_check(struct diff_contribution_part *parts, enum diff_kind ki
 // A part is no more than all of it, also where others take of that.
 TEST(shares_of_parts_are_of_what_goes_the_same_way)
 {
-    struct diff_contribution_part more[] = {{DIFF_LAUNCH_GAP, "launches", 0, 1.2e6}, {DIFF_KERNEL_ADDED, "norm", 0, 3e5}, {DIFF_KERNEL_REMOVED, "relu", 5e5, 0}};
-    struct diff_contribution_part less[] = {{DIFF_LAUNCH_GAP, "launches", 1.2e6, 0}, {DIFF_KERNEL_REMOVED, "norm", 3e5, 0}, {DIFF_KERNEL_ADDED, "relu", 0, 5e5}};
-    shares_check(more, DIFF_CODE_ADDED, 1e6, "launches +1.2 ms (80 %), norm +300 us (20 %), and less");
-    shares_check(less, DIFF_CODE_REMOVED, -1e6, "launches -1.2 ms (80 %), norm -300 us (20 %), and less");
+    struct diff_contribution_part more[] = {{DIFF_LAUNCH_GAP, "launches", 0, 1.2e6},
+            {DIFF_KERNEL_ADDED, "norm", 0, 3e5}, {DIFF_KERNEL_REMOVED, "relu", 5e5, 0}};
+    struct diff_contribution_part less[] = {{DIFF_LAUNCH_GAP, "launches", 1.2e6, 0},
+            {DIFF_KERNEL_REMOVED, "norm", 3e5, 0}, {DIFF_KERNEL_ADDED, "relu", 0, 5e5}};
+    shares_check(
+            more, DIFF_CODE_ADDED, 1e6, "launches +1.2 ms (80 %), norm +300 us (20 %), and less");
+    shares_check(less, DIFF_CODE_REMOVED, -1e6,
+            "launches -1.2 ms (80 %), norm -300 us (20 %), and less");
 }

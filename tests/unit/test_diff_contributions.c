@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contributions from trees made by hand: sums that close, intervals that hold what was planted, A/A runs of which at most one in a
-// hundred names anything, merging over places, what is spread over a place, kinds, kernels that are all slower alike, threads lost.
+// Contributions from trees made by hand: sums that close, intervals that hold what was planted, A/A
+// runs of which at most one in a hundred names anything, merging over places, what is spread over a
+// place, kinds, kernels that are all slower alike, threads lost.
 #include "tests/unit/diff_world.h"
 
-// The same times, once of calls that every window of b has and none of a, once of a sampled function: executions are counted.
+// The same times, once of calls that every window of b has and none of a, once of a sampled
+// function: executions are counted.
 static size_t one_side_named(enum cost_kind kind)
 {
     size_t named = 0;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         const struct world_leaf leaves[] = {
-            KERNEL("layers.0.mlp", "gemm_nt", 4e6, 4e6),
-            KERNEL("head", "gelu", 6e6, 6e6),
-            {kind, COST_LAUNCH_BOUND, "loss", NULL, "cuCtxSynchronize_v2", ALIGN_ONLY_B, 0, 9e4, 1e6},
+                KERNEL("layers.0.mlp", "gemm_nt", 4e6, 4e6),
+                KERNEL("head", "gelu", 6e6, 6e6),
+                {kind, COST_LAUNCH_BOUND, "loss", NULL, "cuCtxSynchronize_v2", ALIGN_ONLY_B, 0, 9e4,
+                        1e6},
         };
         struct world world;
         world_begin(&world, seed);
@@ -19,7 +22,8 @@ static size_t one_side_named(enum cost_kind kind)
         CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
         for (size_t i = 0; i < world.workload.contribution_count; i++) {
             const struct diff_contribution *made = &world.workload.contributions[i];
-            named += made->named && made->name_b && strcmp(made->name_b, "cuCtxSynchronize_v2") == 0;
+            named +=
+                    made->named && made->name_b && strcmp(made->name_b, "cuCtxSynchronize_v2") == 0;
             CHECK(!made->named || made->ci_lo_ns > 0 || made->ci_hi_ns < 0);
         }
         world_end(&world);
@@ -38,11 +42,11 @@ TEST(executions_tell_a_sign)
 TEST(sums_close_and_the_planted_one_is_first)
 {
     static const struct world_leaf leaves[] = {
-        KERNEL("layers.0.attn", "softmax_forward", 1e6, 1.5e6),
-        KERNEL("layers.1.attn", "softmax_forward", 1e6, 1.5e6),
-        KERNEL("layers.0.mlp", "gemm_nt", 4e6, 4e6),
-        KERNEL("layers.1.mlp", "gemm_nt", 4e6, 4e6),
-        KERNEL("head", "gelu", 1e6, 1e6),
+            KERNEL("layers.0.attn", "softmax_forward", 1e6, 1.5e6),
+            KERNEL("layers.1.attn", "softmax_forward", 1e6, 1.5e6),
+            KERNEL("layers.0.mlp", "gemm_nt", 4e6, 4e6),
+            KERNEL("layers.1.mlp", "gemm_nt", 4e6, 4e6),
+            KERNEL("head", "gelu", 1e6, 1e6),
     };
     struct world world;
     world_begin(&world, 1);
@@ -113,11 +117,13 @@ TEST(functions_that_differ_from_launch_to_launch_name_nothing)
     }
 }
 
-static const struct diff_contribution *world_contribution(const struct world *world, const char *name)
+static const struct diff_contribution *world_contribution(
+        const struct world *world, const char *name)
 {
     const struct diff_workload *workload = &world->workload;
     for (size_t i = 0; i < workload->contribution_count; i++)
-        if (workload->contributions[i].name_b && strcmp(workload->contributions[i].name_b, name) == 0)
+        if (workload->contributions[i].name_b &&
+                strcmp(workload->contributions[i].name_b, name) == 0)
             return &workload->contributions[i];
     abort();
 }
@@ -160,14 +166,16 @@ static bool modes_possible(uint32_t pairs, size_t untraced, size_t off, double t
     double ratios[20] = {0};
     for (size_t i = 0; i < off; i++)
         ratios[i] = i % 2 ? 0.03 : -0.03;
-    struct diff_workload workload = {.delta_ns = told_ns, .delta_lo_ns = told_ns, .delta_hi_ns = told_ns};
+    struct diff_workload workload = {
+            .delta_ns = told_ns, .delta_lo_ns = told_ns, .delta_hi_ns = told_ns};
     struct diff_job job = {.workload = &workload, .units = {.pairs = pairs}};
-    job.untraced = (struct diff_untraced){.step = {1e6, 1e6}, .ratios = ratios, .ratio_count = untraced};
+    job.untraced =
+            (struct diff_untraced){.step = {1e6, 1e6}, .ratios = ratios, .ratio_count = untraced};
     return diff_units_modes(&job, 3e4);
 }
 
-// An autotuner's choice moves a step by 3 %: that all launches of a side chose alike is chance in 2 (1 / 4)^pairs of
-// the runs where half of all launches do.
+// An autotuner's choice moves a step by 3 %: that all launches of a side chose alike is chance in 2
+// (1 / 4)^pairs of the runs where half of all launches do.
 TEST(launches_of_two_kinds_fall_so_by_chance)
 {
     CHECK(modes_possible(2, 0, 0, 0));
@@ -182,8 +190,9 @@ TEST(launches_of_two_kinds_fall_so_by_chance)
     CHECK(modes_possible(2, 0, 0, -1e4));
 }
 
-// Garbage collections, one in fifteen windows, as long as fifteen steps each. They move the step as much as
-// themselves: counted as a share of it they are told from noise, counted alone three in four times.
+// Garbage collections, one in fifteen windows, as long as fifteen steps each. They move the step as
+// much as themselves: counted as a share of it they are told from noise, counted alone three in
+// four times.
 TEST(a_rare_long_event_is_named)
 {
     size_t named = 0;
@@ -194,8 +203,8 @@ TEST(a_rare_long_event_is_named)
             snprintf(names[i], sizeof names[i], "function_%c", 'a' + i);
             leaves[i] = (struct world_leaf)FUNCTION("layers.0", names[i], 1e6, 1e6);
         }
-        leaves[10] = (struct world_leaf){
-            COST_FUNCTION, COST_HOST_RUN, "layers.0", NULL, "collect", ALIGN_ONLY_B, 0, 10e6, 150e6};
+        leaves[10] = (struct world_leaf){COST_FUNCTION, COST_HOST_RUN, "layers.0", NULL, "collect",
+                ALIGN_ONLY_B, 0, 10e6, 150e6};
         struct world world;
         world_begin(&world, seed);
         world.pairs = 6;
@@ -208,8 +217,8 @@ TEST(a_rare_long_event_is_named)
     CHECK(named >= 36);
 }
 
-// An operator of ten functions got slower by 5 % of the step, half a percent each; beside it stands as much that
-// did not.
+// An operator of ten functions got slower by 5 % of the step, half a percent each; beside it stands
+// as much that did not.
 static bool spread_found(uint64_t seed, bool slower)
 {
     struct world_leaf leaves[20];
@@ -227,7 +236,7 @@ static bool spread_found(uint64_t seed, bool slower)
     CHECK_DBL(world_sum(&world), world.workload.delta_ns, 1);
     const struct diff_contribution *top = &world.workload.contributions[0];
     bool found = top->named && top->part_count > 5 && strstr(top->label, "linear:") == top->label &&
-                 strcmp(top->where, "forward > linear") == 0 && top->kind == DIFF_CPU_FUNCTION_SLOWER;
+            strcmp(top->where, "forward > linear") == 0 && top->kind == DIFF_CPU_FUNCTION_SLOWER;
     double parts = 0;
     for (size_t i = 0; i < top->part_count; i++)
         parts += top->parts[i].b_ns - top->parts[i].a_ns;
@@ -235,7 +244,7 @@ static bool spread_found(uint64_t seed, bool slower)
         CHECK_DBL(parts, top->delta_ns, 1);
     for (size_t i = 1; i < top->part_count; i++)
         CHECK(top->parts[i].b_ns - top->parts[i].a_ns <=
-              top->parts[i - 1].b_ns - top->parts[i - 1].a_ns);
+                top->parts[i - 1].b_ns - top->parts[i - 1].a_ns);
     world_end(&world);
     return found;
 }
@@ -251,7 +260,8 @@ TEST(what_is_spread_over_a_place_is_one_contribution)
     CHECK_INT(none, 0);
 }
 
-// So many of 40 functions too short to be told alone are new, the others were replaced by longer ones: what the whole is called.
+// So many of 40 functions too short to be told alone are new, the others were replaced by longer
+// ones: what the whole is called.
 static enum diff_kind mixed_kind(int fresh)
 {
     struct world_leaf leaves[41] = {FUNCTION("norm", "norm_kernel", 15e6, 15e6)};
@@ -260,10 +270,13 @@ static enum diff_kind mixed_kind(int fresh)
     world_begin(&world, 1);
     for (int i = 0; i < 40; i++) {
         for (int side = 0; side < 2; side++)
-            snprintf(names[side][i], sizeof names[side][i], "%s_%c%c", side ? "new" : "old", 'a' + i / 20, 'a' + i % 20);
-        leaves[i + 1] = i < fresh ? (struct world_leaf){COST_FUNCTION, COST_HOST_RUN, "linear", NULL, names[1][i], ALIGN_ONLY_B, 0, 25e3, 0}
-                                  : (struct world_leaf){COST_FUNCTION, COST_HOST_RUN, "linear", names[0][i], names[1][i], ALIGN_SIMILAR, 100e3,
-                                                        125e3, 0};
+            snprintf(names[side][i], sizeof names[side][i], "%s_%c%c", side ? "new" : "old",
+                    'a' + i / 20, 'a' + i % 20);
+        leaves[i + 1] = i < fresh
+                ? (struct world_leaf){COST_FUNCTION, COST_HOST_RUN, "linear", NULL, names[1][i],
+                          ALIGN_ONLY_B, 0, 25e3, 0}
+                : (struct world_leaf){COST_FUNCTION, COST_HOST_RUN, "linear", names[0][i],
+                          names[1][i], ALIGN_SIMILAR, 100e3, 125e3, 0};
     }
     CHECK(world_run(&world, leaves, 41, true));
     const struct diff_contribution *top = &world.workload.contributions[0];
@@ -285,8 +298,7 @@ TEST(a_sampled_function_is_named_with_an_interval_that_holds)
     size_t named = 0, held = 0;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         struct world_leaf leaves[] = {FUNCTION("layers.0", "gemm", 8e6, 8e6),
-                                      FUNCTION("layers.0", "relu", 2e6, 4e6),
-                                      FUNCTION("layers.1", "copy", 3e6, 3e6)};
+                FUNCTION("layers.0", "relu", 2e6, 4e6), FUNCTION("layers.1", "copy", 3e6, 3e6)};
         struct world world;
         world_begin(&world, seed);
         world.launch_sd = 0.01;
@@ -307,11 +319,12 @@ TEST(a_sampled_function_is_named_with_an_interval_that_holds)
 TEST(code_without_names_is_compared_by_place)
 {
     static const struct world_leaf leaves[] = {
-        {COST_FUNCTION, COST_HOST_RUN, "update", "[unknown]", NULL, ALIGN_ONLY_A, 3e6, 0, 0},
-        {COST_FUNCTION, COST_HOST_RUN, "update", NULL, "axpy_impl", ALIGN_ONLY_B, 0, 2e6, 0},
-        {COST_FUNCTION, COST_HOST_RUN, "update", NULL, "index_kernel", ALIGN_ONLY_B, 0, 1.5e6, 0},
-        {COST_FUNCTION, COST_HOST_RUN, "rest", "gemm", "gemm", ALIGN_EXACT, 6e6, 6e6, 0},
-        {COST_FUNCTION, COST_HOST_RUN, "rest", NULL, "bias_part", ALIGN_ONLY_B, 0, 1e6, 0},
+            {COST_FUNCTION, COST_HOST_RUN, "update", "[unknown]", NULL, ALIGN_ONLY_A, 3e6, 0, 0},
+            {COST_FUNCTION, COST_HOST_RUN, "update", NULL, "axpy_impl", ALIGN_ONLY_B, 0, 2e6, 0},
+            {COST_FUNCTION, COST_HOST_RUN, "update", NULL, "index_kernel", ALIGN_ONLY_B, 0, 1.5e6,
+                    0},
+            {COST_FUNCTION, COST_HOST_RUN, "rest", "gemm", "gemm", ALIGN_EXACT, 6e6, 6e6, 0},
+            {COST_FUNCTION, COST_HOST_RUN, "rest", NULL, "bias_part", ALIGN_ONLY_B, 0, 1e6, 0},
     };
     struct world world;
     uint32_t places[LEAVES_MAX] = {0};
@@ -333,31 +346,28 @@ TEST(code_without_names_is_compared_by_place)
 TEST(kinds_by_match_and_leaf)
 {
     static const struct world_leaf leaves[] = {
-        {COST_KERNEL, COST_GPU_COMPUTE, "a", NULL, "fill_kernel", ALIGN_ONLY_B, 0, 3e6, 0},
-        {COST_KERNEL, COST_GPU_COMPUTE, "a", "old_gemm", "new_gemm", ALIGN_RESOURCES, 4e6, 6e6, 0},
-        {COST_SYNC, COST_HOST_STALLED, "a", NULL, "cudaStreamSynchronize", ALIGN_ONLY_B, 0, 1.5e6,
-         0},
-        {COST_SYNC, COST_HOST_STALLED, "a", NULL, "cudaMalloc", ALIGN_ONLY_B, 0, 1.2e6, 0},
-        {COST_STALL, COST_HOST_STALLED, "a", NULL, "smaps_read", ALIGN_ONLY_B, 0, 1e6, 0},
-        {COST_TRANSFER, COST_COPY, "a", "HtoD", "HtoD", ALIGN_EXACT, 1e6, 1.8e6, 0},
-        {COST_COLLECTIVE, COST_COMM_EXPOSED, "a", "AllReduce f32 ring", "AllReduce f32 tree",
-         ALIGN_SIMILAR, 1e6, 1.7e6, 0},
-        {COST_FUNCTION, COST_LAUNCH_BOUND, "a", "launch", "launch", ALIGN_EXACT, 1e6, 1.6e6, 0},
-        {COST_FUNCTION, COST_DATA_WAIT, "a", "read", "read", ALIGN_EXACT, 1e6, 1.5e6, 0},
-        {COST_FUNCTION, COST_HOST_RUN, "a", "malloc", "malloc", ALIGN_EXACT, 1e6, 1.1e6, 0},
-        KERNEL("b", "steady", 2e7, 2e7),
+            {COST_KERNEL, COST_GPU_COMPUTE, "a", NULL, "fill_kernel", ALIGN_ONLY_B, 0, 3e6, 0},
+            {COST_KERNEL, COST_GPU_COMPUTE, "a", "old_gemm", "new_gemm", ALIGN_RESOURCES, 4e6, 6e6,
+                    0},
+            {COST_SYNC, COST_HOST_STALLED, "a", NULL, "cudaStreamSynchronize", ALIGN_ONLY_B, 0,
+                    1.5e6, 0},
+            {COST_SYNC, COST_HOST_STALLED, "a", NULL, "cudaMalloc", ALIGN_ONLY_B, 0, 1.2e6, 0},
+            {COST_STALL, COST_HOST_STALLED, "a", NULL, "smaps_read", ALIGN_ONLY_B, 0, 1e6, 0},
+            {COST_TRANSFER, COST_COPY, "a", "HtoD", "HtoD", ALIGN_EXACT, 1e6, 1.8e6, 0},
+            {COST_COLLECTIVE, COST_COMM_EXPOSED, "a", "AllReduce f32 ring", "AllReduce f32 tree",
+                    ALIGN_SIMILAR, 1e6, 1.7e6, 0},
+            {COST_FUNCTION, COST_LAUNCH_BOUND, "a", "launch", "launch", ALIGN_EXACT, 1e6, 1.6e6, 0},
+            {COST_FUNCTION, COST_DATA_WAIT, "a", "read", "read", ALIGN_EXACT, 1e6, 1.5e6, 0},
+            {COST_FUNCTION, COST_HOST_RUN, "a", "malloc", "malloc", ALIGN_EXACT, 1e6, 1.1e6, 0},
+            KERNEL("b", "steady", 2e7, 2e7),
     };
     static const struct {
         enum diff_kind kind;
         const char *name;
-    } want[] = {{DIFF_KERNEL_ADDED, "fill_kernel"},
-                {DIFF_KERNEL_REPLACED, "new_gemm"},
-                {DIFF_SYNC_ADDED, "cudaStreamSynchronize"},
-                {DIFF_HOST_STALL, "smaps_read"},
-                {DIFF_MEMCPY, "HtoD"},
-                {DIFF_COMM_EXPOSED, "AllReduce f32 tree"},
-                {DIFF_LAUNCH_GAP, "launch"},
-                {DIFF_DATA_WAIT, "read"}};
+    } want[] = {{DIFF_KERNEL_ADDED, "fill_kernel"}, {DIFF_KERNEL_REPLACED, "new_gemm"},
+            {DIFF_SYNC_ADDED, "cudaStreamSynchronize"}, {DIFF_HOST_STALL, "smaps_read"},
+            {DIFF_MEMCPY, "HtoD"}, {DIFF_COMM_EXPOSED, "AllReduce f32 tree"},
+            {DIFF_LAUNCH_GAP, "launch"}, {DIFF_DATA_WAIT, "read"}};
     struct world world;
     world_begin(&world, 3);
     world.job.has_gpu = true;
@@ -366,18 +376,20 @@ TEST(kinds_by_match_and_leaf)
         bool found = false;
         for (size_t i = 0; i < world.workload.contribution_count; i++) {
             const struct diff_contribution *one = &world.workload.contributions[i];
-            found = found || (one->kind == want[k].kind && one->named &&
-                              strcmp(one->name_b, want[k].name) == 0);
+            found = found ||
+                    (one->kind == want[k].kind && one->named &&
+                            strcmp(one->name_b, want[k].name) == 0);
         }
         if (!found)
-            runner_fail(__FILE__, __LINE__, "no %s of %s", diff_kind_word(want[k].kind),
-                        want[k].name);
+            runner_fail(
+                    __FILE__, __LINE__, "no %s of %s", diff_kind_word(want[k].kind), want[k].name);
     }
     bool memory = false;
     for (size_t i = 0; i < world.workload.contribution_count; i++)
-        memory = memory || (world.workload.contributions[i].kind ==
+        memory = memory ||
+                (world.workload.contributions[i].kind ==
                                 DIFF_MEMORY_ALLOC && // cudaMalloc and malloc
-                            world.workload.contributions[i].group_count == 2);
+                        world.workload.contributions[i].group_count == 2);
     CHECK(memory);
     CHECK_DBL(world.workload.residual_ns, 0, 1);
     world_end(&world);
@@ -408,8 +420,7 @@ TEST(all_kernels_slower_alike_are_a_clock)
 TEST(lost_threads_are_one_contribution)
 {
     struct world_leaf leaves[] = {FUNCTION("layers.0", "gemm", 8e6, 1.5e7),
-                                  FUNCTION("layers.0", "relu", 4e6, 7.8e6),
-                                  FUNCTION("layers.1", "serial", 6e6, 6e6)};
+            FUNCTION("layers.0", "relu", 4e6, 7.8e6), FUNCTION("layers.1", "serial", 6e6, 6e6)};
     struct world world;
     world_begin(&world, 6);
     world.job.parallel[0] = (struct diff_parallel){1.7, 2, 1};
@@ -434,8 +445,7 @@ TEST(one_window_alone_gives_no_interval)
     world_window(&world, 1, leaves, 1, 0, -1, NULL);
     job->first[0] = cost_tree_finish(world.workload.trees[0]);
     job->first[1] = cost_tree_finish(world.workload.trees[1]);
-    job->untraced =
-        (struct diff_untraced){.unit = "launch", .step = {8e6, 9e6}, .delta = 1e6};
+    job->untraced = (struct diff_untraced){.unit = "launch", .step = {8e6, 9e6}, .delta = 1e6};
     world.workload.step_a_ns = 8e6;
     world.workload.delta_ns = 1e6;
     world.workload.alignment = &world.alignment;
@@ -474,8 +484,7 @@ TEST(a_pair_of_one_side_is_no_pair)
         world_window(&world, 0, leaves, 1, 0, couple, NULL);
     job->first[0] = cost_tree_finish(world.workload.trees[0]);
     job->first[1] = cost_tree_finish(world.workload.trees[1]);
-    job->untraced =
-        (struct diff_untraced){.unit = "step", .step = {8e6, 9e6}, .delta = 1e6};
+    job->untraced = (struct diff_untraced){.unit = "step", .step = {8e6, 9e6}, .delta = 1e6};
     CHECK(!diff_units_make(job));
     world_end(&world);
 }
@@ -485,8 +494,7 @@ static uint32_t trunk_path(struct cost_tree *tree, int64_t ns, const char *const
     uint32_t node = 0;
     for (int i = 0; names[i]; i++)
         node = cost_tree_child(tree, node,
-                               &(struct cost_key){.kind = i ? COST_PYTHON : COST_PHASE,
-                                                  .name = names[i]});
+                &(struct cost_key){.kind = i ? COST_PYTHON : COST_PHASE, .name = names[i]});
     const struct cost_key leaf = {.kind = COST_FUNCTION, .class = COST_HOST_RUN, .name = "f"};
     cost_tree_add(tree, cost_tree_child(tree, node, &leaf), 0, ns, ns, 1);
     return node;
@@ -503,7 +511,7 @@ TEST(what_is_around_all_phases_is_no_place)
     trunk_path(tree, 5, (const char *[]){"data", "Loader.run", NULL});
     trunk_path(tree, 5, (const char *[]){"data", "main", "train", "next_batch", NULL});
     uint32_t forward =
-        trunk_path(tree, 5, (const char *[]){"forward", "main", "train", "Net.forward", NULL});
+            trunk_path(tree, 5, (const char *[]){"forward", "main", "train", "Net.forward", NULL});
     uint32_t loop = trunk_path(tree, 0, (const char *[]){"optimizer", "main", "train", NULL});
     trunk_path(tree, 9, (const char *[]){"optimizer", "main", "train", "Adam.step", NULL});
     // Samples behind the border of their phase.
@@ -524,7 +532,7 @@ TEST(every_kind_has_its_words)
         CHECK(diff_kind_word((enum diff_kind)kind) && *diff_kind_word((enum diff_kind)kind));
         for (int sign = -1; sign <= 1; sign += 2) {
             const char *title = diff_title(
-                &(struct diff_contribution){.kind = (enum diff_kind)kind, .delta_ns = sign});
+                    &(struct diff_contribution){.kind = (enum diff_kind)kind, .delta_ns = sign});
             CHECK(title && *title && strcmp(title, "Unknown") != 0);
         }
     }
@@ -543,7 +551,8 @@ TEST(a_long_value_of_a_suspect_stays_text)
     for (int i = 0; i < 38; i++) // of 77 bytes
         strbuf_add(&cut, "\u00e4");
     strbuf_add(&cut, "... -> none: a setting of the allocator");
-    job.differences = json_pack("[{s:s, s:s, s:s, s:i}]", "path", "environment.MALLOC_CONF", "what", "MALLOC_CONF", "a", value.text, "suspicion", 50);
+    job.differences = json_pack("[{s:s, s:s, s:s, s:i}]", "path", "environment.MALLOC_CONF", "what",
+            "MALLOC_CONF", "a", value.text, "suspicion", 50);
     CHECK(job.differences);
     diff_suspects(&job, &made, NULL);
     CHECK_INT(made.suspect_count, 1);

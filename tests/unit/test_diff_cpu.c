@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU time of launches is made of, from trees made by hand: a window a launch, four of a side. Code that one side alone has.
-// Who asks for it.
+// What the CPU time of launches is made of, from trees made by hand: a window a launch, four of a
+// side. Code that one side alone has. Who asks for it.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,13 @@ static void leaf(int side, uint32_t window, const char *place, const char *name,
     struct cost_tree *tree = workload.cpu.trees[side];
     if (!ns) // it has never been on a CPU
         return;
-    uint32_t phase = cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = place});
-    uint32_t node = cost_tree_child(tree, phase, &(struct cost_key){.kind = COST_FUNCTION, .class = COST_HOST_RUN, .name = name, .module = "libx.so"});
+    uint32_t phase =
+            cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = place});
+    uint32_t node = cost_tree_child(tree, phase,
+            &(struct cost_key){.kind = COST_FUNCTION,
+                    .class = COST_HOST_RUN,
+                    .name = name,
+                    .module = "libx.so"});
     cost_tree_add(tree, node, window, ns, ns, 1);
     tree->windows[window].wall_ns += ns;
 }
@@ -32,15 +37,20 @@ static void explain(int pairs, int64_t spin_ms, bool once)
     workload = (struct diff_workload){.name = "train", .unit = "step"};
     job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
     double more = once ? 0.505e9 : 2e9; // in the mean
-    job.untraced = (struct diff_untraced){.unit = "step", .step = {1e7, 1e7}, .cpu = {{3e9, 3e9 + more}, 0.9 * more, 1.1 * more}};
+    job.untraced = (struct diff_untraced){
+            .unit = "step", .step = {1e7, 1e7}, .cpu = {{3e9, 3e9 + more}, 0.9 * more, 1.1 * more}};
     for (int side = 0; side < 2; side++) {
         workload.cpu.trees[side] = cost_tree_new();
         for (int pair = 0; pair < pairs; pair++) {
-            uint32_t window = cost_tree_window(workload.cpu.trees[side], &(struct cost_window){.pair = (uint32_t)pair, .couple = 0, .steps = 1});
+            uint32_t window = cost_tree_window(workload.cpu.trees[side],
+                    &(struct cost_window){.pair = (uint32_t)pair, .couple = 0, .steps = 1});
             for (int i = 0; i < others; i++)
-                leaf(side, window, arena_print(job.arena, "thread %c%c", 'a' + i / 26, 'a' + i % 26), "poll_loop", 5LL * MS);
+                leaf(side, window,
+                        arena_print(job.arena, "thread %c%c", 'a' + i / 26, 'a' + i % 26),
+                        "poll_loop", 5LL * MS);
             leaf(side, window, "forward", "gemm", 3000LL * MS + (pair * 3 + side) % 4 * 5LL * MS);
-            leaf(side, window, "thread python", "pool_spin", side && (!once || pair == 1) ? spin_ms * MS + pair % 2 * 20LL * MS : 0);
+            leaf(side, window, "thread python", "pool_spin",
+                    side && (!once || pair == 1) ? spin_ms * MS + pair % 2 * 20LL * MS : 0);
         }
     }
     diff_cpu(&job);
@@ -53,15 +63,23 @@ static void clear(void)
     arena_free(job.arena);
 }
 
-// A story of the thread that makes steps, a tick a millisecond; functions of Python, outermost first, NULL behind the last one.
-static void runs(int side, uint32_t window, const char *phase, const char *const *functions, const char *name, int ms)
+// A story of the thread that makes steps, a tick a millisecond; functions of Python, outermost
+// first, NULL behind the last one.
+static void runs(int side, uint32_t window, const char *phase, const char *const *functions,
+        const char *name, int ms)
 {
     struct cost_tree *tree = workload.cpu.trees[side];
     uint32_t node = cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = phase});
     for (; *functions; functions++)
-        node = cost_tree_child(tree, node, &(struct cost_key){.kind = COST_PYTHON, .name = *functions,
-                                                              .module = strchr(*functions, '.') ? "model.py" : "train.py"});
-    node = cost_tree_child(tree, node, &(struct cost_key){.kind = COST_FUNCTION, .class = COST_HOST_RUN, .name = name, .module = "libx.so"});
+        node = cost_tree_child(tree, node,
+                &(struct cost_key){.kind = COST_PYTHON,
+                        .name = *functions,
+                        .module = strchr(*functions, '.') ? "model.py" : "train.py"});
+    node = cost_tree_child(tree, node,
+            &(struct cost_key){.kind = COST_FUNCTION,
+                    .class = COST_HOST_RUN,
+                    .name = name,
+                    .module = "libx.so"});
     cost_tree_add(tree, node, window, (int64_t)ms * MS, (int64_t)ms * MS, ms);
     tree->windows[window].wall_ns += (int64_t)ms * MS;
 }
@@ -71,14 +89,16 @@ typedef void (*story_fn)(int side, uint32_t window);
 // What both sides do, and the story's.
 static void explain_code(story_fn story)
 {
-    static const char *const step[] = {"train", "Net.forward", NULL}, *const load[] = {"train", "load", NULL};
+    static const char *const step[] = {"train", "Net.forward", NULL},
+                             *const load[] = {"train", "load", NULL};
     workload = (struct diff_workload){.name = "train", .unit = "step"};
     job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
     double of[2] = {0};
     for (int side = 0; side < 2; side++) {
         struct cost_tree *tree = workload.cpu.trees[side] = cost_tree_new();
         for (uint32_t pair = 0; pair < PAIRS; pair++) {
-            uint32_t window = cost_tree_window(tree, &(struct cost_window){.pair = pair, .couple = 0, .steps = 1});
+            uint32_t window = cost_tree_window(
+                    tree, &(struct cost_window){.pair = pair, .couple = 0, .steps = 1});
             runs(side, window, "forward", step, "gemm", 2000);
             runs(side, window, "forward", step, "softmax", 500);
             runs(side, window, "outside of steps", load, "parse_file", 200);
@@ -87,7 +107,9 @@ static void explain_code(story_fn story)
         of[side] = (double)tree->windows[0].wall_ns;
     }
     double delta = of[1] - of[0], half = delta > 0 ? delta / 10 : -delta / 10;
-    job.untraced = (struct diff_untraced){.unit = "step", .step = {1e7, 1e7}, .cpu = {{of[0], of[1]}, delta - half, delta + half}};
+    job.untraced = (struct diff_untraced){.unit = "step",
+            .step = {1e7, 1e7},
+            .cpu = {{of[0], of[1]}, delta - half, delta + half}};
     diff_cpu(&job);
 }
 
@@ -156,7 +178,8 @@ TEST(a_warm_up_that_one_side_alone_has)
 
 static void warm_up_renamed(int side, uint32_t window)
 {
-    static const char *const before[] = {"train", "prepare", "Net.forward", NULL}, *const after[] = {"train", "warm_up", "Net.forward", NULL};
+    static const char *const before[] = {"train", "prepare", "Net.forward", NULL},
+                             *const after[] = {"train", "warm_up", "Net.forward", NULL};
     runs(side, window, "outside of steps", side ? after : before, "gemm", side ? 1400 : 800);
     runs(side, window, "outside of steps", side ? after : before, "softmax", side ? 600 : 200);
 }
@@ -189,7 +212,8 @@ TEST(compilation_keeps_its_name)
     clear();
 }
 
-// The place that matters is the last one: it is told, and what is not told one by one stands in a sum.
+// The place that matters is the last one: it is told, and what is not told one by one stands in a
+// sum.
 TEST(a_pool_beside_many_threads)
 {
     others = 40;
@@ -225,19 +249,21 @@ TEST(asked_for_where_it_goes_another_way_than_the_step)
     static const struct {
         double step, lo, hi, cpu_lo, cpu_hi; // of 100 each; b - a
         bool wanted;
-    } cases[] = {{0, -1, 1, 40, 60, true},
-                 {0, -1, 1, -10, 60, false},  // not told from 0
-                 {50, 45, 55, 40, 60, false}, // the step takes as much more
-                 {10, 9, 11, 40, 60, true},   // and as much is not
-                 {0, -1, 1, -60, -40, true},
-                 {-50, -55, -45, -60, -40, false},
-                 {2, -20, 25, 15, 30, true},  // a step that is measured badly
-                 {5, 4, 6, 4, 30, true},      // 17 are not 5, though it is measured badly
-                 {12, 11, 13, 4, 30, false},
-                 {NAN, NAN, NAN, 40, 60, true}};
+    } cases[] = {{0, -1, 1, 40, 60, true}, {0, -1, 1, -10, 60, false}, // not told from 0
+            {50, 45, 55, 40, 60, false}, // the step takes as much more
+            {10, 9, 11, 40, 60, true},   // and as much is not
+            {0, -1, 1, -60, -40, true}, {-50, -55, -45, -60, -40, false},
+            {2, -20, 25, 15, 30, true}, // a step that is measured badly
+            {5, 4, 6, 4, 30, true},     // 17 are not 5, though it is measured badly
+            {12, 11, 13, 4, 30, false}, {NAN, NAN, NAN, 40, 60, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct diff_job asked = {.untraced = {.step = {100, 100 + cases[i].step}, .delta = cases[i].step, .lo = cases[i].lo, .hi = cases[i].hi,
-                                              .cpu = {{1000, 1000 + 5 * (cases[i].cpu_lo + cases[i].cpu_hi)}, 10 * cases[i].cpu_lo, 10 * cases[i].cpu_hi}}};
+        struct diff_job asked = {
+                .untraced = {.step = {100, 100 + cases[i].step},
+                        .delta = cases[i].step,
+                        .lo = cases[i].lo,
+                        .hi = cases[i].hi,
+                        .cpu = {{1000, 1000 + 5 * (cases[i].cpu_lo + cases[i].cpu_hi)},
+                                10 * cases[i].cpu_lo, 10 * cases[i].cpu_hi}}};
         CHECK_INT(diff_cpu_wanted(&asked), cases[i].wanted);
     }
     struct diff_job none = {.untraced = {.cpu = {{NAN, NAN}, NAN, NAN}}};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What first steps are made of, from trees made by hand: four traced launches a side, a tick a millisecond, and what the launches do
-// outside of their first steps. Code that a side alone has there is new in its launches, or has only moved.
+// What first steps are made of, from trees made by hand: four traced launches a side, a tick a
+// millisecond, and what the launches do outside of their first steps. Code that a side alone has
+// there is new in its launches, or has only moved.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,19 +16,26 @@ static struct diff_workload workload;
 static struct diff_opts opts;
 static struct diff_job job;
 
-// functions: of Python, "name@module;name@module", outermost first; below them the native function takes so long in each first step.
+// functions: of Python, "name@module;name@module", outermost first; below them the native function
+// takes so long in each first step.
 static void runs(int side, const char *functions, const char *name, int ms)
 {
     struct cost_tree *tree = workload.first.trees[side];
-    uint32_t node = cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = "forward"});
+    uint32_t node =
+            cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = "forward"});
     char *copy = xstrdup(functions), *rest = copy, *word;
     while ((word = strsep(&rest, ";"))) {
         char *module = strchr(word, '@');
         *module++ = '\0';
-        node = cost_tree_child(tree, node, &(struct cost_key){.kind = COST_PYTHON, .name = word, .module = module});
+        node = cost_tree_child(tree, node,
+                &(struct cost_key){.kind = COST_PYTHON, .name = word, .module = module});
     }
     free(copy);
-    node = cost_tree_child(tree, node, &(struct cost_key){.kind = COST_FUNCTION, .class = COST_HOST_RUN, .name = name, .module = "libx.so"});
+    node = cost_tree_child(tree, node,
+            &(struct cost_key){.kind = COST_FUNCTION,
+                    .class = COST_HOST_RUN,
+                    .name = name,
+                    .module = "libx.so"});
     for (uint32_t window = 0; window < PAIRS; window++) {
         cost_tree_add(tree, node, window, (int64_t)ms * MS, (int64_t)ms * MS, ms);
         tree->windows[window].wall_ns += (int64_t)ms * MS;
@@ -36,7 +44,8 @@ static void runs(int side, const char *functions, const char *name, int ms)
 
 static void elsewhere(int side, const char *name, const char *module, int64_t ticks)
 {
-    cost_tree_elsewhere(workload.first.trees[side], strstr(module, ".so") ? COST_FUNCTION : COST_PYTHON, name, module, ticks);
+    cost_tree_elsewhere(workload.first.trees[side],
+            strstr(module, ".so") ? COST_FUNCTION : COST_PYTHON, name, module, ticks);
 }
 
 // 25 ms of both sides' first steps, and what they do in later ones.
@@ -47,7 +56,8 @@ static void begin(void)
     for (int side = 0; side < 2; side++) {
         workload.first.trees[side] = cost_tree_new();
         for (uint32_t pair = 0; pair < PAIRS; pair++)
-            cost_tree_window(workload.first.trees[side], &(struct cost_window){.pair = pair, .couple = 0, .steps = 1});
+            cost_tree_window(workload.first.trees[side],
+                    &(struct cost_window){.pair = pair, .couple = 0, .steps = 1});
         runs(side, "train@train.py;Net.forward@model.py", "gemm", 20);
         runs(side, "train@train.py;Net.forward@model.py", "softmax", 5);
         elsewhere(side, "train", "train.py", 9000);
@@ -62,8 +72,9 @@ static const struct diff_once *explain(void)
     for (int side = 0; side < 2; side++)
         of[side] = (double)workload.first.trees[side]->windows[0].wall_ns;
     double delta = of[1] - of[0];
-    job.untraced = (struct diff_untraced){.unit = "step", .step = {5.0 * MS, 5.0 * MS},
-                                          .cold = {{of[0], of[1]}, delta - 0.1 * fabs(delta), delta + 0.1 * fabs(delta)}};
+    job.untraced = (struct diff_untraced){.unit = "step",
+            .step = {5.0 * MS, 5.0 * MS},
+            .cold = {{of[0], of[1]}, delta - 0.1 * fabs(delta), delta + 0.1 * fabs(delta)}};
     diff_first(&job);
     return &workload.first;
 }
@@ -76,7 +87,8 @@ static void end(void)
 }
 
 // The whole difference is this one line.
-static void check_line(const struct diff_once *first, enum diff_kind kind, const char *title, const char *label, double delta_ms)
+static void check_line(const struct diff_once *first, enum diff_kind kind, const char *title,
+        const char *label, double delta_ms)
 {
     CHECK_INT(first->part_count, 1);
     const struct diff_contribution *made = &first->parts[0].contribution;
@@ -134,10 +146,12 @@ TEST(what_the_other_side_does_nowhere_is_new)
     end();
 }
 
-// It was not sampled in the other side's first steps, which hardly take any time in it: later steps tell that both sides have it.
+// It was not sampled in the other side's first steps, which hardly take any time in it: later steps
+// tell that both sides have it.
 TEST(a_function_that_both_sides_call_is_not_what_is_new)
 {
-    static const char functions[] = "train@train.py;Hook.forward@hook.py;in_first@first.py;compile_all@first.py";
+    static const char functions[] =
+            "train@train.py;Hook.forward@hook.py;in_first@first.py;compile_all@first.py";
     begin();
     runs(1, functions, "parse_file", 200);
     runs(1, functions, "hash_file", 50);
@@ -148,24 +162,28 @@ TEST(a_function_that_both_sides_call_is_not_what_is_new)
 
 TEST(what_all_steps_do_is_run_more_often)
 {
-    static const char functions[] = "train@train.py;Hook.forward@hook.py;in_first@first.py;warm_up@first.py;Net.forward@model.py";
+    static const char functions[] =
+            "train@train.py;Hook.forward@hook.py;in_first@first.py;warm_up@first.py;Net.forward@model.py";
     begin();
     runs(1, functions, "gemm", 200);
     runs(1, functions, "softmax", 50);
     elsewhere(0, "Hook.forward", "hook.py", 3);
-    check_line(explain(), DIFF_CODE_REPEATED, "Runs more often", "Net.forward, called by warm_up", 250);
+    check_line(explain(), DIFF_CODE_REPEATED, "Runs more often", "Net.forward, called by warm_up",
+            250);
     end();
 }
 
 TEST(an_import_has_the_name_of_what_is_imported)
 {
-    static const char functions[] = "train@train.py;Net.forward@model.py;<module>@scipy/special/__init__.py";
+    static const char functions[] =
+            "train@train.py;Net.forward@model.py;<module>@scipy/special/__init__.py";
     begin();
     runs(1, functions, "parse_file", 30);
     runs(1, functions, "hash_file", 20);
     elsewhere(0, "<module>", "scipy/special/__init__.py", 190);
     elsewhere(0, "<module>", "scipy/__init__.py", 50);
-    check_line(explain(), DIFF_CODE_MOVED, "Moved into the first step", "import of scipy.special", 50);
+    check_line(
+            explain(), DIFF_CODE_MOVED, "Moved into the first step", "import of scipy.special", 50);
     end();
     begin(); // what exec() runs is none
     runs(1, "train@train.py;Net.forward@model.py;<module>@<string>", "parse_file", 30);
@@ -185,7 +203,8 @@ TEST(one_thing_that_moved_is_not_new)
     end();
 }
 
-// The first call of a library, which the other side makes before its first step, has no Python function of its own.
+// The first call of a library, which the other side makes before its first step, has no Python
+// function of its own.
 TEST(a_native_function_moved)
 {
     for (int both = 0; both < 2; both++) {
@@ -197,7 +216,8 @@ TEST(a_native_function_moved)
             check_line(explain(), DIFF_CPU_FUNCTION_ADDED, "Function added", "make_tables", 50);
         else
             check_line(explain(), DIFF_CODE_MOVED, "Moved into the first step", "make_tables", 50);
-        CHECK_INT(says(&workload.first, "the baseline runs it too, outside of its first step"), !both);
+        CHECK_INT(says(&workload.first, "the baseline runs it too, outside of its first step"),
+                !both);
         end();
     }
 }
@@ -221,7 +241,8 @@ TEST(what_both_sides_do_elsewhere_did_not_move)
     }
 }
 
-// A step that calls it all the time on one side has other work for it than the first call of the other side.
+// A step that calls it all the time on one side has other work for it than the first call of the
+// other side.
 TEST(what_the_other_side_does_far_more_of_did_not_move)
 {
     begin();
@@ -244,7 +265,8 @@ TEST(the_same_functions_that_take_longer_are_told_one_by_one)
     end();
 }
 
-// Whatever else the launches do: first steps that are equal have no parts, and equal ones are not asked about.
+// Whatever else the launches do: first steps that are equal have no parts, and equal ones are not
+// asked about.
 TEST(equal_first_steps_are_silent)
 {
     begin();

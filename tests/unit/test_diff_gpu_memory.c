@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the GPU memory is, from rows that are written by hand: two launches a side, what their allocator told, their allocations.
+// Where the GPU memory is, from rows that are written by hand: two launches a side, what their
+// allocator told, their allocations.
 #include <string.h>
 
 #include "tests/unit/traced_world.h"
@@ -12,7 +13,7 @@ static void cell(double ratio, double lower, double upper, const char *verdict)
 {
     sql("INSERT INTO cell (workload, metric, unit, direction, gating, median_a, ratio, ci_lower, ci_upper, alpha, pairs, margin, verdict, improved, "
         "reason) VALUES ('w', 'peak_gpu_memory', 'bytes', 'lower', 1, %d, %f, %f, %f, 0.05, 10, 0.05, '%s', 0, '')",
-        100 * MIB, ratio, lower, upper, verdict);
+            100 * MIB, ratio, lower, upper, verdict);
 }
 
 static void begin(void)
@@ -26,13 +27,15 @@ static void begin(void)
 
 static void note(int launch, int rank, const char *name, int mib)
 {
-    sql("INSERT INTO launch_value VALUES (%d, %d, '%s', %lld)", launch, rank, name, (long long)mib * MIB);
+    sql("INSERT INTO launch_value VALUES (%d, %d, '%s', %lld)", launch, rank, name,
+            (long long)mib * MIB);
 }
 
 // tensors: -1: not told
 static void allocator(int launch, int reserved, int tensors)
 {
-    sql("UPDATE launch SET peak_gpu_memory_bytes = %lld WHERE id = %d", (long long)reserved * MIB, launch);
+    sql("UPDATE launch SET peak_gpu_memory_bytes = %lld WHERE id = %d", (long long)reserved * MIB,
+            launch);
     note(launch, 0, "peak_gpu_memory_bytes", reserved);
     if (tensors >= 0)
         note(launch, 0, "peak_gpu_tensor_bytes", tensors);
@@ -42,14 +45,15 @@ static void event(int process, int operation, int kind, int at_ns, int address, 
 {
     sql("INSERT INTO gpu_memory (at_ns, process_id, operation, kind, device, address, bytes, correlation) "
         "VALUES (%d, %d, %d, %d, 0, %d, %lld, %d)",
-        at_ns, process, operation, kind, address, (long long)mib * MIB, ++correlation);
+            at_ns, process, operation, kind, address, (long long)mib * MIB, ++correlation);
 }
 
 // By a call of 4 ns. As in a launch: calls of CUDA have a thread.
 static void allocate(int launch, int at_ns, int address, int mib)
 {
     event(launch, 1, DEVICE, at_ns, address, mib);
-    sql("INSERT INTO gpu_call VALUES (%d, 4, %d, %d, 1, %d, 0)", at_ns - 1, launch, launch, correlation);
+    sql("INSERT INTO gpu_call VALUES (%d, 4, %d, %d, 1, %d, 0)", at_ns - 1, launch, launch,
+            correlation);
 }
 
 static void release(int launch, int at_ns, int address)
@@ -60,7 +64,8 @@ static void release(int launch, int at_ns, int address)
 // name: of string; 0: outside of modules
 static void mark(int launch, int at_ns, int kind, int name)
 {
-    sql("INSERT INTO python_mark VALUES (%d, %d, %d, %d, nullif(%d, 0), NULL)", launch, launch, at_ns, kind, name);
+    sql("INSERT INTO python_mark VALUES (%d, %d, %d, %d, nullif(%d, 0), NULL)", launch, launch,
+            at_ns, kind, name);
 }
 
 static void explain(void)
@@ -78,7 +83,8 @@ static double delta_mib(size_t idx)
     return (memory->touches[idx].b_bytes - memory->touches[idx].a_bytes) / MIB;
 }
 
-// The candidate reserves 58 MiB more than its tensors need, by 60 MiB from the backward of a layer; and 8 MiB come from elsewhere.
+// The candidate reserves 58 MiB more than its tensors need, by 60 MiB from the backward of a layer;
+// and 8 MiB come from elsewhere.
 static void grown(void)
 {
     sql("INSERT INTO frame (id, name, module) VALUES (1, 'remember', '/srv/train.py'), (2, '<module>', '/srv/train.py'), "
@@ -103,7 +109,9 @@ static void grown(void)
         allocate(launch, 900, 1, 30); // behind the peak
         event(launch, 1, PINNED, 750, 31, 500);
         sql("INSERT INTO sample VALUES (%d, 601, 0, 0, NULL, 2, 1), (%d, 611, 0, 0, NULL, 2, 1), (%d, 701, 0, 0, NULL, 2, NULL), "
-            "(%d, 650, 0, 0, NULL, 2, NULL)", launch, launch, launch, launch); // the last one lies in no call
+            // the last one lies in no call
+            "(%d, 650, 0, 0, NULL, 2, NULL)",
+                launch, launch, launch, launch);
     }
 }
 
@@ -128,7 +136,8 @@ TEST(reserve_and_who_allocated)
     CHECK_DBL(memory->seen[1] / MIB, 168, 1e-9);
     CHECK_INT(memory->touch_count, 3);
     CHECK_INT(memory->touch_told_count, 2);
-    const struct diff_touch *first = &memory->touches[0], *second = &memory->touches[1], *third = &memory->touches[2];
+    const struct diff_touch *first = &memory->touches[0], *second = &memory->touches[1],
+                            *third = &memory->touches[2];
     CHECK_STR(first->caller, "backward of layers.*.attn");
     CHECK_STR(first->function, "remember"); // of 40 of 60 MiB
     CHECK_STR(first->module, "train.py");
@@ -160,7 +169,8 @@ static void sampled(const int frames[3])
         for (int i = 0; b && i < 20; i++)
             allocate(launch, 400 + 10 * i, 101 + i, 1);
         for (int i = 0; b && i < 3; i++)
-            sql("INSERT INTO sample VALUES (%d, %d, 0, 0, NULL, NULL, %d)", launch, 401 + 50 * i, frames[i]);
+            sql("INSERT INTO sample VALUES (%d, %d, 0, 0, NULL, NULL, %d)", launch, 401 + 50 * i,
+                    frames[i]);
     }
     cell(1.6, 1.55, 1.65, "fail");
 }
@@ -171,7 +181,8 @@ TEST(few_of_many_seen)
     sampled((int[]){1, 1, 1}); // 6 of 40
     explain();
     const struct diff_memory *memory = &workload.gpu_memory;
-    CHECK_STR(memory->touches[0].caller, "backward of layers.*.attn"); // 20 MiB of one side alone come before 30 more of both
+    // 20 MiB of one side alone come before 30 more of both
+    CHECK_STR(memory->touches[0].caller, "backward of layers.*.attn");
     CHECK_DBL(delta_mib(0), 20, 1e-9);
     CHECK_STR(memory->touches[0].function, "remember");
     CHECK_DBL(delta_mib(1), 30, 1e-9);
@@ -191,9 +202,13 @@ TEST(told_when_it_fails_is_open_or_differs)
         const char *verdict;
         bool told;
     } cells[] = {
-        {1.6, 1.55, 1.65, "fail", true},           {1.03, 0.99, 1.07, "inconclusive", true}, {1.02, 1.01, 1.03, "pass", true},
-        {1.002, 0.999, 1.005, "pass", false},      {1.0004, 1.0003, 1.0005, "pass", false},  {0, 0, 0, "inconclusive", false},
-        {1, 0.9, 1.1, "inconclusive", false},
+            {1.6, 1.55, 1.65, "fail", true},
+            {1.03, 0.99, 1.07, "inconclusive", true},
+            {1.02, 1.01, 1.03, "pass", true},
+            {1.002, 0.999, 1.005, "pass", false},
+            {1.0004, 1.0003, 1.0005, "pass", false},
+            {0, 0, 0, "inconclusive", false},
+            {1, 0.9, 1.1, "inconclusive", false},
     };
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
         begin();
@@ -242,7 +257,8 @@ TEST(ranks)
     cell(1.6, 1.55, 1.65, "fail");
     for (int launch = 1; launch <= 4; launch++) {
         int most = launch % 2 ? 100 : 160;
-        sql("INSERT INTO process (id, recording_id, tgid, start_ns, comm, kind) VALUES (%d, %d, 78, 1, 'w', 'target')", launch + 10, launch);
+        sql("INSERT INTO process (id, recording_id, tgid, start_ns, comm, kind) VALUES (%d, %d, 78, 1, 'w', 'target')",
+                launch + 10, launch);
         allocator(launch, most, 90);
         note(launch, 1, "peak_gpu_memory_bytes", 50);
         note(launch, 1, "peak_gpu_tensor_bytes", 49);
@@ -259,7 +275,8 @@ TEST(ranks)
     end();
 }
 
-// Correlations are numbers of a process: what one launch calls 1, another one calls 1, too. A recording of no launch has some as well.
+// Correlations are numbers of a process: what one launch calls 1, another one calls 1, too. A
+// recording of no launch has some as well.
 TEST(calls_are_those_of_their_own_launch)
 {
     begin();
@@ -277,7 +294,8 @@ TEST(calls_are_those_of_their_own_launch)
         if (b)
             allocate(launch, 40, 2, 60); // layers.3.attn
         mark(launch, 50, 1, 0);
-        sql("INSERT INTO gpu_call VALUES (100, 4, 90, NULL, 1, 1, 0)"); // of another process, and behind all modules
+        // of another process, and behind all modules
+        sql("INSERT INTO gpu_call VALUES (100, 4, 90, NULL, 1, 1, 0)");
     }
     explain();
     const struct diff_memory *memory = &workload.gpu_memory;
@@ -290,7 +308,8 @@ TEST(calls_are_those_of_their_own_launch)
     end();
 }
 
-// What no recorder wrote: releases of nothing, an address that is given twice, sizes below 0, more tensors than memory, no call.
+// What no recorder wrote: releases of nothing, an address that is given twice, sizes below 0, more
+// tensors than memory, no call.
 TEST(damage)
 {
     begin();
@@ -306,7 +325,8 @@ TEST(damage)
         release(launch, 61, 7);
         release(launch, 62, 6);
         sql("INSERT INTO gpu_memory (at_ns, process_id, operation, kind, device, address, bytes, correlation) "
-            "VALUES (70, %d, 9, 3, 0, 8, 9223372036854775807, -1)", launch);
+            "VALUES (70, %d, 9, 3, 0, 8, 9223372036854775807, -1)",
+                launch);
     }
     explain();
     const struct diff_memory *memory = &workload.gpu_memory;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU's critical path on launches made by hand: what is on the path, what is hidden, why there are gaps, and that every
-// window's leaves sum to its wall time whatever the operations are.
+// The GPU's critical path on launches made by hand: what is on the path, what is hidden, why there
+// are gaps, and that every window's leaves sum to its wall time whatever the operations are.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,12 +34,24 @@ struct rig {
 static struct rig *rig_new(void)
 {
     struct rig *rig = calloc(1, sizeof *rig);
-    rig->trace = (struct launch_trace){.has_gpu = true, .has_steps = true, .ranks = rig->ranks, .windows = rig->windows,
-                                       .steps = rig->steps, .phases = rig->phases, .kernels = rig->kernels,
-                                       .works = rig->works, .ops = rig->ops, .calls = rig->calls, .nccl = rig->nccl,
-                                       .marks = rig->marks, .nodes = rig->nodes, .ranges = rig->ranges, .rank_count = 1};
+    rig->trace = (struct launch_trace){.has_gpu = true,
+            .has_steps = true,
+            .ranks = rig->ranks,
+            .windows = rig->windows,
+            .steps = rig->steps,
+            .phases = rig->phases,
+            .kernels = rig->kernels,
+            .works = rig->works,
+            .ops = rig->ops,
+            .calls = rig->calls,
+            .nccl = rig->nccl,
+            .marks = rig->marks,
+            .nodes = rig->nodes,
+            .ranges = rig->ranges,
+            .rank_count = 1};
     for (int i = 0; i < RANKS_MAX; i++)
-        rig->ranks[i] = (struct launch_rank){.rank = i, .process = LAUNCH_TRACE_NONE, .thread = LAUNCH_TRACE_NONE};
+        rig->ranks[i] = (struct launch_rank){
+                .rank = i, .process = LAUNCH_TRACE_NONE, .thread = LAUNCH_TRACE_NONE};
     return rig;
 }
 
@@ -57,47 +69,65 @@ static void rig_window(struct rig *rig, uint32_t rank, int64_t begin, int64_t en
     if (!rig->ranks[rank].window_count)
         rig->ranks[rank].window_first = (uint32_t)at;
     rig->ranks[rank].window_count++;
-    rig->windows[at] = (struct launch_window){.begin = begin, .end = end, .rank = rank, .steps = 1, .couple = (int32_t)at};
-    rig->steps[rig->trace.step_count++] = (struct launch_step){.begin = begin, .end = end, .rank = rank, .idx = (uint32_t)at};
+    rig->windows[at] = (struct launch_window){
+            .begin = begin, .end = end, .rank = rank, .steps = 1, .couple = (int32_t)at};
+    rig->steps[rig->trace.step_count++] =
+            (struct launch_step){.begin = begin, .end = end, .rank = rank, .idx = (uint32_t)at};
 }
 
 static uint32_t rig_kernel(struct rig *rig, const char *name, uint32_t stream)
 {
     uint32_t kernel = (uint32_t)rig->trace.kernel_count++, work = (uint32_t)rig->trace.work_count++;
-    rig->kernels[kernel] = (struct launch_kernel){.name = name, .grid = {1, 1, 1}, .block = {32, 1, 1}, .comm = !strncmp(name, "nccl", 4)};
-    rig->works[work] = (struct launch_work){.kernel = kernel, .stream = stream, .thread = LAUNCH_TRACE_NONE, .call_name = "cudaLaunchKernel"};
+    rig->kernels[kernel] = (struct launch_kernel){.name = name,
+            .grid = {1, 1, 1},
+            .block = {32, 1, 1},
+            .comm = !strncmp(name, "nccl", 4)};
+    rig->works[work] = (struct launch_work){.kernel = kernel,
+            .stream = stream,
+            .thread = LAUNCH_TRACE_NONE,
+            .call_name = "cudaLaunchKernel"};
     return work;
 }
 
 static uint32_t rig_copy(struct rig *rig, int kind, uint32_t memory, const char *call)
 {
     uint32_t work = (uint32_t)rig->trace.work_count++;
-    rig->works[work] = (struct launch_work){.kind = (uint8_t)(16 + kind), .kernel = LAUNCH_TRACE_NONE, .thread = LAUNCH_TRACE_NONE,
-                                            .memory = memory, .bytes = 4096, .call_name = call};
+    rig->works[work] = (struct launch_work){.kind = (uint8_t)(16 + kind),
+            .kernel = LAUNCH_TRACE_NONE,
+            .thread = LAUNCH_TRACE_NONE,
+            .memory = memory,
+            .bytes = 4096,
+            .call_name = call};
     return work;
 }
 
-static void rig_op(struct rig *rig, uint32_t work, int64_t start, int64_t dur, int64_t call, int64_t call_dur)
+static void rig_op(
+        struct rig *rig, uint32_t work, int64_t start, int64_t dur, int64_t call, int64_t call_dur)
 {
-    rig->ops[rig->trace.op_count++] = (struct launch_op){.start = start, .dur = (uint32_t)dur, .work = work,
-                                                         .call_ago = call < 0 ? UINT32_MAX : (uint32_t)(start - call),
-                                                         .call_dur = (uint32_t)call_dur};
+    rig->ops[rig->trace.op_count++] = (struct launch_op){.start = start,
+            .dur = (uint32_t)dur,
+            .work = work,
+            .call_ago = call < 0 ? UINT32_MAX : (uint32_t)(start - call),
+            .call_dur = (uint32_t)call_dur};
 }
 
 static void rig_mark(struct rig *rig, int64_t at, int kind, const char *name)
 {
-    rig->marks[rig->trace.mark_count++] = (struct launch_mark){.at = at, .name = name, .thread = LAUNCH_TRACE_NONE, .kind = (uint8_t)kind};
+    rig->marks[rig->trace.mark_count++] = (struct launch_mark){
+            .at = at, .name = name, .thread = LAUNCH_TRACE_NONE, .kind = (uint8_t)kind};
 }
 
 static void rig_phase(struct rig *rig, int64_t begin, int64_t end, const char *name)
 {
     rig->ranks[0].phase_count++;
-    rig->phases[rig->trace.phase_count++] = (struct launch_phase){.begin = begin, .end = end, .name = name};
+    rig->phases[rig->trace.phase_count++] =
+            (struct launch_phase){.begin = begin, .end = end, .name = name};
 }
 
 static void rig_call(struct rig *rig, const char *name, int64_t begin, int64_t end)
 {
-    rig->calls[rig->trace.call_count++] = (struct launch_call){.begin = begin, .end = end, .name = name, .thread = LAUNCH_TRACE_NONE};
+    rig->calls[rig->trace.call_count++] = (struct launch_call){
+            .begin = begin, .end = end, .name = name, .thread = LAUNCH_TRACE_NONE};
 }
 
 // Runs, and checks that each window's rows sum to its wall time.
@@ -120,13 +150,16 @@ static void rig_run(struct rig *rig)
     free(sums);
 }
 
-// The leaf of this name; `place` is the name of what is right above it, NULL: whatever. NULL: there is none.
-static const struct cost_node *rig_leaf(const struct rig *rig, const char *name, const char *place, uint32_t occurrence)
+// The leaf of this name; `place` is the name of what is right above it, NULL: whatever. NULL: there
+// is none.
+static const struct cost_node *rig_leaf(
+        const struct rig *rig, const char *name, const char *place, uint32_t occurrence)
 {
     for (size_t i = 0; i < rig->tree->node_count; i++) {
         const struct cost_node *node = &rig->tree->nodes[i];
-        if (node->kind >= COST_KERNEL && !strcmp(node->name, name) && node->occurrence == occurrence &&
-            (!place || !strcmp(rig->tree->nodes[node->parent].name, place)))
+        if (node->kind >= COST_KERNEL && !strcmp(node->name, name) &&
+                node->occurrence == occurrence &&
+                (!place || !strcmp(rig->tree->nodes[node->parent].name, place)))
             return node;
     }
     return NULL;
@@ -168,7 +201,8 @@ TEST(hidden_kernel_is_not_on_the_path)
 
 TEST(classes_beat_each_other)
 {
-    // A copy from 0 to 100, communication from 20 to 80, a kernel from 40 to 60: each owns what is left.
+    // A copy from 0 to 100, communication from 20 to 80, a kernel from 40 to 60: each owns what is
+    // left.
     struct rig *rig = rig_new();
     rig_window(rig, 0, 0, 100);
     uint32_t copy = rig_copy(rig, UG_COPY_HTOD, 2 * 16 + 3, "cudaMemcpyAsync");
@@ -203,8 +237,9 @@ TEST(first_of_two_kernels_owns_the_instant)
 
 TEST(kernel_nobody_waits_for_has_only_what_is_left)
 {
-    // Ten kernels in a row on one stream, 1 us apart; on another one a kernel that begins before the second of them and lasts over
-    // five, then one over six: it owns nothing, as long as it may be.
+    // Ten kernels in a row on one stream, 1 us apart; on another one a kernel that begins before
+    // the second of them and lasts over five, then one over six: it owns nothing, as long as it may
+    // be.
     int64_t owned[2], walls[2];
     for (int longer = 0; longer < 2; longer++) {
         struct rig *rig = rig_new();
@@ -228,11 +263,13 @@ TEST(kernel_nobody_waits_for_has_only_what_is_left)
 
 TEST(kernel_of_another_stream_that_is_waited_for_is_on_the_path)
 {
-    // b waits for s on the other stream, which began after a: from 200 on it is s that counts, from its begin as far as a does not.
+    // b waits for s on the other stream, which began after a: from 200 on it is s that counts, from
+    // its begin as far as a does not.
     struct rig *rig = rig_new();
     rig->trace.stream_count = 3;
     rig_window(rig, 0, 0, 1000 * US);
-    uint32_t a = rig_kernel(rig, "a", 0), s = rig_kernel(rig, "s", 1), b = rig_kernel(rig, "b", 0), idle = rig_kernel(rig, "idle", 2);
+    uint32_t a = rig_kernel(rig, "a", 0), s = rig_kernel(rig, "s", 1), b = rig_kernel(rig, "b", 0),
+             idle = rig_kernel(rig, "idle", 2);
     rig_op(rig, idle, 5 * US, 900 * US, 1 * US, US);
     rig_op(rig, a, 10 * US, 190 * US, 2 * US, US);
     rig_op(rig, s, 100 * US, 400 * US, 3 * US, US);
@@ -246,13 +283,16 @@ TEST(kernel_of_another_stream_that_is_waited_for_is_on_the_path)
 
 TEST(streams_may_be_steps_ahead)
 {
-    // The side stream's kernels of all four steps run during the first step of the main stream: each step still counts for itself.
+    // The side stream's kernels of all four steps run during the first step of the main stream:
+    // each step still counts for itself.
     struct rig *rig = rig_new();
     uint32_t main = rig_kernel(rig, "gemm", 0), side = rig_kernel(rig, "augment", 1);
     rig->trace.stream_count = 2;
     for (int step = 0; step < 4; step++)
-        rig->steps[rig->trace.step_count++] = (struct launch_step){.begin = step * 100, .end = (step + 1) * 100};
-    rig->windows[rig->trace.window_count++] = (struct launch_window){.begin = 0, .end = 10000, .steps = 4};
+        rig->steps[rig->trace.step_count++] =
+                (struct launch_step){.begin = step * 100, .end = (step + 1) * 100};
+    rig->windows[rig->trace.window_count++] =
+            (struct launch_window){.begin = 0, .end = 10000, .steps = 4};
     for (int i = 0; i < 40; i++) {
         int step = i / 10;
         rig_op(rig, main, 500 + i * 200, 190, step * 100 + i % 10, 1); // ten a step
@@ -313,8 +353,10 @@ TEST(modules_and_occurrences)
     CHECK_INT(rig_leaf(rig, "gemm", "update", 0)->ns, 270 * US);
     int backward = 0;
     for (size_t i = 0; i < rig->tree->node_count; i++) {
-        const struct cost_node *node = &rig->tree->nodes[i], *module = &rig->tree->nodes[node->parent];
-        if (node->kind != COST_KERNEL || strcmp(module->name, "layers.1") || strcmp(rig->tree->nodes[module->parent].name, "backward"))
+        const struct cost_node *node = &rig->tree->nodes[i],
+                               *module = &rig->tree->nodes[node->parent];
+        if (node->kind != COST_KERNEL || strcmp(module->name, "layers.1") ||
+                strcmp(rig->tree->nodes[module->parent].name, "backward"))
             continue;
         CHECK_STR(rig->tree->nodes[rig->tree->nodes[module->parent].parent].name, "update");
         CHECK_INT(node->ns, 240 * US);
@@ -349,8 +391,10 @@ TEST(ranges_are_places_when_there_is_nothing_else)
 {
     struct rig *rig = rig_new();
     rig_window(rig, 0, 0, 1000);
-    rig->ranges[0] = (struct launch_range){.begin = 0, .end = 500, .name = "iteration 17", .thread = LAUNCH_TRACE_NONE};
-    rig->ranges[1] = (struct launch_range){.begin = 10, .end = 200, .name = "encoder", .thread = LAUNCH_TRACE_NONE};
+    rig->ranges[0] = (struct launch_range){
+            .begin = 0, .end = 500, .name = "iteration 17", .thread = LAUNCH_TRACE_NONE};
+    rig->ranges[1] = (struct launch_range){
+            .begin = 10, .end = 200, .name = "encoder", .thread = LAUNCH_TRACE_NONE};
     rig->trace.range_count = 2;
     uint32_t kernel = rig_kernel(rig, "a", 0);
     rig_op(rig, kernel, 100, 100, 20, 5);
@@ -368,11 +412,11 @@ TEST(gaps_say_why)
     struct rig *rig = rig_new();
     rig_window(rig, 0, 0, 1000 * US);
     uint32_t a = rig_kernel(rig, "a", 0);
-    rig_op(rig, a, 50 * US, 50 * US, 40 * US, 5 * US);     // 0 to 45: the host; 45 to 50: latency
-    rig_op(rig, a, 101 * US, 99 * US, 48 * US, 5 * US);    // queued: 1 us between the two
-    rig_op(rig, a, 260 * US, 40 * US, 250 * US, 6 * US);   // 200 to 256: late; 256 to 260: latency
-    rig_op(rig, a, 400 * US, 100 * US, 280 * US, 6 * US);  // queued, yet 100 us of nothing
-    rig_op(rig, a, 510 * US, 490 * US, -1, 0);             // 10 us, and the call is not known
+    rig_op(rig, a, 50 * US, 50 * US, 40 * US, 5 * US);    // 0 to 45: the host; 45 to 50: latency
+    rig_op(rig, a, 101 * US, 99 * US, 48 * US, 5 * US);   // queued: 1 us between the two
+    rig_op(rig, a, 260 * US, 40 * US, 250 * US, 6 * US);  // 200 to 256: late; 256 to 260: latency
+    rig_op(rig, a, 400 * US, 100 * US, 280 * US, 6 * US); // queued, yet 100 us of nothing
+    rig_op(rig, a, 510 * US, 490 * US, -1, 0);            // 10 us, and the call is not known
     rig_run(rig);
     CHECK_INT(rig_ns(rig, "the host launches late"), (45 + 56) * US);
     CHECK_INT(rig_ns(rig, "launch latency"), (5 + 4) * US);
@@ -387,10 +431,11 @@ TEST(added_wait_owns_the_gap_behind_it)
     struct rig *rig = rig_new();
     rig_window(rig, 0, 0, 1000 * US);
     rig_mark(rig, 0, UG_MARK_MODULE, "mlp");
-    uint32_t a = rig_kernel(rig, "a", 0), item = rig_copy(rig, UG_COPY_DTOH, 3 * 16 + 1, "cudaMemcpy");
+    uint32_t a = rig_kernel(rig, "a", 0),
+             item = rig_copy(rig, UG_COPY_DTOH, 3 * 16 + 1, "cudaMemcpy");
     rig_op(rig, a, 0, 200 * US, -1, 0);
     rig_call(rig, "cudaStreamSynchronize", 20 * US, 205 * US);
-    rig_op(rig, a, 230 * US, 70 * US, 218 * US, 7 * US); // 25 us behind the wait, 5 of latency
+    rig_op(rig, a, 230 * US, 70 * US, 218 * US, 7 * US);    // 25 us behind the wait, 5 of latency
     rig_op(rig, item, 301 * US, 2 * US, 240 * US, 68 * US); // waits by itself, until 308
     rig_op(rig, a, 330 * US, 70 * US, 318 * US, 7 * US);
     rig_call(rig, "cudaMalloc", 420 * US, 460 * US);
@@ -408,7 +453,8 @@ TEST(added_wait_owns_the_gap_behind_it)
 
 TEST(long_wait_for_the_host_is_not_the_calls)
 {
-    // After the wait the host does something else for 500 us: only what a call takes to get going again is the wait's.
+    // After the wait the host does something else for 500 us: only what a call takes to get going
+    // again is the wait's.
     struct rig *rig = rig_new();
     rig_window(rig, 0, 0, 1000 * US);
     uint32_t a = rig_kernel(rig, "a", 0);
@@ -428,10 +474,22 @@ TEST(collectives_have_the_name_of_the_operation)
     uint32_t comm = rig_kernel(rig, "ncclDevKernel_Generic", 0);
     rig_op(rig, comm, 100, 100, 50, 10);
     rig_op(rig, comm, 300, 100, 250, 10);
-    rig->nccl[0] = (struct launch_nccl){.enqueued = 40, .kernel_begin = 105, .kernel_end = 195, .bytes = 64, .function = "AllReduce",
-                                        .datatype = "ncclFloat32", .algorithm = "Ring", .protocol = "LL128", .ranks = 2};
-    rig->nccl[1] = (struct launch_nccl){.enqueued = 240, .kernel_begin = 305, .kernel_end = 395, .bytes = 128, .function = "AllGather",
-                                        .datatype = "ncclBfloat16", .ranks = 2};
+    rig->nccl[0] = (struct launch_nccl){.enqueued = 40,
+            .kernel_begin = 105,
+            .kernel_end = 195,
+            .bytes = 64,
+            .function = "AllReduce",
+            .datatype = "ncclFloat32",
+            .algorithm = "Ring",
+            .protocol = "LL128",
+            .ranks = 2};
+    rig->nccl[1] = (struct launch_nccl){.enqueued = 240,
+            .kernel_begin = 305,
+            .kernel_end = 395,
+            .bytes = 128,
+            .function = "AllGather",
+            .datatype = "ncclBfloat16",
+            .ranks = 2};
     rig->trace.nccl_count = 2;
     rig_run(rig);
     CHECK_INT(rig_ns(rig, "AllReduce f32 / Ring LL128"), 100);
@@ -443,7 +501,8 @@ TEST(collectives_have_the_name_of_the_operation)
         rig_window(rig, 0, 0, 1000);
         comm = rig_kernel(rig, "ncclDevKernel_Generic", 0);
         rig_op(rig, comm, 300, 100, 250, 10);
-        rig->nccl[0] = (struct launch_nccl){.enqueued = told ? 290 : 240, .function = "Broadcast", .ranks = 2};
+        rig->nccl[0] = (struct launch_nccl){
+                .enqueued = told ? 290 : 240, .function = "Broadcast", .ranks = 2};
         rig->trace.nccl_count = 1;
         rig_run(rig);
         CHECK_INT(rig_ns(rig, told ? "ncclDevKernel_Generic" : "Broadcast"), 100);
@@ -468,8 +527,12 @@ TEST(communication_is_found_by_its_times)
     for (int i = 0; i < 20; i++) {
         rig_op(rig, kernel, (1000 + 4000 * i) * US, 500 * US, 900 * US, 10);
         rig_op(rig, other, (2000 + 4000 * i) * US, 500 * US, 900 * US, 10);
-        rig->nccl[i] = (struct launch_nccl){.enqueued = 40, .kernel_begin = (1002 + 4000 * i) * US, .kernel_end = (1499 + 4000 * i) * US,
-                                            .function = "AllReduce", .ranks = 2, .bytes = 4};
+        rig->nccl[i] = (struct launch_nccl){.enqueued = 40,
+                .kernel_begin = (1002 + 4000 * i) * US,
+                .kernel_end = (1499 + 4000 * i) * US,
+                .function = "AllReduce",
+                .ranks = 2,
+                .bytes = 4};
     }
     rig->trace.nccl_count = 20;
     rig_run(rig);
@@ -498,19 +561,26 @@ TEST(sums_close_for_anything)
         }
         static const char *const names[] = {"a", "b", "ncclDevKernel", "", "a"};
         for (int i = 0; i < 5; i++, works++)
-            rig->works[rig_kernel(rig, names[i], (uint32_t)i)].rank = (uint32_t)next_random((int64_t)rig->trace.rank_count);
+            rig->works[rig_kernel(rig, names[i], (uint32_t)i)].rank =
+                    (uint32_t)next_random((int64_t)rig->trace.rank_count);
         for (int i = 0; i < 3; i++, works++)
-            rig->works[rig_copy(rig, (int)next_random(70), (uint32_t)next_random(256), "cudaMemcpy")].rank = i == 2 ? LAUNCH_TRACE_NONE : 0;
+            rig->works[rig_copy(
+                               rig, (int)next_random(70), (uint32_t)next_random(256), "cudaMemcpy")]
+                    .rank = i == 2 ? LAUNCH_TRACE_NONE : 0;
         rig->works[next_random(8)].kind = 1;
         for (int i = 0; i < 400 && at < span * 2; i++) {
             at += next_random(4) ? next_random(60) : 0;
-            int64_t dur = next_random(5) == 0 ? 0 : next_random(10) == 0 ? next_random(5000) : next_random(80);
-            rig_op(rig, (uint32_t)next_random(works), at, dur, next_random(6) ? at - next_random(200) : -1, next_random(300));
+            int64_t dur = next_random(5) == 0 ? 0
+                    : next_random(10) == 0    ? next_random(5000)
+                                              : next_random(80);
+            rig_op(rig, (uint32_t)next_random(works), at, dur,
+                    next_random(6) ? at - next_random(200) : -1, next_random(300));
             if (next_random(50) == 0)
                 rig->ops[rig->trace.op_count - 1].call_dur = UINT32_MAX;
         }
         for (int i = 0; i < 60; i++) {
-            static const char *const calls[] = {"cudaStreamSynchronize", "cudaMalloc", "cudaEventQuery", "cuModuleLoadData", "x", "cudaFree"};
+            static const char *const calls[] = {"cudaStreamSynchronize", "cudaMalloc",
+                    "cudaEventQuery", "cuModuleLoadData", "x", "cudaFree"};
             int64_t begin = i * span / 60 + next_random(100);
             rig_call(rig, calls[next_random(6)], begin, begin + next_random(900) - 20);
             rig->calls[i].rank = (uint32_t)next_random((int64_t)rig->trace.rank_count);
@@ -518,8 +588,12 @@ TEST(sums_close_for_anything)
         for (int i = 0; i < 100; i++)
             rig_mark(rig, i * span / 100, 1 + (int)next_random(2), next_random(3) ? "m" : NULL);
         for (int i = 0; i < 20; i++) {
-            rig->nccl[i] = (struct launch_nccl){.enqueued = i * 900, .kernel_begin = next_random(span), .kernel_end = next_random(span), .rank = (uint32_t)next_random(3),
-                                                .sequence = i / 2, .ranks = 2};
+            rig->nccl[i] = (struct launch_nccl){.enqueued = i * 900,
+                    .kernel_begin = next_random(span),
+                    .kernel_end = next_random(span),
+                    .rank = (uint32_t)next_random(3),
+                    .sequence = i / 2,
+                    .ranks = 2};
             rig->trace.nccl_count++;
         }
         rig_run(rig);
@@ -535,7 +609,8 @@ static int64_t beside_of(const struct rig *rig, const char *name, const char *ot
     for (size_t i = 0; i < rig->tree->beside_count; i++) {
         const struct cost_beside *at = &rig->tree->beside[i];
         CHECK(i == 0 || at[-1].node <= at->node);
-        if (!strcmp(rig->tree->nodes[at->node].name, name) && !strcmp(rig->tree->nodes[at->other].name, other))
+        if (!strcmp(rig->tree->nodes[at->node].name, name) &&
+                !strcmp(rig->tree->nodes[at->other].name, other))
             ns += at->ns;
     }
     return ns;
@@ -543,11 +618,12 @@ static int64_t beside_of(const struct rig *rig, const char *name, const char *ot
 
 TEST(what_runs_beside_a_kernel_is_kept)
 {
-    // Of three gemms one is covered by both of two kernels of another stream, one by a tail of 4 %, one by nothing. What began
-    // before the window stands beside, and is not counted itself.
+    // Of three gemms one is covered by both of two kernels of another stream, one by a tail of 4 %,
+    // one by nothing. What began before the window stands beside, and is not counted itself.
     struct rig *rig = rig_new();
     rig_window(rig, 0, 1000, 5000);
-    uint32_t gemm = rig_kernel(rig, "gemm", 0), comm = rig_kernel(rig, "other", 1), tail = rig_kernel(rig, "before", 1);
+    uint32_t gemm = rig_kernel(rig, "gemm", 0), comm = rig_kernel(rig, "other", 1),
+             tail = rig_kernel(rig, "before", 1);
     rig->trace.stream_count = 2;
     rig_op(rig, tail, 500, 540, 400, 20);
     rig_op(rig, gemm, 1000, 1000, 900, 20);
@@ -597,16 +673,24 @@ TEST(no_gpu_and_no_host_is_idle)
 
 TEST(straggler_is_the_one_the_others_wait_for)
 {
-    // Rank 2 enqueues each collective 300 us after rank 1, which is 20 after rank 0, because of a call.
+    // Rank 2 enqueues each collective 300 us after rank 1, which is 20 after rank 0, because of a
+    // call.
     struct rig *rig = rig_new();
     rig->trace.rank_count = 3;
     for (uint32_t rank = 0; rank < 3; rank++)
         rig_window(rig, rank, 0, 10000 * US);
     for (int i = 0; i < 10; i++)
         for (uint32_t rank = 0; rank < 3; rank++)
-            rig->nccl[rig->trace.nccl_count++] =
-                (struct launch_nccl){.enqueued = i * 1000 * US + (rank == 0 ? 0 : rank == 1 ? 20 : 320) * US, .rank = rank, .ranks = 3,
-                                     .sequence = i, .communicator = 5, .function = "AllReduce"};
+            rig->nccl[rig->trace.nccl_count++] = (struct launch_nccl){.enqueued = i * 1000 * US +
+                            (rank == 0                  ? 0
+                                            : rank == 1 ? 20
+                                                        : 320) *
+                                    US,
+                    .rank = rank,
+                    .ranks = 3,
+                    .sequence = i,
+                    .communicator = 5,
+                    .function = "AllReduce"};
     for (int i = 0; i < 10; i++) {
         rig_call(rig, "cudaMalloc", i * 1000 * US + 10 * US, i * 1000 * US + 310 * US);
         rig->calls[i].rank = 2;
@@ -625,7 +709,8 @@ TEST(straggler_is_the_one_the_others_wait_for)
 
 TEST(two_equal_ranks_have_no_straggler)
 {
-    // Two ranks come last by turns, and rank 1 by 4 ms longer; its lateness hides behind a kernel of rank 0 but for 1 ms of 5.
+    // Two ranks come last by turns, and rank 1 by 4 ms longer; its lateness hides behind a kernel
+    // of rank 0 but for 1 ms of 5.
     struct rig *rig = rig_new();
     rig->trace.rank_count = 2;
     uint32_t gemm = rig_kernel(rig, "gemm", 0), comm = rig_kernel(rig, "ncclAllReduce", 1);
@@ -636,10 +721,16 @@ TEST(two_equal_ranks_have_no_straggler)
     for (int64_t i = 0; i < 20; i++) {
         rig_op(rig, gemm, i * 10000 * US + 1000 * US, 4000 * US, -1, 0);
         for (uint32_t rank = 0; rank < 2; rank++) {
-            int64_t begin = i * 10000 * US + (rank == (uint32_t)i % 2 ? rank ? 6000 * US : 2000 * US : 1000 * US);
-            rig->nccl[rig->trace.nccl_count++] =
-                (struct launch_nccl){.enqueued = begin, .kernel_begin = begin, .kernel_end = i * 10000 * US + 7000 * US, .rank = rank, .ranks = 2,
-                                     .sequence = i, .communicator = 5, .function = "AllReduce"};
+            int64_t begin = i * 10000 * US +
+                    (rank == (uint32_t)i % 2 ? rank ? 6000 * US : 2000 * US : 1000 * US);
+            rig->nccl[rig->trace.nccl_count++] = (struct launch_nccl){.enqueued = begin,
+                    .kernel_begin = begin,
+                    .kernel_end = i * 10000 * US + 7000 * US,
+                    .rank = rank,
+                    .ranks = 2,
+                    .sequence = i,
+                    .communicator = 5,
+                    .function = "AllReduce"};
         }
     }
     rig_run(rig);
@@ -651,7 +742,8 @@ TEST(two_equal_ranks_have_no_straggler)
     CHECK_INT(found[1].exposed_ns_step, 500 * US); // rank 1 has no kernel of its own meanwhile
     for (int i = 0; i < 2; i++) {
         CHECK_INT(found[i].last_count, 10);
-        CHECK(found[i].excess == 0 && found[i].variance >= 5); // of 20 throws of a coin, and of their turns
+        // of 20 throws of a coin, and of their turns
+        CHECK(found[i].excess == 0 && found[i].variance >= 5);
         CHECK(!found[i].why);
     }
     rig_free(rig);
@@ -659,7 +751,8 @@ TEST(two_equal_ranks_have_no_straggler)
 
 TEST(windows_that_agree_are_news_and_collectives_of_one_are_not)
 {
-    // Rank 1 comes last to 60 of 80: in every window to 3 of 4, or to all of 15 windows and none of 5.
+    // Rank 1 comes last to 60 of 80: in every window to 3 of 4, or to all of 15 windows and none
+    // of 5.
     for (int together = 0; together < 2; together++) {
         struct rig *rig = rig_new();
         rig->trace.rank_count = 2;
@@ -669,9 +762,13 @@ TEST(windows_that_agree_are_news_and_collectives_of_one_are_not)
         for (int64_t i = 0; i < 80; i++)
             for (uint32_t rank = 0; rank < 2; rank++) {
                 bool last = together ? i / 4 % 4 != 3 : i % 4 != 3;
-                rig->nccl[rig->trace.nccl_count++] =
-                    (struct launch_nccl){.enqueued = i * 2500 * US + (last == (rank == 1) ? 500 : 100) * US, .rank = rank, .ranks = 2,
-                                         .sequence = i, .communicator = 5, .function = "AllReduce"};
+                rig->nccl[rig->trace.nccl_count++] = (struct launch_nccl){
+                        .enqueued = i * 2500 * US + (last == (rank == 1) ? 500 : 100) * US,
+                        .rank = rank,
+                        .ranks = 2,
+                        .sequence = i,
+                        .communicator = 5,
+                        .function = "AllReduce"};
             }
         rig_run(rig);
         struct straggler found[2];
@@ -680,7 +777,8 @@ TEST(windows_that_agree_are_news_and_collectives_of_one_are_not)
         CHECK_INT(found[0].last_count, 60);
         CHECK(found[0].excess == 20);
         CHECK((found[0].excess > 4 * sqrt(found[0].variance)) == !together);
-        CHECK_INT(found[0].exposed_ns_step, found[0].wait_ns_step); // when kernels began is not told: nothing hides it
+        // when kernels began is not told: nothing hides it
+        CHECK_INT(found[0].exposed_ns_step, found[0].wait_ns_step);
         rig_free(rig);
     }
 }
@@ -696,10 +794,14 @@ TEST(straggler_without_nccl_is_the_one_that_was_waited_for)
             rig_window(rig, rank, step * 1000, step * 1000 + 900);
     rig_run(rig);
     struct cost_tree *tree = cost_tree_new();
-    uint32_t leaf = cost_tree_child(tree, 0, &(struct cost_key){.kind = COST_COLLECTIVE, .class = COST_COMM_EXPOSED, .name = "wait for rank 2"});
+    uint32_t leaf = cost_tree_child(tree, 0,
+            &(struct cost_key){.kind = COST_COLLECTIVE,
+                    .class = COST_COMM_EXPOSED,
+                    .name = "wait for rank 2"});
     for (uint32_t pair = 0; pair < 2; pair++) // another pair's waits are not this launch's
         for (uint32_t rank = 0; rank < 3; rank++) {
-            uint32_t window = cost_tree_window(tree, &(struct cost_window){.pair = pair, .rank = rank, .steps = 1, .wall_ns = 900});
+            uint32_t window = cost_tree_window(tree,
+                    &(struct cost_window){.pair = pair, .rank = rank, .steps = 1, .wall_ns = 900});
             if (rank != 2)
                 cost_tree_add(tree, leaf, window, 100 + 100 * rank, 0, 4);
         }
@@ -716,7 +818,8 @@ TEST(graph_as_a_whole_is_a_leaf)
 {
     struct rig *rig = rig_new();
     rig_window(rig, 0, 0, 1000);
-    rig->works[0] = (struct launch_work){.kind = 1, .kernel = LAUNCH_TRACE_NONE, .thread = LAUNCH_TRACE_NONE};
+    rig->works[0] = (struct launch_work){
+            .kind = 1, .kernel = LAUNCH_TRACE_NONE, .thread = LAUNCH_TRACE_NONE};
     rig->trace.work_count = 1;
     rig_op(rig, 0, 100, 700, 50, 40);
     rig_run(rig);
@@ -727,7 +830,8 @@ TEST(graph_as_a_whole_is_a_leaf)
 
 TEST(ten_thousand_a_millisecond)
 {
-    // Two million operations of 500 kernels in 20 modules: the time of one is bounded, and so is what is made of them.
+    // Two million operations of 500 kernels in 20 modules: the time of one is bounded, and so is
+    // what is made of them.
     enum { COUNT = 2000000, KERNELS = 50, STEP = 1000 };
     struct rig *rig = rig_new();
     struct launch_op *ops = calloc(COUNT, sizeof *ops);
@@ -741,11 +845,19 @@ TEST(ten_thousand_a_millisecond)
     for (int i = 0; i < KERNELS; i++)
         rig->kernels[i].grid[0] = (uint32_t)i / 2;
     for (uint32_t i = 0; i < COUNT; i++) {
-        ops[i] = (struct launch_op){.start = 2000 * (int64_t)i, .dur = 1500, .work = i % KERNELS, .call_ago = 900, .call_dur = 100};
+        ops[i] = (struct launch_op){.start = 2000 * (int64_t)i,
+                .dur = 1500,
+                .work = i % KERNELS,
+                .call_ago = 900,
+                .call_dur = 100};
         if (i % 50 == 0)
-            marks[i / 50] = (struct launch_mark){.at = 2000 * (int64_t)i - 901, .name = names[i / 50 % 20], .kind = UG_MARK_MODULE, .thread = LAUNCH_TRACE_NONE};
+            marks[i / 50] = (struct launch_mark){.at = 2000 * (int64_t)i - 901,
+                    .name = names[i / 50 % 20],
+                    .kind = UG_MARK_MODULE,
+                    .thread = LAUNCH_TRACE_NONE};
         if (i % STEP == 0)
-            steps[i / STEP] = (struct launch_step){.begin = 2000 * (int64_t)i - 902, .end = 2000 * (int64_t)(i + STEP) - 902};
+            steps[i / STEP] = (struct launch_step){
+                    .begin = 2000 * (int64_t)i - 902, .end = 2000 * (int64_t)(i + STEP) - 902};
     }
     rig_window(rig, 0, 0, 2000ll * COUNT);
     rig->trace.ops = ops;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a late rank is the headline: late at most collectives, and waited for by as much as the waits
-// grew.
+// When a late rank is the headline: late at most collectives, and waited for by as much as the
+// waits grew.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,24 +19,57 @@ static char *late_of(const struct late_case *given, size_t *ret_suspects, const 
 {
     struct arena *arena = arena_new();
     const char *old[] = {"a: nothing; b: 1 ms a step"};
-    struct diff_contribution contribution = {.rank = 1, .kind = given->kind, .label = given->label, .delta_ns = given->delta_ns / 2,
-                                             .named = true, .evidence = old, .evidence_count = 1, .suspect_count = 1};
-    const char *blank = given->why ? strchr(given->why, ' ') : NULL, *label = blank ? blank + 1 : NULL;
-    struct diff_straggler stragglers[] = {
-        {.rank = 0, .side = 0, .last_count = given->collectives - given->last[0], .collectives = given->collectives, .wait_ns = 1e3},
-        {.rank = 1, .side = 0, .last_count = given->last[0], .collectives = given->collectives, .wait_ns = given->wait[0], .late_ns = 5e5,
-         .why = given->why, .why_label = label, .why_ns = NAN},
-        {.rank = 1, .side = 1, .last_count = given->last[1], .collectives = given->collectives, .wait_ns = given->wait[1], .late_ns = 5e5,
-         .why = given->why, .why_label = label, .why_ns = 9e5}};
-    struct diff_workload workload = {.delta_ns = given->delta_ns, .delta_lo_ns = given->delta_ns * 0.9, .delta_hi_ns = given->delta_ns * 1.1,
-                                     .traced_ratio = {1, 1}, .contributions = &contribution, .contribution_count = 1,
-                                     .stragglers = stragglers, .straggler_count = 3};
+    struct diff_contribution contribution = {.rank = 1,
+            .kind = given->kind,
+            .label = given->label,
+            .delta_ns = given->delta_ns / 2,
+            .named = true,
+            .evidence = old,
+            .evidence_count = 1,
+            .suspect_count = 1};
+    const char *blank = given->why ? strchr(given->why, ' ') : NULL,
+               *label = blank ? blank + 1 : NULL;
+    struct diff_straggler stragglers[] = {{.rank = 0,
+                                                  .side = 0,
+                                                  .last_count = given->collectives - given->last[0],
+                                                  .collectives = given->collectives,
+                                                  .wait_ns = 1e3},
+            {.rank = 1,
+                    .side = 0,
+                    .last_count = given->last[0],
+                    .collectives = given->collectives,
+                    .wait_ns = given->wait[0],
+                    .late_ns = 5e5,
+                    .why = given->why,
+                    .why_label = label,
+                    .why_ns = NAN},
+            {.rank = 1,
+                    .side = 1,
+                    .last_count = given->last[1],
+                    .collectives = given->collectives,
+                    .wait_ns = given->wait[1],
+                    .late_ns = 5e5,
+                    .why = given->why,
+                    .why_label = label,
+                    .why_ns = 9e5}};
+    struct diff_workload workload = {.delta_ns = given->delta_ns,
+            .delta_lo_ns = given->delta_ns * 0.9,
+            .delta_hi_ns = given->delta_ns * 1.1,
+            .traced_ratio = {1, 1},
+            .contributions = &contribution,
+            .contribution_count = 1,
+            .stragglers = stragglers,
+            .straggler_count = 3};
     struct diff_job job = {.arena = arena, .workload = &workload};
     diff_late(&job);
     char *text = workload.late ? strdup(workload.late) : NULL;
     *ret_suspects = contribution.suspect_count;
-    *ret_evidence = contribution.evidence_count == 2 && text && strcmp(contribution.evidence[0], text) == 0 &&
-                            strcmp(contribution.evidence[1], old[0]) == 0 ? "first" : contribution.evidence_count == 1 ? "old" : "wrong";
+    *ret_evidence = contribution.evidence_count == 2 && text &&
+                    strcmp(contribution.evidence[0], text) == 0 &&
+                    strcmp(contribution.evidence[1], old[0]) == 0
+            ? "first"
+            : contribution.evidence_count == 1 ? "old"
+                                               : "wrong";
     arena_free(arena);
     return text;
 }
@@ -49,19 +82,30 @@ TEST(straggler_is_told_by_how_often_and_by_what_it_costs)
         size_t ahead;
         double other_excess;
         bool told;
-    } cases[] = {{90, 400, 6e4, 3, 0, true},
-                 {50, 400, 6e4, 3, 0, false},  // 2.5 standard errors
-                 {90, 400, 4e4, 3, 0, false},  // nobody waits for it: 0.4 % of a step
-                 {90, 400, 6e4, 2, 0, false},  // in one launch it came last less often than the others
-                 {50, 400, 6e4, 3, -50, true}, // 3.5 standard errors more than on the other side
-                 {50, 400, 6e4, 3, -20, false}};
+    } cases[] = {{90, 400, 6e4, 3, 0, true}, {50, 400, 6e4, 3, 0, false}, // 2.5 standard errors
+            {90, 400, 4e4, 3, 0, false},  // nobody waits for it: 0.4 % of a step
+            {90, 400, 6e4, 2, 0, false},  // in one launch it came last less often than the others
+            {50, 400, 6e4, 3, -50, true}, // 3.5 standard errors more than on the other side
+            {50, 400, 6e4, 3, -20, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct diff_straggler stragglers[] = {
-            {.rank = 1, .side = 0, .excess = cases[i].other_excess, .variance = 400, .launches = 3, .ahead = 1},
-            {.rank = 1, .side = 1, .excess = cases[i].excess, .variance = cases[i].variance, .cost_ns = cases[i].cost, .launches = 3,
-             .ahead = cases[i].ahead}};
-        struct diff_workload workload = {.step_a_ns = 1e7, .step_b_ns = 1e7, .traced_ratio = {1, 1.1},
-                                         .stragglers = stragglers, .straggler_count = 2};
+        struct diff_straggler stragglers[] = {{.rank = 1,
+                                                      .side = 0,
+                                                      .excess = cases[i].other_excess,
+                                                      .variance = 400,
+                                                      .launches = 3,
+                                                      .ahead = 1},
+                {.rank = 1,
+                        .side = 1,
+                        .excess = cases[i].excess,
+                        .variance = cases[i].variance,
+                        .cost_ns = cases[i].cost,
+                        .launches = 3,
+                        .ahead = cases[i].ahead}};
+        struct diff_workload workload = {.step_a_ns = 1e7,
+                .step_b_ns = 1e7,
+                .traced_ratio = {1, 1.1},
+                .stragglers = stragglers,
+                .straggler_count = 2};
         struct diff_job job = {.workload = &workload};
         diff_stragglers_judge(&job);
         CHECK_INT(stragglers[1].told, cases[i].told);
@@ -71,9 +115,11 @@ TEST(straggler_is_told_by_how_often_and_by_what_it_costs)
 
 TEST(late_rank_is_the_headline_when_the_difference_is_its)
 {
-    const struct late_case plain = {{40, 90}, 100, {1e5, 2e6}, 1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};
-    static const char said[] = "Rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow, 900 us a traced step more than on "
-                               "the other ranks";
+    const struct late_case plain = {
+            {40, 90}, 100, {1e5, 2e6}, 1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};
+    static const char said[] =
+            "Rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow, 900 us a traced step more than on "
+            "the other ranks";
     struct late_case cases[13];
     const char *texts[13] = {said};
     size_t count = 0;
@@ -100,8 +146,10 @@ TEST(late_rank_is_the_headline_when_the_difference_is_its)
     cases[count].last[1] = 100;
     cases[count].why = NULL;
     texts[count++] = "Rank 1 arrives last at all 100 collectives, by 500 us";
-    cases[count] = (struct late_case){{90, 40}, 100, {2e6, 1e5}, -1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};
-    texts[count++] = "In the baseline, rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow";
+    cases[count] = (struct late_case){
+            {90, 40}, 100, {2e6, 1e5}, -1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};
+    texts[count++] =
+            "In the baseline, rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow";
     for (size_t i = 0; i < count; i++) {
         size_t suspects;
         const char *evidence;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What untraced launches say of a step: of the sides' own pairs alone. Control pairs, the baseline against itself, tell nothing of the candidate.
+// What untraced launches say of a step: of the sides' own pairs alone. Control pairs, the baseline
+// against itself, tell nothing of the candidate.
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,13 +36,14 @@ static void sql(const char *fmt, ...)
 static void pairs(const char *phase, int count, int b_us, int slow_us)
 {
     for (int i = 0; i < count; i++) {
-        sql("INSERT INTO pair VALUES (%d, 1, %d, '%s', 1, 0, 'steps', 40, 'valid', NULL, NULL, 1, 2)", ++pair_count, i, phase);
+        sql("INSERT INTO pair VALUES (%d, 1, %d, '%s', 1, 0, 'steps', 40, 'valid', NULL, NULL, 1, 2)",
+                ++pair_count, i, phase);
         for (int side = 0; side < 2; side++) {
             sql("INSERT INTO launch (id, pair_id, side, state, started_ns, ended_ns, covariates) VALUES (%d, %d, %d, 'ok', 0, 1000, '{}')",
-                ++launch_count, pair_count, side);
+                    ++launch_count, pair_count, side);
             sql("WITH RECURSIVE i (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n < 39) INSERT INTO step (launch_id, rank, idx, begin_ns, dur_ns) "
                 "SELECT %d, 0, n, n * 1000000000, %d + (n %% 20 = 10) * %d FROM i",
-                launch_count, (side ? b_us : 10000) * US, (side ? slow_us : 0) * US);
+                    launch_count, (side ? b_us : 10000) * US, (side ? slow_us : 0) * US);
         }
     }
 }
@@ -54,7 +56,8 @@ static void begin(void)
     sql("INSERT INTO workload (id, name, mode) VALUES (1, 'w', 'train')");
     pair_count = launch_count = 0;
     workload = (struct diff_workload){.name = "w"};
-    job = (struct diff_job){.store = store, .workload = &workload, .workload_id = 1, .arena = arena_new()};
+    job = (struct diff_job){
+            .store = store, .workload = &workload, .workload_id = 1, .arena = arena_new()};
 }
 
 static const struct diff_untraced *measure(void)

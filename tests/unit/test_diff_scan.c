@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// scan_table reads pages by itself and must never say anything else than SQL does: random tables in files made
-// with all kinds of pragmas, shapes of tables that pages tell otherwise than SQL does, files that somebody
-// writes or has left in the middle of writing. `restart` tells which of the two ways was gone.
+// scan_table reads pages by itself and must never say anything else than SQL does: random tables in
+// files made with all kinds of pragmas, shapes of tables that pages tell otherwise than SQL does,
+// files that somebody writes or has left in the middle of writing. `restart` tells which of the two
+// ways was gone.
 #include "reports/analyse/diff/trace/launch_trace_scan.h"
 
 #include <stdarg.h>
@@ -31,7 +32,8 @@ static void rows_push(void *arg, const int64_t *values, uint32_t nulls)
     struct rows *rows = arg;
     if (rows->count == rows->capacity) {
         rows->capacity = rows->capacity ? rows->capacity * 2 : 256;
-        rows->values = xrealloc(rows->values, rows->capacity * (COLUMNS + 1) * sizeof *rows->values);
+        rows->values =
+                xrealloc(rows->values, rows->capacity * (COLUMNS + 1) * sizeof *rows->values);
     }
     int64_t *row = rows->values + rows->count++ * (COLUMNS + 1);
     memcpy(row, values, COLUMNS * sizeof *row);
@@ -50,7 +52,8 @@ static void rows_restart(void *arg)
     ((struct rows *)arg)->restarts++;
 }
 
-static void world_sql(struct world *world, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void world_sql(struct world *world, const char *fmt, ...)
+        __attribute__((format(printf, 2, 3)));
 static void world_sql(struct world *world, const char *fmt, ...)
 {
     va_list args;
@@ -95,7 +98,8 @@ static void world_close(struct world *world)
 static void rows_of_sql(struct store *store, struct rows *rows)
 {
     sqlite3_stmt *stmt = NULL;
-    if (sqlite3_prepare_v2(store_db(store), "SELECT a, b, c, d FROM t", -1, &stmt, NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(store_db(store), "SELECT a, b, c, d FROM t", -1, &stmt, NULL) !=
+            SQLITE_OK)
         exit(1);
     while (sqlite3_step(stmt) == SQLITE_ROW) {
         int64_t values[COLUMNS];
@@ -115,8 +119,12 @@ static bool scan_same(const char *path, const char *prepare)
     struct store *store = NULL;
     struct error err = {0};
     struct rows got = {0}, want = {0};
-    const struct scan scan = {.table = "t", .columns = "a, b, c, d", .column_count = COLUMNS,
-                              .rows = rows_push_many, .restart = rows_restart, .arg = &got};
+    const struct scan scan = {.table = "t",
+            .columns = "a, b, c, d",
+            .column_count = COLUMNS,
+            .rows = rows_push_many,
+            .restart = rows_restart,
+            .arg = &got};
     CHECK_INT(store_open(path, STORE_READ, &store, &err), 0);
     if (prepare)
         CHECK_INT(sqlite3_exec(store_db(store), prepare, NULL, NULL, NULL), SQLITE_OK);
@@ -153,7 +161,8 @@ static void random_bind(sqlite3_stmt *stmt, int column, uint64_t *state, unsigne
         else if (word % 3 == 1)
             sqlite3_bind_text(stmt, column, "word", -1, SQLITE_STATIC);
         else
-            sqlite3_bind_zeroblob(stmt, column, (int)(word / 3 % 3000)); // up to a chain of other pages
+            // up to a chain of other pages
+            sqlite3_bind_zeroblob(stmt, column, (int)(word / 3 % 3000));
         return;
     }
     switch (of / 64 % 8) {
@@ -164,7 +173,8 @@ static void random_bind(sqlite3_stmt *stmt, int column, uint64_t *state, unsigne
         sqlite3_bind_int64(stmt, column, (int64_t)(word % 3) - 1);
         break;
     case 2:
-        sqlite3_bind_int64(stmt, column, ((int64_t)1 << (7 + 8 * (word % 6))) - (int64_t)(word / 6 % 2));
+        sqlite3_bind_int64(
+                stmt, column, ((int64_t)1 << (7 + 8 * (word % 6))) - (int64_t)(word / 6 % 2));
         break;
     case 3:
         sqlite3_bind_int64(stmt, column, word % 2 ? INT64_MIN : INT64_MAX);
@@ -178,8 +188,8 @@ static void world_fill(struct world *world, int count, unsigned odd, uint64_t *s
 {
     sqlite3_stmt *stmt = NULL;
     world_sql(world, "BEGIN");
-    if (sqlite3_prepare_v2(world->db, "INSERT INTO t (a, b, c, d) VALUES (?, ?, ?, ?)", -1, &stmt, NULL) !=
-        SQLITE_OK)
+    if (sqlite3_prepare_v2(world->db, "INSERT INTO t (a, b, c, d) VALUES (?, ?, ?, ?)", -1, &stmt,
+                NULL) != SQLITE_OK)
         exit(1);
     for (int i = 0; i < count; i++) {
         for (int column = 1; column <= COLUMNS; column++)
@@ -201,17 +211,19 @@ TEST(random_tables_are_read_as_sql_reads_them)
         char pragmas[200];
         unsigned odd = round % 8 == 7 ? 500 : 0;
         snprintf(pragmas, sizeof pragmas,
-                 "PRAGMA page_size = %d; PRAGMA auto_vacuum = %d; PRAGMA encoding = '%s'; PRAGMA synchronous = "
-                 "OFF; PRAGMA secure_delete = %d;",
-                 sizes[round % 4], round / 4 % 3, round & 1 ? "UTF-16" : "UTF-8", round / 2 % 2);
+                "PRAGMA page_size = %d; PRAGMA auto_vacuum = %d; PRAGMA encoding = '%s'; PRAGMA synchronous = "
+                "OFF; PRAGMA secure_delete = %d;",
+                sizes[round % 4], round / 4 % 3, round & 1 ? "UTF-16" : "UTF-8", round / 2 % 2);
         world_open(&world, pragmas, round % 5 == 4 ? 32 : 0);
-        world_sql(&world, "CREATE TABLE other (x); CREATE TABLE t (a INTEGER, b INTEGER, c INTEGER, d INTEGER, "
-                          "e TEXT); CREATE INDEX i ON t (b)");
+        world_sql(&world,
+                "CREATE TABLE other (x); CREATE TABLE t (a INTEGER, b INTEGER, c INTEGER, d INTEGER, "
+                "e TEXT); CREATE INDEX i ON t (b)");
         world_fill(&world, (int)(random_next(&state) % ROWS_MAX), odd, &state);
         if (round % 3 == 1) // gaps, free pages, rows that moved
-            world_sql(&world, "DELETE FROM t WHERE rowid %% 7 < %d; INSERT INTO other SELECT a FROM t; UPDATE t "
-                              "SET a = 1234567890123 WHERE rowid %% 11 = 0; %s",
-                      (int)(random_next(&state) % 7), round % 2 ? "VACUUM" : "DROP TABLE other");
+            world_sql(&world,
+                    "DELETE FROM t WHERE rowid %% 7 < %d; INSERT INTO other SELECT a FROM t; UPDATE t "
+                    "SET a = 1234567890123 WHERE rowid %% 11 = 0; %s",
+                    (int)(random_next(&state) % 7), round % 2 ? "VACUUM" : "DROP TABLE other");
         if (round % 3 == 2) // long rowids
             world_sql(&world, "UPDATE t SET rowid = rowid * 3074457345618");
         sqlite3_close(world.db);
@@ -248,30 +260,41 @@ TEST(tables_of_another_shape_are_left_to_sql)
     CHECK(!scan_of("CREATE TABLE t (x, a, b, c, d)", NULL));
     CHECK(!scan_of("CREATE TABLE t (a, b, c, dd, d)", NULL));
     CHECK(!scan_of("CREATE TABLE t (a INTEGER PRIMARY KEY, b, c, d); " SCAN_ROWS
-                   "INSERT INTO t SELECT k * 5, k, k, k FROM n", NULL));
+                   "INSERT INTO t SELECT k * 5, k, k, k FROM n",
+            NULL));
     CHECK(!scan_of("CREATE TABLE t (a, b, c, d, PRIMARY KEY (a, b)) WITHOUT ROWID; " SCAN_ROWS
-                   "INSERT INTO t SELECT k * 5, k, k, k FROM n", NULL));
+                   "INSERT INTO t SELECT k * 5, k, k, k FROM n",
+            NULL));
     CHECK(!scan_of("CREATE TABLE t (a, b, c, d AS (a + 1) STORED); " SCAN_ROWS
-                   "INSERT INTO t SELECT k, k, k FROM n", NULL));
+                   "INSERT INTO t SELECT k, k, k FROM n",
+            NULL));
     CHECK(!scan_of("CREATE TABLE t (a, x AS (a + 1) STORED, b, c, d)", NULL));
     CHECK(!scan_of("CREATE TABLE t (a, x AS (a + 1) VIRTUAL, b, c, d)", NULL));
     CHECK(!scan_of("CREATE TABLE t (a, b, c); " SCAN_ROWS "INSERT INTO t SELECT k, k, k FROM n; "
-                   "ALTER TABLE t ADD COLUMN d INTEGER NOT NULL DEFAULT 7", NULL));
+                   "ALTER TABLE t ADD COLUMN d INTEGER NOT NULL DEFAULT 7",
+            NULL));
     CHECK(scan_of("CREATE TABLE t (a, b, c); " SCAN_ROWS "INSERT INTO t SELECT k, k, k FROM n; "
-                  "ALTER TABLE t ADD COLUMN d INTEGER", NULL));
-    CHECK(!scan_of("CREATE TABLE s (a, b, c, d); " SCAN_ROWS "INSERT INTO s SELECT k, k, k, k FROM n; "
-                   "CREATE VIEW t AS SELECT a + 1 AS a, b, c, d FROM s", NULL));
+                  "ALTER TABLE t ADD COLUMN d INTEGER",
+            NULL));
+    CHECK(!scan_of("CREATE TABLE s (a, b, c, d); " SCAN_ROWS
+                   "INSERT INTO s SELECT k, k, k, k FROM n; "
+                   "CREATE VIEW t AS SELECT a + 1 AS a, b, c, d FROM s",
+            NULL));
     CHECK(scan_of("CREATE TABLE t (a REAL, b TEXT, c BLOB, d NUMERIC); " SCAN_ROWS
-                  "INSERT INTO t (a, c, d) SELECT k, k, '12' FROM n", NULL));
+                  "INSERT INTO t (a, c, d) SELECT k, k, '12' FROM n",
+            NULL));
     CHECK(!scan_of("CREATE TABLE t (a, b, c, d, e); " SCAN_ROWS
-                   "INSERT INTO t SELECT k, k, k, k, printf('%.*c', k, 'x') FROM n", NULL));
+                   "INSERT INTO t SELECT k, k, k, k, printf('%.*c', k, 'x') FROM n",
+            NULL));
 }
 
 TEST(what_the_connection_alone_sees_is_left_to_sql)
 {
     const char *table = "CREATE TABLE t (a, b, c, d)";
-    CHECK(!scan_of(table, "PRAGMA query_only = OFF; CREATE TEMP TABLE t AS SELECT 9 AS a, 8 AS b, 7 AS c, 6 AS d"));
-    CHECK(!scan_of(table, "PRAGMA query_only = OFF; CREATE TEMP VIEW t AS SELECT 1 AS a, b, c, d FROM main.t"));
+    CHECK(!scan_of(table,
+            "PRAGMA query_only = OFF; CREATE TEMP TABLE t AS SELECT 9 AS a, 8 AS b, 7 AS c, 6 AS d"));
+    CHECK(!scan_of(table,
+            "PRAGMA query_only = OFF; CREATE TEMP VIEW t AS SELECT 1 AS a, b, c, d FROM main.t"));
     CHECK(!scan_of(table, "PRAGMA query_only = OFF; BEGIN; DELETE FROM t WHERE rowid < 100"));
 }
 
@@ -326,8 +349,9 @@ TEST(a_hot_journal_is_rolled_back_first)
     world_open(&world, "PRAGMA page_size = 1024;", 0);
     world_sql(&world, "CREATE TABLE t (a, b, c, d)");
     world_fill(&world, 3000, 0, &state);
-    world_sql(&world, "PRAGMA cache_size = 2; PRAGMA cache_spill = 1; BEGIN IMMEDIATE; UPDATE t SET a = 0, b = "
-                      "1; DELETE FROM t WHERE rowid > 1000");
+    world_sql(&world,
+            "PRAGMA cache_size = 2; PRAGMA cache_spill = 1; BEGIN IMMEDIATE; UPDATE t SET a = 0, b = "
+            "1; DELETE FROM t WHERE rowid > 1000");
     snprintf(other, sizeof other, "%s/killed.db", world.dir);
     snprintf(from, sizeof from, "%s-journal", world.path);
     snprintf(to, sizeof to, "%s-journal", other);
@@ -348,7 +372,8 @@ TEST(a_hot_journal_is_rolled_back_first)
     struct error err = {0};
     int64_t count = 0;
     CHECK_INT(store_open(other, STORE_READ, &store, &err), 0);
-    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM t WHERE rowid > 1000", ""), 0);
+    CHECK_INT(
+            store_get_int(store, &count, &err, "SELECT count(*) FROM t WHERE rowid > 1000", ""), 0);
     CHECK_INT(count, 2000);
     store_close(store);
     world_close(&world);

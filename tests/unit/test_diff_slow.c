@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What slow steps are made of, from steps made by hand: four traced launches a side of 200 steps of 10 ms, with what a story puts into
-// some of them, and cells that ask.
+// What slow steps are made of, from steps made by hand: four traced launches a side of 200 steps of
+// 10 ms, with what a story puts into some of them, and cells that ask.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ struct extra { // in a step; ns 0: none
     enum cost_kind kind;
     enum cost_class class;
     int64_t ns;
-    const char *caller, *python; // functions of Python that it is below, of the second with another leaf that takes as much; NULL: none
+    const char *caller, *python; // functions of Python that it is below, of the second with another
+                                 // leaf that takes as much; NULL: none
 };
 typedef struct extra (*extra_fn)(int side, int pair, int step);
 
@@ -29,9 +30,11 @@ static bool mean; // the contributions are the mean step's
 
 static void cell(const char *metric, double ratio, double low, double high, const char *verdict)
 {
-    char *why = NULL, *sql = xasprintf("INSERT INTO cell (workload, metric, unit, direction, gating, ratio, ci_lower, ci_upper, alpha, pairs, verdict, "
-                                       "improved, reason) VALUES ('train', '%s', 'ns', 'lower', 1, %f, %f, %f, 0.01, 10, '%s', 0, '')",
-                                       metric, ratio, low, high, verdict);
+    char *why = NULL,
+         *sql = xasprintf(
+                 "INSERT INTO cell (workload, metric, unit, direction, gating, ratio, ci_lower, ci_upper, alpha, pairs, verdict, "
+                 "improved, reason) VALUES ('train', '%s', 'ns', 'lower', 1, %f, %f, %f, 0.01, 10, '%s', 0, '')",
+                 metric, ratio, low, high, verdict);
     if (sqlite3_exec(store_db(store), sql, NULL, NULL, &why)) {
         printf("%s: %s\n", sql, why);
         exit(1);
@@ -60,33 +63,56 @@ static void window(struct cost_tree *tree, int side, int pair, int first, int bl
         struct extra one = story(side, pair, step);
         extra = one.ns ? one : extra;
     }
-    uint32_t id = cost_tree_window(tree, &(struct cost_window){.pair = (uint32_t)pair, .couple = -1, .steps = (uint32_t)block,
-                                                               .first_step = (uint32_t)first, .wall_ns = usual + extra.ns});
+    uint32_t id = cost_tree_window(tree,
+            &(struct cost_window){.pair = (uint32_t)pair,
+                    .couple = -1,
+                    .steps = (uint32_t)block,
+                    .first_step = (uint32_t)first,
+                    .wall_ns = usual + extra.ns});
     uint32_t gemm = cost_tree_child(tree, place_of(tree, "forward"),
-                                    &(struct cost_key){.kind = COST_FUNCTION, .class = COST_HOST_RUN, .name = "gemm", .module = "libm.so"});
+            &(struct cost_key){.kind = COST_FUNCTION,
+                    .class = COST_HOST_RUN,
+                    .name = "gemm",
+                    .module = "libm.so"});
     cost_tree_add(tree, gemm, id, usual, usual, block);
     if (!extra.ns)
         return;
     uint32_t place = place_of(tree, extra.place);
     if (extra.caller)
-        place = cost_tree_child(tree, place, &(struct cost_key){.kind = COST_PYTHON, .name = extra.caller, .module = "loop.py"});
+        place = cost_tree_child(tree, place,
+                &(struct cost_key){.kind = COST_PYTHON, .name = extra.caller, .module = "loop.py"});
     if (extra.python) {
-        place = cost_tree_child(tree, place, &(struct cost_key){.kind = COST_PYTHON, .name = extra.python, .module = "train.py"});
+        place = cost_tree_child(tree, place,
+                &(struct cost_key){
+                        .kind = COST_PYTHON, .name = extra.python, .module = "train.py"});
         uint32_t other = cost_tree_child(tree, place,
-                                         &(struct cost_key){.kind = extra.kind, .class = extra.class, .name = "softmax", .module = "libx.so"});
+                &(struct cost_key){.kind = extra.kind,
+                        .class = extra.class,
+                        .name = "softmax",
+                        .module = "libx.so"});
         extra.ns /= 2;
         cost_tree_add(tree, other, id, extra.ns, extra.ns, 1);
     }
-    uint32_t leaf = cost_tree_child(tree, place, &(struct cost_key){.kind = extra.kind, .class = extra.class, .name = extra.name, .module = "libx.so"});
+    uint32_t leaf = cost_tree_child(tree, place,
+            &(struct cost_key){.kind = extra.kind,
+                    .class = extra.class,
+                    .name = extra.name,
+                    .module = "libx.so"});
     cost_tree_add(tree, leaf, id, extra.ns, extra.ns, 1);
 }
 
 static void run(const char *unit, int pairs, int block, extra_fn story)
 {
     struct error err = {0};
-    workload = (struct diff_workload){.name = "train", .unit = unit, .step_a_ns = 10.2 * MS, .step_b_ns = 10.2 * MS};
-    job = (struct diff_job){.store = store, .opts = &opts, .workload = &workload, .arena = arena_new(), .units = {.scale = {1, 1}}};
-    job.untraced = (struct diff_untraced){.unit = unit, .step = {10.2 * MS, 10.2 * MS}, .mean = mean};
+    workload = (struct diff_workload){
+            .name = "train", .unit = unit, .step_a_ns = 10.2 * MS, .step_b_ns = 10.2 * MS};
+    job = (struct diff_job){.store = store,
+            .opts = &opts,
+            .workload = &workload,
+            .arena = arena_new(),
+            .units = {.scale = {1, 1}}};
+    job.untraced =
+            (struct diff_untraced){.unit = unit, .step = {10.2 * MS, 10.2 * MS}, .mean = mean};
     for (int side = 0; side < 2; side++) {
         workload.trees[side] = cost_tree_new();
         for (int pair = 0; pair < pairs; pair++)
@@ -118,7 +144,8 @@ static void end(void)
 
 static struct extra runs(const char *name, const char *place, int64_t ns)
 {
-    return (struct extra){.name = name, .place = place, .kind = COST_FUNCTION, .class = COST_HOST_RUN, .ns = ns};
+    return (struct extra){
+            .name = name, .place = place, .kind = COST_FUNCTION, .class = COST_HOST_RUN, .ns = ns};
 }
 
 static struct extra nothing(int side, int pair, int step)
@@ -136,26 +163,32 @@ static struct extra checkpoint(int side, int pair, int step)
 static struct extra validation(int side, int pair, int step) // in what both sides call
 {
     bool logs = !side && pair == 0 && step == 50;
-    struct extra extra = logs ? runs("log", "checkpoint", MS / 100) : runs("sgemm", "checkpoint", checkpoint(side, pair, step).ns);
+    struct extra extra = logs ? runs("log", "checkpoint", MS / 100)
+                              : runs("sgemm", "checkpoint", checkpoint(side, pair, step).ns);
     extra.caller = "on_step_end";
     extra.python = logs ? NULL : "validate";
     return extra;
 }
 
-static struct extra checkpoint_beside_an_outage(int side, int pair, int step) // a launch of the baseline stood still
+// a launch of the baseline stood still
+static struct extra checkpoint_beside_an_outage(int side, int pair, int step)
 {
     struct extra save = checkpoint(side, pair, step);
-    return save.ns ? save : runs("reconnect", "forward", !side && pair == 1 && step == 100 ? 1500 * MS : 0);
+    return save.ns
+            ? save
+            : runs("reconnect", "forward", !side && pair == 1 && step == 100 ? 1500 * MS : 0);
 }
 
-static struct extra checkpoint_beside_outages(int side, int pair, int step) // one on either side; the candidate's takes next to nothing more
+// one on either side; the candidate's takes next to nothing more
+static struct extra checkpoint_beside_outages(int side, int pair, int step)
 {
     if (step % 20 == 19)
         return runs("save_state", "checkpoint", 90 * MS + (side ? MS / 10 : 0));
     return runs("reconnect", "forward", pair == 1 + side && step == 100 ? 1500 * MS : 0);
 }
 
-static struct extra checkpoint_beside_a_long_outage(int side, int pair, int step) // of the candidate; and a shorter one of the baseline
+// of the candidate; and a shorter one of the baseline
+static struct extra checkpoint_beside_a_long_outage(int side, int pair, int step)
 {
     struct extra save = checkpoint(side, pair, step);
     int64_t outage_ms = step != 100 ? 0 : side && pair == 2 ? 20000 : !side && pair == 1 ? 1000 : 0;
@@ -187,7 +220,11 @@ static struct extra checkpoint_for_a_collection(int side, int pair, int step)
 static struct extra unseen(int side, int pair, int step)
 {
     struct extra extra = checkpoint(side, pair, step);
-    return (struct extra){.name = "unknown", .place = "forward", .kind = COST_GAP, .class = COST_IDLE, .ns = extra.ns};
+    return (struct extra){.name = "unknown",
+            .place = "forward",
+            .kind = COST_GAP,
+            .class = COST_IDLE,
+            .ns = extra.ns};
 }
 
 static struct extra once(int side, int pair, int step)
@@ -279,13 +316,14 @@ TEST(what_slow_steps_have_no_more_is_told_beside_what_they_have_more)
     CHECK_STR(told->parts[0].contribution.label, "save_state");
     CHECK_DBL(told->parts[0].contribution.delta_ns, 4.5 * MS, 0.001 * MS);
     CHECK_DBL(told->parts[1].contribution.delta_ns, -1.2 * MS, 0.001 * MS); // 60 ms in each 50th
-    CHECK_DBL(told->parts[0].contribution.share, 1, 0.001); // not 4.5 ms of 3.3
+    CHECK_DBL(told->parts[0].contribution.share, 1, 0.001);                 // not 4.5 ms of 3.3
     CHECK_DBL(told->parts[1].contribution.share, -1.2 / 4.5, 0.001);
     CHECK_DBL(told->told_ns, told->b_ns - told->a_ns, 0.1 * MS);
     end();
 }
 
-// Not its parts one by one: what only slow steps of one side run is one line, named after the function that is new, and not after its caller.
+// Not its parts one by one: what only slow steps of one side run is one line, named after the
+// function that is new, and not after its caller.
 TEST(a_function_that_only_slow_steps_run)
 {
     begin();
@@ -319,7 +357,8 @@ TEST(launches_that_overlap_in_sum)
     end();
 }
 
-// The sums differ by 4 us of 4.5 ms, by chance: that one part differs by 5 us in each launch explains no failure.
+// The sums differ by 4 us of 4.5 ms, by chance: that one part differs by 5 us in each launch
+// explains no failure.
 TEST(launches_that_overlap_and_hardly_differ)
 {
     begin();
@@ -368,12 +407,14 @@ TEST(no_slow_steps_in_the_traced_launches)
     CHECK_STR(told->metric, "slow_steps");
     CHECK(!told->failed && told->open);
     CHECK_INT(told->part_count, 0);
-    CHECK_STR(told->why_not, "the traced launches had no slow steps: none of 1600 took twice the typical one; trace more "
-                             "(schedule.traced_launches)");
+    CHECK_STR(told->why_not,
+            "the traced launches had no slow steps: none of 1600 took twice the typical one; trace more "
+            "(schedule.traced_launches)");
     end();
 }
 
-// A mean step that is explained as such is not said to be unexplained; one that slow steps made is told.
+// A mean step that is explained as such is not said to be unexplained; one that slow steps made is
+// told.
 TEST(a_mean_without_slow_steps_is_left_to_the_contributions)
 {
     begin();
@@ -436,17 +477,31 @@ TEST(who_asks)
         struct asking cells[2];
         const char *metric; // NULL: nobody
     } cases[] = {
-        {{{"slow_steps", "pass", 1, 0.99, 1.01}}, NULL},
-        {{{"slow_steps", "pass", 1.01, 1.001, 1.015}}, "slow_steps"}, // within the margin, and told from 0
-        {{{"slow_steps", "inconclusive", 1.01, 0.9, 1.1}}, "slow_steps"},
-        {{{"step_time", "fail", 1.2, 1.19, 1.21}, {"mean_step_time", "fail", 1.2, 1.18, 1.22}}, NULL}, // the typical step is why
-        {{{"step_time", "fail", 1.2, 1.19, 1.21}, {"mean_step_time", "fail", 1.4, 1.35, 1.45}}, "mean_step_time"},
-        {{{"step_time", "pass", 1, 0.99, 1.01}, {"mean_step_time", "fail", 1.2, 1.1, 1.3}}, "mean_step_time"},
-        {{{"step_time", "inconclusive", 1, 0.95, 1.05}, {"mean_step_time", "inconclusive", 1, 0.94, 1.06}}, NULL}, // so is all of it
-        {{{"step_time", "pass", 1, 0.99, 1.01}, {"mean_step_time", "inconclusive", 1, 0.94, 1.06}}, "mean_step_time"},
-        {{{"latency_p50", "fail", 1.2, 1.19, 1.21}, {"latency_p99", "fail", 1.2, 1.15, 1.25}}, NULL},
-        {{{"slow_steps", "inconclusive", 1, 0.9, 1.1}, {"latency_p99", "fail", 1.2, 1.15, 1.25}}, "latency_p99"}, // what fails first
-        {{{"total_time", "fail", 1.2, 1.15, 1.25}}, NULL},
+            {{{"slow_steps", "pass", 1, 0.99, 1.01}}, NULL},
+            // within the margin, and told from 0
+            {{{"slow_steps", "pass", 1.01, 1.001, 1.015}}, "slow_steps"},
+            {{{"slow_steps", "inconclusive", 1.01, 0.9, 1.1}}, "slow_steps"},
+            // the typical step is why
+            {{{"step_time", "fail", 1.2, 1.19, 1.21}, {"mean_step_time", "fail", 1.2, 1.18, 1.22}},
+                    NULL},
+            {{{"step_time", "fail", 1.2, 1.19, 1.21}, {"mean_step_time", "fail", 1.4, 1.35, 1.45}},
+                    "mean_step_time"},
+            {{{"step_time", "pass", 1, 0.99, 1.01}, {"mean_step_time", "fail", 1.2, 1.1, 1.3}},
+                    "mean_step_time"},
+            // so is all of it
+            {{{"step_time", "inconclusive", 1, 0.95, 1.05},
+                     {"mean_step_time", "inconclusive", 1, 0.94, 1.06}},
+                    NULL},
+            {{{"step_time", "pass", 1, 0.99, 1.01},
+                     {"mean_step_time", "inconclusive", 1, 0.94, 1.06}},
+                    "mean_step_time"},
+            {{{"latency_p50", "fail", 1.2, 1.19, 1.21}, {"latency_p99", "fail", 1.2, 1.15, 1.25}},
+                    NULL},
+            // what fails first
+            {{{"slow_steps", "inconclusive", 1, 0.9, 1.1},
+                     {"latency_p99", "fail", 1.2, 1.15, 1.25}},
+                    "latency_p99"},
+            {{{"total_time", "fail", 1.2, 1.15, 1.25}}, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         begin();
@@ -455,7 +510,8 @@ TEST(who_asks)
             cell(one->metric, one->ratio, one->low, one->high, one->verdict);
         }
         run("step", PAIRS, 1, nothing);
-        CHECK_STR(told->metric ? told->metric : "nobody", cases[i].metric ? cases[i].metric : "nobody");
+        CHECK_STR(told->metric ? told->metric : "nobody",
+                cases[i].metric ? cases[i].metric : "nobody");
         end();
     }
 }

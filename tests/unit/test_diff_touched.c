@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who touched the memory first, from rows that are written by hand: two launches a side, their resident ranges and page faults.
+// Who touched the memory first, from rows that are written by hand: two launches a side, their
+// resident ranges and page faults.
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,20 +40,23 @@ static int stack(const char *kind, const char *text)
 
 static void range_of(int launch, const char *kind, const char *name, int64_t at, int64_t bytes)
 {
-    sql("INSERT INTO launch_range VALUES (%d, 77, %lld, %lld, %lld, '%s', '%s', %d)", launch, (long long)(base + at), (long long)(base + at + bytes),
-        (long long)bytes, kind, name, READ_NS);
+    sql("INSERT INTO launch_range VALUES (%d, 77, %lld, %lld, %lld, '%s', '%s', %d)", launch,
+            (long long)(base + at), (long long)(base + at + bytes), (long long)bytes, kind, name,
+            READ_NS);
 }
 
 static void watched(int launch) // its page faults were sampled
 {
     sql("INSERT INTO ledger (launch_id, producer, kind, dropped, breach) SELECT %d, 'bpf.page_fault', 'records', 0, 0 WHERE NOT EXISTS "
-        "(SELECT 1 FROM ledger WHERE launch_id = %d)", launch, launch);
+        "(SELECT 1 FROM ledger WHERE launch_id = %d)",
+            launch, launch);
 }
 
 static void fault_of(int launch, int64_t at, int at_ns, int user, int python, int level)
 {
     watched(launch);
-    sql("INSERT INTO page_fault VALUES (%d, %d, %lld, %d, nullif(%d, 0), nullif(%d, 0))", launch, at_ns, (long long)(base + at), level, user, python);
+    sql("INSERT INTO page_fault VALUES (%d, %d, %lld, %d, nullif(%d, 0), nullif(%d, 0))", launch,
+            at_ns, (long long)(base + at), level, user, python);
 }
 static void fault(int launch, int64_t at, int at_ns, int user, int python)
 {
@@ -82,11 +86,13 @@ static double delta_mib(size_t idx)
     return (memory.touches[idx].b_bytes - memory.touches[idx].a_bytes) / MIB;
 }
 
-// Two arrays that lie side by side in one range, of huge pages: four faults for 64 MiB, and two for 32.
+// Two arrays that lie side by side in one range, of huge pages: four faults for 64 MiB, and two
+// for 32.
 TEST(what_lies_between_faults_is_divided)
 {
     begin();
-    int first = stack("user", "fills@plant;main@plant"), second = stack("user", "other@plant;main@plant");
+    int first = stack("user", "fills@plant;main@plant"),
+        second = stack("user", "other@plant;main@plant");
     ground(first);
     for (int launch = 2; launch <= 4; launch += 2) {
         range_of(launch, "anonymous", "", 0, 96 * MIB);
@@ -110,7 +116,8 @@ TEST(what_lies_between_faults_is_divided)
 TEST(given_back_or_touched_again_or_later)
 {
     begin();
-    int back = stack("user", "gives_back@plant"), again = stack("user", "again@plant"), late = stack("user", "late@plant");
+    int back = stack("user", "gives_back@plant"), again = stack("user", "again@plant"),
+        late = stack("user", "late@plant");
     ground(again);
     for (int launch = 2; launch <= 4; launch += 2) {
         range_of(launch, "anonymous", "", 0, 32 * MIB);
@@ -128,7 +135,8 @@ TEST(given_back_or_touched_again_or_later)
     end();
 }
 
-// 32 MiB were touched, given back, and touched again by another function when fewer pages were sampled.
+// 32 MiB were touched, given back, and touched again by another function when fewer pages were
+// sampled.
 TEST(a_smaller_sample_hides_what_was_before)
 {
     begin();
@@ -153,7 +161,8 @@ TEST(a_smaller_sample_hides_what_was_before)
     end();
 }
 
-// The sample of a level is of all lower ones, has its share of the pages, and a huge page's first one up to level 9.
+// The sample of a level is of all lower ones, has its share of the pages, and a huge page's first
+// one up to level 9.
 TEST(samples_of_pages)
 {
     enum { PAGES = 1 << 20 };
@@ -170,7 +179,8 @@ TEST(samples_of_pages)
         double want = (PAGES >> level) + (double)PAGES / 512;
         CHECK(count[level] > 0.9 * want && count[level] < 1.1 * want);
     }
-    CHECK(count[UG_FAULT_LEVEL_MAX] > (PAGES >> 12) / 2 && count[UG_FAULT_LEVEL_MAX] < (PAGES >> 12) * 4);
+    CHECK(count[UG_FAULT_LEVEL_MAX] > (PAGES >> 12) / 2 &&
+            count[UG_FAULT_LEVEL_MAX] < (PAGES >> 12) * 4);
 }
 
 TEST(neighbours_of_a_file_and_what_is_too_far)
@@ -192,32 +202,37 @@ TEST(neighbours_of_a_file_and_what_is_too_far)
     end();
 }
 
-// Names: the Python function whatever library worked for it, and who called into its package; an import as one; a library.
+// Names: the Python function whatever library worked for it, and who called into its package; an
+// import as one; a library.
 TEST(names)
 {
     static const struct {
         const char *user, *python, *kind, *file, *caller, *caller_file, *outside, *function;
     } rows[] = {
-        {"__memset_avx2@libc.so.6;at::native::fill@libtorch_cpu.so;_PyEval_EvalFrame@python3",
-         "Adam.step@/e/site-packages/torch/optim/adam.py;Module._call_impl@/e/site-packages/torch/nn/modules/module.py;train@/srv/train.py;"
-         "<module>@/srv/train.py",
-         "anonymous", "", "Adam.step", "torch/optim/adam.py", "train", "fill"},
-        {"_int_malloc@libc.so.6;PyBytes_FromString@python3.11;_PyEval_EvalFrame@python3.11",
-         "in_arena.<locals>.<listcomp>@/srv/train.py;in_arena@/srv/train.py;<module>@/srv/train.py", "heap", "", "in_arena", "train.py", NULL, NULL},
-        {"read@libc.so.6;_PyEval_EvalFrame@python3.11",
-         "get_data@<frozen importlib._bootstrap_external>;<module>@/e/site-packages/torch/nn/__init__.py;exec@<frozen importlib._bootstrap>;"
-         "<module>@/e/site-packages/torch/__init__.py;exec@<frozen importlib._bootstrap>;<module>@/srv/common.py;exec@<frozen importlib._bootstrap>;<module>@/srv/train.py",
-         "heap", "", "import of torch", NULL, NULL, NULL},
-        {"read@libc.so.6;_PyEval_EvalFrame@python3.11", "<module>@/srv/mine/__init__.py;exec@<frozen importlib._bootstrap>;<module>@/srv/train.py", "heap", "",
-         "import of mine", NULL, NULL, NULL},
-        {"_dl_relocate_object@ld-linux-x86-64.so.2;dlopen@libc.so.6", NULL, "file", "libtorch_cpu.so.1.13.0", NULL, NULL, NULL,
-         "loading of libtorch_cpu.so"},
-        {"mem_efficient@libtorch_cpu.so;main@plant", NULL, "heap", "", NULL, NULL, NULL, "mem_efficient"},
-        {"_int_malloc@libc.so.6", NULL, "heap", "", NULL, NULL, NULL, "_int_malloc"},
+            {"__memset_avx2@libc.so.6;at::native::fill@libtorch_cpu.so;_PyEval_EvalFrame@python3",
+                    "Adam.step@/e/site-packages/torch/optim/adam.py;Module._call_impl@/e/site-packages/torch/nn/modules/module.py;train@/srv/train.py;"
+                    "<module>@/srv/train.py",
+                    "anonymous", "", "Adam.step", "torch/optim/adam.py", "train", "fill"},
+            {"_int_malloc@libc.so.6;PyBytes_FromString@python3.11;_PyEval_EvalFrame@python3.11",
+                    "in_arena.<locals>.<listcomp>@/srv/train.py;in_arena@/srv/train.py;<module>@/srv/train.py",
+                    "heap", "", "in_arena", "train.py", NULL, NULL},
+            {"read@libc.so.6;_PyEval_EvalFrame@python3.11",
+                    "get_data@<frozen importlib._bootstrap_external>;<module>@/e/site-packages/torch/nn/__init__.py;exec@<frozen importlib._bootstrap>;"
+                    "<module>@/e/site-packages/torch/__init__.py;exec@<frozen importlib._bootstrap>;<module>@/srv/common.py;exec@<frozen importlib._bootstrap>;<module>@/srv/train.py",
+                    "heap", "", "import of torch", NULL, NULL, NULL},
+            {"read@libc.so.6;_PyEval_EvalFrame@python3.11",
+                    "<module>@/srv/mine/__init__.py;exec@<frozen importlib._bootstrap>;<module>@/srv/train.py",
+                    "heap", "", "import of mine", NULL, NULL, NULL},
+            {"_dl_relocate_object@ld-linux-x86-64.so.2;dlopen@libc.so.6", NULL, "file",
+                    "libtorch_cpu.so.1.13.0", NULL, NULL, NULL, "loading of libtorch_cpu.so"},
+            {"mem_efficient@libtorch_cpu.so;main@plant", NULL, "heap", "", NULL, NULL, NULL,
+                    "mem_efficient"},
+            {"_int_malloc@libc.so.6", NULL, "heap", "", NULL, NULL, NULL, "_int_malloc"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         begin();
-        int user = stack("user", rows[i].user), python = rows[i].python ? stack("python", rows[i].python) : 0;
+        int user = stack("user", rows[i].user),
+            python = rows[i].python ? stack("python", rows[i].python) : 0;
         for (int launch = 1; launch <= 4; launch++) {
             range_of(launch, rows[i].kind, rows[i].file, 0, launch % 2 ? MIB : 32 * MIB);
             fault(launch, 4096, 600, user, python);
@@ -226,14 +241,17 @@ TEST(names)
         CHECK_INT(memory.touch_told_count, 1);
         const struct diff_touch *touch = &memory.touches[0];
         CHECK_STR(touch->caller ? touch->caller : "-", rows[i].caller ? rows[i].caller : "-");
-        CHECK_STR(touch->caller_file ? touch->caller_file : "-", rows[i].caller_file ? rows[i].caller_file : "-");
+        CHECK_STR(touch->caller_file ? touch->caller_file : "-",
+                rows[i].caller_file ? rows[i].caller_file : "-");
         CHECK_STR(touch->outside ? touch->outside : "-", rows[i].outside ? rows[i].outside : "-");
-        CHECK_STR(touch->function ? touch->function : "-", rows[i].function ? rows[i].function : "-");
+        CHECK_STR(
+                touch->function ? touch->function : "-", rows[i].function ? rows[i].function : "-");
         end();
     }
 }
 
-// 0 and 30 MiB on one side, 30 and 30 on the other: launches of one side differ by that. And 5 MiB are less than is asked for.
+// 0 and 30 MiB on one side, 30 and 30 on the other: launches of one side differ by that. And 5 MiB
+// are less than is asked for.
 TEST(noise_is_not_told)
 {
     begin();
@@ -269,20 +287,24 @@ TEST(one_side_was_not_watched)
     end();
 }
 
-// What no recorder wrote: ranges that end before they begin or lie over each other, sizes and addresses of all kinds, stacks that
-// are not there.
+// What no recorder wrote: ranges that end before they begin or lie over each other, sizes and
+// addresses of all kinds, stacks that are not there.
 TEST(damage)
 {
-    static const char *const numbers[] = {"-9223372036854775808", "-1", "0", "1", "4096", "9223372036854775807"};
+    static const char *const numbers[] = {
+            "-9223372036854775808", "-1", "0", "1", "4096", "9223372036854775807"};
     enum { NUMBERS = sizeof numbers / sizeof *numbers };
     begin();
     for (int i = 0; i < NUMBERS * NUMBERS * NUMBERS; i++) {
         int launch = 1 + i % 4;
-        sql("INSERT OR IGNORE INTO launch_range VALUES (%d, 77, %s, %s, %s, 'file', 'x', %d)", launch, numbers[i % NUMBERS],
-            numbers[i / NUMBERS % NUMBERS], numbers[i / NUMBERS / NUMBERS], READ_NS);
-        sql("INSERT INTO page_fault VALUES (%d, %d, %s, 0, 9999, %d)", launch, i, numbers[i % NUMBERS], i);
+        sql("INSERT OR IGNORE INTO launch_range VALUES (%d, 77, %s, %s, %s, 'file', 'x', %d)",
+                launch, numbers[i % NUMBERS], numbers[i / NUMBERS % NUMBERS],
+                numbers[i / NUMBERS / NUMBERS], READ_NS);
+        sql("INSERT INTO page_fault VALUES (%d, %d, %s, 0, 9999, %d)", launch, i,
+                numbers[i % NUMBERS], i);
     }
-    int empty = stack("user", "@;@"), odd = stack("python", "<listcomp>@x.py;<genexpr>@/;<module>@<frozen<sp>importlib");
+    int empty = stack("user", "@;@"),
+        odd = stack("python", "<listcomp>@x.py;<genexpr>@/;<module>@<frozen<sp>importlib");
     for (int launch = 1; launch <= 4; launch++) {
         range_of(launch, "stack", "", 0, 40 * MIB);
         fault(launch, 0, 5, empty, odd);

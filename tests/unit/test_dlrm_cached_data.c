@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inputs of dlrm-cached: what a batch holds, that ids come and go, what is refused. That they are PyTorch's is held by
-// tests/e2e/torch_variants.py, by the losses.
+// The inputs of dlrm-cached: what a batch holds, that ids come and go, what is refused. That they
+// are PyTorch's is held by tests/e2e/torch_variants.py, by the losses.
 #include <errno.h>
 #include <stdlib.h>
 
@@ -52,10 +52,12 @@ static void check_by_id(const struct drawn *drawn)
     for (size_t i = 0; i < batch->distinct; i++) {
         CHECK(i == 0 || batch->distinct_id[i] > batch->distinct_id[i - 1]);
         for (size_t k = batch->begin[i]; k < batch->begin[i + 1]; k++, seen++) {
-            size_t lookup = batch->lookup[k], sample = batch->vector[k] / vectors, table = batch->vector[k] % vectors - 1;
+            size_t lookup = batch->lookup[k], sample = batch->vector[k] / vectors,
+                   table = batch->vector[k] % vectors - 1;
             CHECK(batch->ids[lookup] == batch->distinct_id[i]);
             CHECK(k == batch->begin[i] || lookup > batch->lookup[k - 1]);
-            CHECK(lookup >= batch->offset[table * bags + sample] && lookup < batch->offset[table * bags + sample + 1]);
+            CHECK(lookup >= batch->offset[table * bags + sample] &&
+                    lookup < batch->offset[table * bags + sample + 1]);
         }
     }
     CHECK_INT(seen, batch->lookups);
@@ -73,7 +75,8 @@ TEST(a_batch_is_as_said)
     drawn_end(&drawn);
 }
 
-// A tenth of the lookups is of items, whose numbers rise with the batches; the others are popular ids.
+// A tenth of the lookups is of items, whose numbers rise with the batches; the others are popular
+// ids.
 TEST(ids_come_and_go)
 {
     enum { BATCHES = 200, ITEMS = 36 };
@@ -93,7 +96,7 @@ TEST(ids_come_and_go)
         }
         dlrm_cached_draw(&drawn.stream, &drawn.batch);
     }
-    CHECK_DBL(items / all, 0.1, 0.01); // of 32,000: six times its spread
+    CHECK_DBL(items / all, 0.1, 0.01);                   // of 32,000: six times its spread
     CHECK(newest[0] > 0 && newest[1] > newest[0] + 300); // 4 a batch
     CHECK(newest[1] <= ((int64_t)1 << ITEMS) + 4 * (BATCHES - 1));
     drawn_end(&drawn);
@@ -106,14 +109,18 @@ TEST(a_batch_is_of_seed_mode_and_number)
     struct dlrm_cached_stream copy = drawn.stream;
     dlrm_cached_draw(&drawn.stream, &drawn.batch);
     drawn_begin(&other, 3, true);
-    CHECK(other.batch.lookups != drawn.batch.lookups || memcmp(other.batch.dense, drawn.batch.dense, sizeof(double) * DLRM_DENSE) != 0);
+    CHECK(other.batch.lookups != drawn.batch.lookups ||
+            memcmp(other.batch.dense, drawn.batch.dense, sizeof(double) * DLRM_DENSE) != 0);
     dlrm_cached_draw(&copy, &other.batch); // the second again, from a copy
     CHECK_INT(other.batch.lookups, drawn.batch.lookups);
-    CHECK(memcmp(other.batch.ids, drawn.batch.ids, drawn.batch.lookups * sizeof *drawn.batch.ids) == 0);
-    CHECK(memcmp(other.batch.label, drawn.batch.label, drawn.shape.batch * sizeof *drawn.batch.label) == 0);
+    CHECK(memcmp(other.batch.ids, drawn.batch.ids, drawn.batch.lookups * sizeof *drawn.batch.ids) ==
+            0);
+    CHECK(memcmp(other.batch.label, drawn.batch.label,
+                  drawn.shape.batch * sizeof *drawn.batch.label) == 0);
     drawn_end(&other);
     drawn_begin(&other, 4, true);
-    dlrm_cached_draw(&other.stream, &other.batch); // the second of another seed, and of the other mode
+    dlrm_cached_draw(
+            &other.stream, &other.batch); // the second of another seed, and of the other mode
     CHECK(memcmp(other.batch.dense, drawn.batch.dense, sizeof(double) * DLRM_DENSE) != 0);
     drawn_end(&other);
     drawn_begin(&other, 3, false);
@@ -148,13 +155,15 @@ TEST(wrong_batches)
 {
     struct drawn drawn;
     drawn_begin(&drawn, 3, true);
-    uint32_t *offset = drawn.batch.offset + drawn.shape.batch + 1, old_offset = offset[6]; // of table 1
+    // of table 1
+    uint32_t *offset = drawn.batch.offset + drawn.shape.batch + 1, old_offset = offset[6];
     int64_t *id = &drawn.batch.ids[offset[4]], old_id = *id;
     offset[6] = offset[5];
     check_wrong(&drawn, "bag 5 of table 1 is empty; a bag names one id at least");
     offset[6] = old_offset;
     *id = 5;
-    check_wrong(&drawn, "id 5 of bag 4 of table 1 is out of range: its ids are 1099511627776 to 2199023255551");
+    check_wrong(&drawn,
+            "id 5 of bag 4 of table 1 is out of range: its ids are 1099511627776 to 2199023255551");
     *id = -1;
     check_wrong(&drawn, "id -1 of bag 4 of table 1 is out of range");
     *id = (int64_t)2 << DLRM_CACHED_TABLE_BITS;

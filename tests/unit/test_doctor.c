@@ -38,7 +38,8 @@ static void machine_remove(void)
     free(command);
 }
 
-static void expect_remedy(void (*check)(struct doctor *), enum doctor_status status, const char *words, const char *remedy)
+static void expect_remedy(void (*check)(struct doctor *), enum doctor_status status,
+        const char *words, const char *remedy)
 {
     struct doctor *doctor = xcalloc(1, sizeof *doctor);
     doctor->root = root;
@@ -84,7 +85,8 @@ TEST(capabilities_are_given_to_a_group)
     check_tracing(doctor);
     const char *remedy = doctor->findings[0].remedy;
     CHECK_CONTAINS(remedy, "chmod 0750");
-    CHECK_CONTAINS(strstr(remedy, "chgrp upgate"), "setcap cap_bpf"); // a change of the group takes them away
+    // a change of the group takes them away
+    CHECK_CONTAINS(strstr(remedy, "chgrp upgate"), "setcap cap_bpf");
     doctor_free(doctor);
     machine_remove();
 }
@@ -107,7 +109,8 @@ TEST(a_good_machine_is_ok)
     expect(check_frequency, DOCTOR_STATUS_OK, "turbo off");
     expect(check_clock, DOCTOR_STATUS_OK, "tsc");
     expect(check_memory, DOCTOR_STATUS_OK, "16.0 GiB available");
-    machine_write("/proc/kallsyms", "0000000000000000 A fixed_percpu_data\nffffffff81000000 T _text\n");
+    machine_write(
+            "/proc/kallsyms", "0000000000000000 A fixed_percpu_data\nffffffff81000000 T _text\n");
     machine_write("/proc/sys/kernel/kptr_restrict", "1\n");
     machine_write("/proc/sys/kernel/yama/ptrace_scope", "1\n");
     machine_write("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
@@ -134,7 +137,8 @@ TEST(a_troubled_machine_says_what_to_do)
     expect(check_clock, DOCTOR_STATUS_LIMITED, "hpet");
     expect(check_memory, DOCTOR_STATUS_LIMITED, "1.00 MiB available");
     machine_write("/proc/self/status", "Name: x\nCapEff:\t0000000000000000\n");
-    machine_write("/proc/kallsyms", "0000000000000000 A fixed_percpu_data\n0000000000000000 T _text\n");
+    machine_write(
+            "/proc/kallsyms", "0000000000000000 A fixed_percpu_data\n0000000000000000 T _text\n");
     machine_write("/proc/sys/kernel/kptr_restrict", "2\n");
     machine_write("/proc/sys/kernel/yama/ptrace_scope", "3\n");
     machine_write("/sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
@@ -172,7 +176,8 @@ TEST(a_limit_of_memory_is_found)
     machine_write("/cgroup/job/memory.max", "max\n");
     expect(check_memory, DOCTOR_STATUS_OK, "16.0 GiB available");
     machine_write("/cgroup/job/memory.max", "1073741824\n");
-    expect_remedy(check_memory, DOCTOR_STATUS_LIMITED, "the cgroup may use 1.00 GiB; the machine has 16.0 GiB available", "--memory");
+    expect_remedy(check_memory, DOCTOR_STATUS_LIMITED,
+            "the cgroup may use 1.00 GiB; the machine has 16.0 GiB available", "--memory");
     machine_write("/cgroup/job/memory.max", "8589934592\n");
     expect(check_memory, DOCTOR_STATUS_OK, "the cgroup may use 8.00 GiB");
     free(mounts);
@@ -190,13 +195,15 @@ TEST(a_session_with_one_cpu)
     CPU_ZERO(&cpus);
     CPU_SET(one, &cpus);
     CHECK_INT(sched_setaffinity(0, sizeof cpus, &cpus), 0);
-    expect_remedy(check_cpus, DOCTOR_STATUS_LIMITED, "both sides would be pinned to ", "2 CPUs or more");
+    expect_remedy(
+            check_cpus, DOCTOR_STATUS_LIMITED, "both sides would be pinned to ", "2 CPUs or more");
 }
 
 TEST(memory_of_processes_that_only_administrators_may_read)
 {
     machine_new();
-    machine_write("/proc/self/status", "Name: x\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n");
+    machine_write("/proc/self/status",
+            "Name: x\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n");
     machine_write("/proc/sys/kernel/yama/ptrace_scope", "2\n");
     expect_remedy(check_python_stacks, DOCTOR_STATUS_LIMITED, "no other process", "CAP_SYS_PTRACE");
     machine_write("/proc/sys/kernel/yama/ptrace_scope", "1\n");
@@ -211,7 +218,8 @@ TEST(root_of_a_container_is_told_of_the_container)
     machine_write("/sys/kernel/btf/vmlinux", "x");
     machine_write("/proc/self/status", "Name: x\nUid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\n");
     expect_remedy(check_tracing, DOCTOR_STATUS_LIMITED, "BPF no", "--cap-add BPF");
-    machine_write("/proc/self/status", "Name: x\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n");
+    machine_write("/proc/self/status",
+            "Name: x\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n");
     expect_remedy(check_tracing, DOCTOR_STATUS_LIMITED, "BPF no", "setcap");
     machine_remove();
 }
@@ -221,25 +229,31 @@ TEST(libraries_of_another_driver)
 {
     machine_new();
     CHECK(dlopen(FIXTURE_NVML, RTLD_NOW | RTLD_LOCAL) != NULL); // it has the name of the system's
-    machine_write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5\n");
-    machine_write("/proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t NVIDIA H100\nGPU UUID: \t GPU-aaaa\n");
+    machine_write("/proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5\n");
+    machine_write("/proc/driver/nvidia/gpus/0000:01:00.0/information",
+            "Model: \t NVIDIA H100\nGPU UUID: \t GPU-aaaa\n");
     expect(check_gpu, DOCTOR_STATUS_OK, "driver 575.51.03");
     setenv("FAKE_NVML_INIT", "18", 1); // NVML_ERROR_LIB_RM_VERSION_MISMATCH
-    expect_remedy(check_gpu, DOCTOR_STATUS_MISSING, "1 GPU, NVIDIA H100; driver 550.54.15; the driver's libraries", "reboot");
+    expect_remedy(check_gpu, DOCTOR_STATUS_MISSING,
+            "1 GPU, NVIDIA H100; driver 550.54.15; the driver's libraries", "reboot");
     setenv("FAKE_NVML_INIT", "999", 1);
-    expect_remedy(check_gpu, DOCTOR_STATUS_LIMITED, "1 GPU, NVIDIA H100; driver 550.54.15", "libnvidia-ml.so.1");
+    expect_remedy(check_gpu, DOCTOR_STATUS_LIMITED, "1 GPU, NVIDIA H100; driver 550.54.15",
+            "libnvidia-ml.so.1");
     machine_remove();
 }
 
 TEST(a_place_for_certificates_that_cannot_be_written)
 {
     setenv("UPGATE_STATE_DIR", "/dev/null/state", 1);
-    expect_remedy(check_calibration, DOCTOR_STATUS_LIMITED, "'/dev/null/state/calibration.db' cannot be written", "UPGATE_STATE_DIR");
+    expect_remedy(check_calibration, DOCTOR_STATUS_LIMITED,
+            "'/dev/null/state/calibration.db' cannot be written", "UPGATE_STATE_DIR");
     char dir[] = "/tmp/upgate-doctor-state-XXXXXX";
     CHECK(mkdtemp(dir) != NULL);
     char *state = xasprintf("%s/to/come", dir);
     setenv("UPGATE_STATE_DIR", state, 1);
-    expect_remedy(check_calibration, DOCTOR_STATUS_LIMITED, "this host has no certificate", "upgate ab --aa");
+    expect_remedy(check_calibration, DOCTOR_STATUS_LIMITED, "this host has no certificate",
+            "upgate ab --aa");
     CHECK_INT(rmdir(dir), 0); // nothing was made
     free(state);
 }
@@ -264,13 +278,14 @@ TEST(what_is_required_and_missing_stops_the_main_job)
     struct error err = {0};
     CHECK_INT(doctor_print(doctor, &(struct render_opts){0}, file, &err), 0);
     fclose(file);
-    CHECK_STR(text, "`upgate ab` CANNOT run here: 0 ok, 0 limited, 2 missing\n\n"
-                    "missing  two            gone\n"
-                    "                        lost: all\n"
-                    "                        do:   buy one\n"
-                    "missing  one            not there\n"
-                    "                        lost: a\n"
-                    "                        do:   b\n");
+    CHECK_STR(text,
+            "`upgate ab` CANNOT run here: 0 ok, 0 limited, 2 missing\n\n"
+            "missing  two            gone\n"
+            "                        lost: all\n"
+            "                        do:   buy one\n"
+            "missing  one            not there\n"
+            "                        lost: a\n"
+            "                        do:   b\n");
     free(text);
     doctor_free(doctor);
 }

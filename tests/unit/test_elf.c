@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headers of our own program against what the C library's loader and the linker say, and of files made up.
+// The headers of our own program against what the C library's loader and the linker say, and of
+// files made up.
 #include "common/elf.h"
 
 #include <errno.h>
@@ -11,11 +12,14 @@
 
 #include "tests/unit/runner.h"
 
-// A file that has nothing but its header and section headers, zeroed but for the first: `count` are said to follow.
+// A file that has nothing but its header and section headers, zeroed but for the first: `count` are
+// said to follow.
 static int make(uint32_t count, uint32_t written)
 {
     bool fits = count < SHN_LORESERVE;
-    Elf64_Ehdr header = {.e_shoff = sizeof header, .e_shentsize = sizeof(Elf64_Shdr), .e_shnum = fits ? (uint16_t)count : 0};
+    Elf64_Ehdr header = {.e_shoff = sizeof header,
+            .e_shentsize = sizeof(Elf64_Shdr),
+            .e_shnum = fits ? (uint16_t)count : 0};
     Elf64_Shdr first = {.sh_size = fits ? 0 : count};
     int fd = memfd_create("elf", MFD_CLOEXEC);
     memcpy(header.e_ident, ELFMAG, SELFMAG);
@@ -62,8 +66,10 @@ TEST(sections_have_names_and_ranges)
     CHECK_INT(elf_sections_open(&file), 0);
     for (uint32_t i = 0; i < file.section_count; i++) {
         CHECK_INT(elf_section(&file, i, &section), 0);
-        texts += elf_section_is(&file, &section, ".text") && elf_section_range(&file, &section).bytes == section.sh_size;
-        zeroes += elf_section_is(&file, &section, ".bss") && elf_section_range(&file, &section).bytes == 0;
+        texts += elf_section_is(&file, &section, ".text") &&
+                elf_section_range(&file, &section).bytes == section.sh_size;
+        zeroes += elf_section_is(&file, &section, ".bss") &&
+                elf_section_range(&file, &section).bytes == 0;
         CHECK(!elf_section_is(&file, &section, ".tex"));
     }
     CHECK_INT(texts, 1);
@@ -97,7 +103,8 @@ TEST(more_sections_than_sixteen_bits_and_fewer_than_said)
     CHECK_INT(elf_sections_open(&file), -ENOEXEC);
     CHECK_INT(file.section_count, 131);
     CHECK_INT(elf_section(&file, 130, &section), 0);
-    CHECK_INT(ftruncate(fd, sizeof(Elf64_Ehdr) + 64 * sizeof(Elf64_Shdr)), 0); // its owner cuts it short meanwhile
+    // its owner cuts it short meanwhile
+    CHECK_INT(ftruncate(fd, sizeof(Elf64_Ehdr) + 64 * sizeof(Elf64_Shdr)), 0);
     CHECK_INT(elf_section(&file, 63, &section), 0);
     CHECK_INT(elf_section(&file, 64, &section), -ENOEXEC);
     close(fd);
@@ -107,7 +114,8 @@ TEST(what_is_none_is_said)
 {
     struct elf_file file;
     char byte;
-    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), folder = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC),
+        folder = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CHECK_INT(elf_file_open(fd, &file), -ENOEXEC);
     CHECK_INT(elf_file_open(folder, &file), -EIO);
     CHECK_INT(elf_read(fd, &byte, 1, UINT64_MAX), -ENOEXEC);

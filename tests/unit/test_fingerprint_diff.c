@@ -30,29 +30,26 @@ static json_t *side(const char *libraries, const char *python)
     json_array_foreach(list, index, item)
     {
         const char *path = json_string_value(json_array_get(item, 0)), *slash = strrchr(path, '/');
-        static const char *const roles[][2] = {{"openblas", "blas"},
-                                               {"libmkl", "blas"},
-                                               {"dnnl", "onednn"},
-                                               {"gomp", "openmp"},
-                                               {"libtorch", "framework"}};
+        static const char *const roles[][2] = {{"openblas", "blas"}, {"libmkl", "blas"},
+                {"dnnl", "onednn"}, {"gomp", "openmp"}, {"libtorch", "framework"}};
         const char *role = "other";
         for (size_t i = 0; i < 5; i++)
             if (strstr(path, roles[i][0]))
                 role = roles[i][1];
         char *key = xasprintf("%.*s", (int)strcspn(slash + 1, "."), slash + 1);
-        json_array_append_new(
-            array, json_pack("{s:s,s:s,s:s?,s:s,s:O,s:O,s:s}", "key", key, "role", role, "name",
-                             !strcmp(role, "blas")     ? "OpenBLAS"
-                             : !strcmp(role, "onednn") ? "oneDNN"
-                             : !strcmp(role, "openmp") ? "GNU OpenMP"
-                                                       : NULL,
-                             "path", path, "version", json_array_get(item, 1), "build_id",
-                             json_array_get(item, 2), "version_source", "file name"));
+        json_array_append_new(array,
+                json_pack("{s:s,s:s,s:s?,s:s,s:O,s:O,s:s}", "key", key, "role", role, "name",
+                        !strcmp(role, "blas")             ? "OpenBLAS"
+                                : !strcmp(role, "onednn") ? "oneDNN"
+                                : !strcmp(role, "openmp") ? "GNU OpenMP"
+                                                          : NULL,
+                        "path", path, "version", json_array_get(item, 1), "build_id",
+                        json_array_get(item, 2), "version_source", "file name"));
         free(key);
     }
     json_t *process = json_pack("{s:{s:o,s:{s:s},s:i},s:{s:{s:i}},s:{}}", "process", "libraries",
-                                array, "environment", "OMP_NUM_THREADS", "1", "pid", 4711, "host",
-                                "memory", "swappiness", 60, "missing");
+            array, "environment", "OMP_NUM_THREADS", "1", "pid", 4711, "host", "memory",
+            "swappiness", 60, "missing");
     json_t *document = fingerprint_merge(process, said);
     json_decref(process);
     json_decref(list);
@@ -66,33 +63,32 @@ static const char libraries_a[] = "[[\"/usr/lib/libopenblas.so.0\",\"0.3.21\",\"
                                   "usr/lib/libz.so.1.2.13\",\"1.2.13\",\"aa04\"],"
                                   " [\"/usr/lib/libonly_a.so.1\",null,\"aa05\"]]";
 static const char libraries_b[] =
-    "[[\"/v/site-packages/torch/lib/libtorch_cpu.so\",null,\"bb03\"],[\"/usr/lib/"
-    "libz.so.1.2.13\",\"1.2.13\",\"bb04\"],"
-    " [\"/v/site-packages/numpy.libs/libscipy_openblas64_-32a4b2a6.so\",\"0.3.31\",null]]";
+        "[[\"/v/site-packages/torch/lib/libtorch_cpu.so\",null,\"bb03\"],[\"/usr/lib/"
+        "libz.so.1.2.13\",\"1.2.13\",\"bb04\"],"
+        " [\"/v/site-packages/numpy.libs/libscipy_openblas64_-32a4b2a6.so\",\"0.3.31\",null]]";
 static const char python_a[] =
-    "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.11.2\",\"executable\":\"/usr/"
-    "bin/python3\"},"
-    " \"torch\":{\"version\":\"1.13.0\",\"threads\":1,\"attention\":\"composed\",\"git\":\"aaa\","
-    "   \"build\":{\"onednn\":\"2.6.3\",\"cxx_flags\":\"-O2 -g -Wall\"}, \"mha_fastpath\":null},"
-    " \"packages\":{\"torch\":\"1.13.0\",\"sympy\":\"1.11\",\"pip\":\"22\"},"
-    " \"missing\":{\"torch.mha_fastpath\":\"not in this version: no mha\"}}";
+        "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.11.2\",\"executable\":\"/usr/"
+        "bin/python3\"},"
+        " \"torch\":{\"version\":\"1.13.0\",\"threads\":1,\"attention\":\"composed\",\"git\":\"aaa\","
+        "   \"build\":{\"onednn\":\"2.6.3\",\"cxx_flags\":\"-O2 -g -Wall\"}, \"mha_fastpath\":null},"
+        " \"packages\":{\"torch\":\"1.13.0\",\"sympy\":\"1.11\",\"pip\":\"22\"},"
+        " \"missing\":{\"torch.mha_fastpath\":\"not in this version: no mha\"}}";
 static const char python_b[] =
-    "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.11.2\",\"executable\":\"/v/"
-    "bin/python\"},"
-    " \"torch\":{\"version\":\"2.13.0\",\"threads\":2,\"attention\":\"flash, "
-    "math\",\"git\":\"bbb\","
-    "   \"build\":{\"onednn\":\"3.12.0\",\"mkl\":\"2024.2\",\"cxx_flags\":\"-O2 -Wextra -DX\"}, "
-    "\"mha_fastpath\":true},"
-    " \"packages\":{\"torch\":\"2.13.0\",\"sympy\":\"1.14\",\"pip\":\"23\",\"added\":\"1\"}}";
+        "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.11.2\",\"executable\":\"/v/"
+        "bin/python\"},"
+        " \"torch\":{\"version\":\"2.13.0\",\"threads\":2,\"attention\":\"flash, "
+        "math\",\"git\":\"bbb\","
+        "   \"build\":{\"onednn\":\"3.12.0\",\"mkl\":\"2024.2\",\"cxx_flags\":\"-O2 -Wextra -DX\"}, "
+        "\"mha_fastpath\":true},"
+        " \"packages\":{\"torch\":\"2.13.0\",\"sympy\":\"1.14\",\"pip\":\"23\",\"added\":\"1\"}}";
 
 static const json_t *row(const json_t *differences, const char *path)
 {
     size_t index;
     json_t *difference;
-    json_array_foreach(
-        (json_t *)differences, index,
-        difference) if (!strcmp(json_string_value(json_object_get(difference, "path")),
-                                path)) return difference;
+    json_array_foreach((json_t *)differences, index,
+            difference) if (!strcmp(json_string_value(json_object_get(difference, "path")),
+                                    path)) return difference;
     return NULL;
 }
 
@@ -132,7 +128,7 @@ TEST(components_name_what_is_inside_and_beside_the_framework)
     CHECK_STR(text_of(of_b, "interpreter"), "CPython 3.11.2");
     CHECK(json_is_null(json_object_get(of_b, "nccl")));
     CHECK_STR(text_of(json_object_get(a, "missing"), "python.torch.mha_fastpath"),
-              "not in this version: no mha");
+            "not in this version: no mha");
     json_decref(a);
     json_decref(b);
 }
@@ -193,10 +189,10 @@ TEST(shape_of_a_difference)
 TEST(libraries_behind_a_named_component_are_implied)
 {
     json_t *list = diff(side(libraries_a, python_a), side(libraries_b, python_b), NULL);
+    CHECK(json_integer_value(json_object_get(
+                  row(list, "libraries.framework.libtorch_cpu"), "suspicion")) < 10);
     CHECK(json_integer_value(
-              json_object_get(row(list, "libraries.framework.libtorch_cpu"), "suspicion")) < 10);
-    CHECK(json_integer_value(
-              json_object_get(row(list, "libraries.blas.libopenblas"), "suspicion")) < 10);
+                  json_object_get(row(list, "libraries.blas.libopenblas"), "suspicion")) < 10);
     json_decref(list);
     // The same version, built again: no component differs, and the library itself is the finding.
     static const char rebuilt[] = "[[\"/usr/lib/libopenblas.so.0\",\"0.3.21\",\"ffff\"]]";
@@ -235,11 +231,13 @@ TEST(hexadecimal_values_are_no_addresses)
     json_t *a = side("[]", NULL), *b = side("[]", NULL);
     json_t *sides[] = {a, b};
     static const char *const microcode[] = {"0x2b000603", "0x2b000620"};
-    static const char *const tunables[] = {"glibc.malloc.mmap_threshold=0x20000", "glibc.malloc.mmap_threshold=0x2000000"};
+    static const char *const tunables[] = {
+            "glibc.malloc.mmap_threshold=0x20000", "glibc.malloc.mmap_threshold=0x2000000"};
     for (int i = 0; i < 2; i++) {
-        json_object_set_new(json_object_get(sides[i], "host"), "cpu", json_pack("{s:s}", "microcode", microcode[i]));
-        json_object_set_new(json_object_get(json_object_get(sides[i], "process"), "environment"), "GLIBC_TUNABLES",
-                            json_string(tunables[i]));
+        json_object_set_new(json_object_get(sides[i], "host"), "cpu",
+                json_pack("{s:s}", "microcode", microcode[i]));
+        json_object_set_new(json_object_get(json_object_get(sides[i], "process"), "environment"),
+                "GLIBC_TUNABLES", json_string(tunables[i]));
     }
     json_t *list = diff(a, b, NULL);
     CHECK_INT(json_array_size(list), 2);
@@ -248,7 +246,8 @@ TEST(hexadecimal_values_are_no_addresses)
     json_decref(list);
 }
 
-// torchrun gives each launch an id and a file for its errors: two launches of one side do not differ by them.
+// torchrun gives each launch an id and a file for its errors: two launches of one side do not
+// differ by them.
 TEST(what_torchrun_draws_for_a_launch_is_noise)
 {
     json_t *a = side("[]", NULL), *b = side("[]", NULL);
@@ -256,7 +255,8 @@ TEST(what_torchrun_draws_for_a_launch_is_noise)
     for (int i = 0; i < 2; i++) {
         json_t *environment = json_object_get(json_object_get(sides[i], "process"), "environment");
         json_object_set_new(environment, "TORCHELASTIC_RUN_ID", json_string(i ? "5d1b" : "9c02"));
-        json_object_set_new(environment, "TORCHELASTIC_ERROR_FILE", json_string(i ? "/tmp/x/error.json" : "/tmp/y/error.json"));
+        json_object_set_new(environment, "TORCHELASTIC_ERROR_FILE",
+                json_string(i ? "/tmp/x/error.json" : "/tmp/y/error.json"));
     }
     size_t noise_count = 0;
     json_t *list = diff(a, b, &noise_count);
@@ -278,11 +278,11 @@ TEST(settings_of_the_run_outrank_packages)
 {
     json_t *a = side("[]", python_a), *b = side("[]", python_a);
     json_object_set_new(json_object_get(json_object_get(b, "process"), "environment"),
-                        "OMP_NUM_THREADS", json_string("8"));
-    json_object_set_new(json_object_get(json_object_get(b, "host"), "memory"), "swappiness",
-                        json_integer(1));
-    json_object_set_new(json_object_get(json_object_get(b, "python"), "packages"), "sympy",
-                        json_string("2"));
+            "OMP_NUM_THREADS", json_string("8"));
+    json_object_set_new(
+            json_object_get(json_object_get(b, "host"), "memory"), "swappiness", json_integer(1));
+    json_object_set_new(
+            json_object_get(json_object_get(b, "python"), "packages"), "sympy", json_string("2"));
     json_t *list = diff(a, b, NULL);
     CHECK_INT(json_array_size(list), 3);
     CHECK_INT(rank(list, "process.environment.OMP_NUM_THREADS"), 1);
@@ -294,9 +294,10 @@ TEST(settings_of_the_run_outrank_packages)
 
 TEST(environment_that_the_program_changed)
 {
-    json_t *b = side("[]", "{\"environment_changes\":{\"OMP_NUM_THREADS\":\"4\",\"HOME\":\"/"
-                           "x\",\"TORCH_TOKEN\":\"abc\","
-                           "\"MKL_X\":\"1\"}}");
+    json_t *b = side("[]",
+            "{\"environment_changes\":{\"OMP_NUM_THREADS\":\"4\",\"HOME\":\"/"
+            "x\",\"TORCH_TOKEN\":\"abc\","
+            "\"MKL_X\":\"1\"}}");
     const json_t *process = json_object_get(b, "process"),
                  *environment = json_object_get(process, "environment");
     CHECK_STR(text_of(environment, "OMP_NUM_THREADS"), "4");
@@ -317,32 +318,37 @@ TEST(environment_that_the_program_changed)
 // Python tells a set, in an order of its own in every process.
 TEST(the_order_of_what_the_program_set_is_none)
 {
-    json_t *list = diff(side("[]", "{\"environment_changes\":{\"OMP_X\":\"1\",\"MKL_X\":\"2\",\"NCCL_X\":\"3\"}}"),
-                        side("[]", "{\"environment_changes\":{\"NCCL_X\":\"3\",\"OMP_X\":\"1\",\"MKL_X\":\"2\"}}"), NULL);
+    json_t *list = diff(
+            side("[]",
+                    "{\"environment_changes\":{\"OMP_X\":\"1\",\"MKL_X\":\"2\",\"NCCL_X\":\"3\"}}"),
+            side("[]",
+                    "{\"environment_changes\":{\"NCCL_X\":\"3\",\"OMP_X\":\"1\",\"MKL_X\":\"2\"}}"),
+            NULL);
     CHECK_INT(json_array_size(list), 0);
     json_decref(list);
 }
 
 TEST(packages_give_cuda_libraries_their_version)
 {
-    json_t *b = side(
-        "[[\"/v/site-packages/nvidia/cudnn/lib/libcudnn.so.9\",null,\"cc\"]]",
-        "{\"packages\":{\"nvidia-cudnn-cu12\":\"9.10.2.21\",\"nvidia-cublas-cu12\":\"12.8\"}}");
+    json_t *b = side("[[\"/v/site-packages/nvidia/cudnn/lib/libcudnn.so.9\",null,\"cc\"]]",
+            "{\"packages\":{\"nvidia-cudnn-cu12\":\"9.10.2.21\",\"nvidia-cublas-cu12\":\"12.8\"}}");
     const json_t *library =
-        json_array_get(json_object_get(json_object_get(b, "process"), "libraries"), 0);
+            json_array_get(json_object_get(json_object_get(b, "process"), "libraries"), 0);
     CHECK_STR(text_of(library, "version"), "9.10.2.21");
     CHECK_STR(text_of(library, "version_source"), "package");
     json_decref(b);
 }
 
-// What lies among the packages of another environment, or in the wheel of torch, has not the version of a package beside it.
+// What lies among the packages of another environment, or in the wheel of torch, has not the
+// version of a package beside it.
 TEST(a_library_from_elsewhere_has_no_package_here)
 {
     json_t *b = side("[[\"/o/site-packages/nvidia/cudnn/lib/libcudnn.so.9\",null,\"cc\"],"
                      " [\"/v/site-packages/torch/lib/libnvrtc.so.12\",null,\"dd\"]]",
-                     "{\"interpreter\":{\"foreign_libraries\":[\"/o/site-packages/nvidia/cudnn/lib/libcudnn.so.9\"]},"
-                     " \"packages\":{\"nvidia-cudnn-cu12\":\"9.10.2.21\",\"nvidia-cuda-nvrtc-cu12\":\"12.8\"}}");
-    const json_t *libraries = json_object_get(json_object_get(b, "process"), "libraries"), *components = json_object_get(b, "components");
+            "{\"interpreter\":{\"foreign_libraries\":[\"/o/site-packages/nvidia/cudnn/lib/libcudnn.so.9\"]},"
+            " \"packages\":{\"nvidia-cudnn-cu12\":\"9.10.2.21\",\"nvidia-cuda-nvrtc-cu12\":\"12.8\"}}");
+    const json_t *libraries = json_object_get(json_object_get(b, "process"), "libraries"),
+                 *components = json_object_get(b, "components");
     CHECK(json_is_null(json_object_get(json_array_get(libraries, 0), "version")));
     CHECK(json_is_null(json_object_get(json_array_get(libraries, 1), "version")));
     CHECK_STR(text_of(components, "cudnn"), "cuDNN (of another environment)");
@@ -356,10 +362,12 @@ TEST(cudnn_inside_torch)
     static const struct {
         const char *libraries, *number, *want;
     } cases[] = {{"[]", "8907", "cuDNN 8.9.7 (inside torch)"},
-                 {"[[\"/v/site-packages/torch/lib/libcudnn.so.9\",null,\"cc\"]]", "91002", "cuDNN 9.10.2 (torch's own)"},
-                 {"[[\"/usr/lib/libcudnn.so.9.1.0\",\"9.1.0\",\"cc\"]]", "90100", "cuDNN 9.1.0"}};
+            {"[[\"/v/site-packages/torch/lib/libcudnn.so.9\",null,\"cc\"]]", "91002",
+                    "cuDNN 9.10.2 (torch's own)"},
+            {"[[\"/usr/lib/libcudnn.so.9.1.0\",\"9.1.0\",\"cc\"]]", "90100", "cuDNN 9.1.0"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *python = xasprintf("{\"torch\":{\"version\":\"2\",\"cuda\":{\"cudnn_version\":%s}}}", cases[i].number);
+        char *python = xasprintf(
+                "{\"torch\":{\"version\":\"2\",\"cuda\":{\"cudnn_version\":%s}}}", cases[i].number);
         json_t *one = side(cases[i].libraries, python);
         CHECK_STR(text_of(json_object_get(one, "components"), "cudnn"), cases[i].want);
         json_decref(one);
@@ -370,11 +378,15 @@ TEST(cudnn_inside_torch)
 // The same version of a package that is worked on, of two commits: not among what rarely matters.
 TEST(an_editable_package_is_looked_at)
 {
-    json_t *list = diff(side("[]", "{\"packages\":{\"mine\":\"1.0 (editable, commit 1111)\",\"other\":\"1\",\"gone\":\"1\"}}"),
-                        side("[]", "{\"packages\":{\"mine\":\"1.0 (editable, commit 2222)\",\"other\":\"2\"}}"), NULL);
+    json_t *list = diff(
+            side("[]",
+                    "{\"packages\":{\"mine\":\"1.0 (editable, commit 1111)\",\"other\":\"1\",\"gone\":\"1\"}}"),
+            side("[]", "{\"packages\":{\"mine\":\"1.0 (editable, commit 2222)\",\"other\":\"2\"}}"),
+            NULL);
     CHECK_INT(rank(list, "python.packages.mine"), 1);
     CHECK(json_integer_value(json_object_get(row(list, "python.packages.mine"), "suspicion")) > 50);
-    CHECK(json_integer_value(json_object_get(row(list, "python.packages.other"), "suspicion")) < 20);
+    CHECK(json_integer_value(json_object_get(row(list, "python.packages.other"), "suspicion")) <
+            20);
     json_decref(list);
 }
 
@@ -414,7 +426,8 @@ TEST(the_table_of_rules)
     CHECK_INT(diff_rule_for("process.pid", &order)->changed, 0);
     CHECK_INT(diff_rule_for("process.environment.UPGATE_STEPS", &order)->changed, 0);
     CHECK(diff_rule_for("process.environment.OMP_NUM_THREADS", &order)->changed > 85);
-    CHECK(diff_rule_for("process.environment.TRITON_CACHE_DIR", &order)->one_sided < 20); // torch sets it itself
+    // torch sets it itself
+    CHECK(diff_rule_for("process.environment.TRITON_CACHE_DIR", &order)->one_sided < 20);
     CHECK(diff_rule_for("process.environment.TRITON_PTXAS_PATH", &order)->one_sided > 50);
     CHECK(diff_rule_for("libraries.cudnn.libcudnn", &order)->changed > 60);
     CHECK(order < last);
@@ -423,7 +436,8 @@ TEST(the_table_of_rules)
 // A fingerprint of a store that was edited: printed as far as it goes.
 TEST(the_table_of_a_damaged_fingerprint)
 {
-    json_t *document = json_loads("{\"process\":{\"libraries\":[{},{\"role\":\"cublas\"}]}}", 0, NULL);
+    json_t *document =
+            json_loads("{\"process\":{\"libraries\":[{},{\"role\":\"cublas\"}]}}", 0, NULL);
     char *text = NULL;
     size_t len = 0;
     FILE *file = open_memstream(&text, &len);
@@ -449,11 +463,15 @@ static char *changes(json_t *before, json_t *now)
 TEST(a_side_that_is_what_it_was)
 {
     CHECK(!changes(side(libraries_a, python_a), side(libraries_a, python_a)));
-    // Read a little earlier or later: libraries that are not there yet, an interpreter that said nothing, what we put into it ourselves.
-    CHECK(!changes(side(libraries_a, python_a), side("[[\"/usr/lib/libopenblas.so.0\",\"0.3.21\",\"aa01\"]]", python_a)));
+    // Read a little earlier or later: libraries that are not there yet, an interpreter that said
+    // nothing, what we put into it ourselves.
+    CHECK(!changes(side(libraries_a, python_a),
+            side("[[\"/usr/lib/libopenblas.so.0\",\"0.3.21\",\"aa01\"]]", python_a)));
     CHECK(!changes(side(libraries_a, python_a), side(libraries_a, NULL)));
-    CHECK(!changes(side("[[\"/x/libupgate_inject.so\",null,\"aa\"]]", NULL), side("[[\"/x/libupgate_inject.so\",null,\"bb\"]]", NULL)));
-    CHECK(!changes(side("[[\"/x/libz.so.1\",\"1.2\",\"aa\"]]", NULL), side("[[\"/x/libz.so.1\",null,\"aa\"]]", NULL)));
+    CHECK(!changes(side("[[\"/x/libupgate_inject.so\",null,\"aa\"]]", NULL),
+            side("[[\"/x/libupgate_inject.so\",null,\"bb\"]]", NULL)));
+    CHECK(!changes(side("[[\"/x/libz.so.1\",\"1.2\",\"aa\"]]", NULL),
+            side("[[\"/x/libz.so.1\",null,\"aa\"]]", NULL)));
     json_t *other = json_pack("{s:s}", "schema", "upgate.fingerprint/99");
     CHECK(!changes(side(libraries_a, python_a), other));
 }
@@ -461,9 +479,12 @@ TEST(a_side_that_is_what_it_was)
 // Three copies of one library, of which one was not loaded yet.
 TEST(copies_that_come_later)
 {
-    const char *three = "[[\"/a/libgomp.so.1\",\"1.0\",\"aa01\"],[\"/b/libgomp.so.1\",\"1.1\",\"bb01\"],[\"/c/libgomp.so.1\",\"1.2\",\"cc01\"]]";
-    const char *two = "[[\"/a/libgomp.so.1\",\"1.0\",\"aa01\"],[\"/c/libgomp.so.1\",\"1.2\",\"cc01\"]]";
-    const char *other = "[[\"/a/libgomp.so.1\",\"1.0\",\"aa01\"],[\"/c/libgomp.so.1\",\"1.3\",\"dd01\"]]";
+    const char *three =
+            "[[\"/a/libgomp.so.1\",\"1.0\",\"aa01\"],[\"/b/libgomp.so.1\",\"1.1\",\"bb01\"],[\"/c/libgomp.so.1\",\"1.2\",\"cc01\"]]";
+    const char *two =
+            "[[\"/a/libgomp.so.1\",\"1.0\",\"aa01\"],[\"/c/libgomp.so.1\",\"1.2\",\"cc01\"]]";
+    const char *other =
+            "[[\"/a/libgomp.so.1\",\"1.0\",\"aa01\"],[\"/c/libgomp.so.1\",\"1.3\",\"dd01\"]]";
     CHECK(!changes(side(three, NULL), side(two, NULL)));
     CHECK(!changes(side(two, NULL), side(three, NULL)));
     char *text = changes(side(three, NULL), side(other, NULL));
@@ -495,18 +516,23 @@ TEST(a_side_that_was_upgraded_meanwhile)
     CHECK_CONTAINS(text, "package sympy is 1.14, was 1.11");
     CHECK(!strstr(text, "threads")); // a setting
     free(text);
-    text = changes(side("[[\"/x/libz.so.1\",\"1.2\",\"aa\"]]", NULL), side("[[\"/x/libz.so.1\",\"1.2\",\"bb\"]]", NULL));
+    text = changes(side("[[\"/x/libz.so.1\",\"1.2\",\"aa\"]]", NULL),
+            side("[[\"/x/libz.so.1\",\"1.2\",\"bb\"]]", NULL));
     CHECK_STR(text, "library libz is 1.2, build bb, was 1.2, build aa");
     free(text);
-    static const char with[] = "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.11.2\"},\"packages\":{\"a\":\"1\",\"b\":\"1\"}}";
-    static const char without[] = "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.12.0\"},\"packages\":{\"a\":\"1\"}}";
+    static const char with[] =
+            "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.11.2\"},\"packages\":{\"a\":\"1\",\"b\":\"1\"}}";
+    static const char without[] =
+            "{\"interpreter\":{\"implementation\":\"CPython\",\"version\":\"3.12.0\"},\"packages\":{\"a\":\"1\"}}";
     text = changes(side("[]", with), side("[]", without));
     CHECK_CONTAINS(text, "Python is CPython 3.12.0, was CPython 3.11.2");
     CHECK_CONTAINS(text, "package b is not there, was 1");
     free(text);
     json_t *before = side("[]", NULL), *now = side("[]", NULL);
-    json_object_set_new(json_object_get(before, "host"), "gpu", json_pack("{s:s}", "driver", "535.54"));
-    json_object_set_new(json_object_get(now, "host"), "gpu", json_pack("{s:s}", "driver", "570.86"));
+    json_object_set_new(
+            json_object_get(before, "host"), "gpu", json_pack("{s:s}", "driver", "535.54"));
+    json_object_set_new(
+            json_object_get(now, "host"), "gpu", json_pack("{s:s}", "driver", "570.86"));
     text = changes(before, now);
     CHECK_STR(text, "NVIDIA driver is 570.86, was 535.54");
     free(text);
@@ -517,8 +543,10 @@ TEST(another_build_of_the_program)
     static const char *const programs[][2] = {{"dlrm", "aa"}, {"dlrm", "bb"}, {"sh", "cc"}};
     for (int i = 0; i < 3; i++) {
         json_t *before = side("[]", NULL), *now = side("[]", NULL);
-        json_object_set_new(json_object_get(before, "process"), "exe", json_pack("{s:s,s:s}", "key", "dlrm", "build_id", "aa"));
-        json_object_set_new(json_object_get(now, "process"), "exe", json_pack("{s:s,s:s}", "key", programs[i][0], "build_id", programs[i][1]));
+        json_object_set_new(json_object_get(before, "process"), "exe",
+                json_pack("{s:s,s:s}", "key", "dlrm", "build_id", "aa"));
+        json_object_set_new(json_object_get(now, "process"), "exe",
+                json_pack("{s:s,s:s}", "key", programs[i][0], "build_id", programs[i][1]));
         char *text = changes(before, now);
         CHECK_INT(text != NULL, i == 1); // a shell has not become the program yet
         if (text)
@@ -532,8 +560,10 @@ TEST(a_side_on_two_nodes)
 {
     static const char host[] = "{s:{s:s, s:[{s:s, s:s}]}}";
     json_t *first = side(libraries_a, python_a), *other = side(libraries_a, python_a);
-    json_object_set_new(first, "host", json_pack(host, "gpu", "driver", "535.1", "devices", "name", "H100", "uuid", "GPU-1"));
-    json_object_set_new(other, "host", json_pack(host, "gpu", "driver", "550.2", "devices", "name", "H200", "uuid", "GPU-2"));
+    json_object_set_new(first, "host",
+            json_pack(host, "gpu", "driver", "535.1", "devices", "name", "H100", "uuid", "GPU-1"));
+    json_object_set_new(other, "host",
+            json_pack(host, "gpu", "driver", "550.2", "devices", "name", "H200", "uuid", "GPU-2"));
     CHECK(!fingerprint_apart(first, other, true));
     json_object_set_new(first, "image", json_pack("{s:s}", "id", "sha256:aa"));
     json_object_set_new(other, "image", json_pack("{s:s}", "id", "sha256:aa"));

@@ -18,8 +18,8 @@
 #define MULTIARCH "x86_64-linux-gnu"
 #endif
 
-static int read_facts(const char *path, const char *prefix, struct elf_facts *facts,
-                      struct error *err)
+static int read_facts(
+        const char *path, const char *prefix, struct elf_facts *facts, struct error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0);
@@ -40,7 +40,7 @@ static const char *own_path(void)
 static char *readelf_build_id(const char *path)
 {
     char *command =
-        xasprintf("readelf -n '%s' 2>/dev/null | sed -n 's/.*Build ID: //p' | head -1", path);
+            xasprintf("readelf -n '%s' 2>/dev/null | sed -n 's/.*Build ID: //p' | head -1", path);
     char line[256] = "";
     FILE *pipe = popen(command, "r");
     if (pipe && !fgets(line, sizeof(line), pipe))
@@ -68,9 +68,9 @@ static int copy_of(const char *path, size_t bytes)
 
 TEST(build_id_is_what_readelf_says)
 {
-    const char *const files[] = {own_path(), "/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6",
-                                 "/usr/bin/python3.11", "/lib/ld-linux-aarch64.so.1",
-                                 "/lib64/ld-linux-x86-64.so.2"};
+    const char *const files[] = {own_path(), "/lib/x86_64-linux-gnu/libc.so.6",
+            "/lib/aarch64-linux-gnu/libc.so.6", "/usr/bin/python3.11", "/lib/ld-linux-aarch64.so.1",
+            "/lib64/ld-linux-x86-64.so.2"};
     int compared = 0;
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         struct elf_facts facts;

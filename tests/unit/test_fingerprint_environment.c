@@ -68,14 +68,14 @@ TEST(secrets_are_hidden_by_value)
     check_value("TORCH_HOME", "https://joe:pw@host/models", "https://[redacted]@host/models");
     check_value("TORCH_HOME", "s3://k:v@a,s3://l:w@b", "s3://[redacted]@a,s3://[redacted]@b");
     check_value("TORCH_HOME", "https://host/path@v2",
-                "https://host/path@v2"); // an @ behind the host
+            "https://host/path@v2"); // an @ behind the host
 }
 
 TEST(block_of_a_process)
 {
     static const char block[] =
-        "OMP_NUM_THREADS=2\0HOME=/root\0NCCL_DEBUG=INFO\0ODD\0MKL_X=a=b\0TORCH_TOKEN=t\0"
-        "TORCH_BYTES=\xff\xfe\0PYTHONPATH=/cut";
+            "OMP_NUM_THREADS=2\0HOME=/root\0NCCL_DEBUG=INFO\0ODD\0MKL_X=a=b\0TORCH_TOKEN=t\0"
+            "TORCH_BYTES=\xff\xfe\0PYTHONPATH=/cut";
     size_t others = 99;
     json_t *object = environment_collect(block, sizeof(block) - 1, &others);
     CHECK_INT(json_object_size(object), 6);
@@ -84,7 +84,7 @@ TEST(block_of_a_process)
     CHECK_STR(json_string_value(json_object_get(object, "TORCH_TOKEN")), "[redacted]");
     CHECK_STR(json_string_value(json_object_get(object, "TORCH_BYTES")), "??");
     CHECK_STR(json_string_value(json_object_get(object, "PYTHONPATH")),
-              "/cut"); // no NUL at the end
+            "/cut"); // no NUL at the end
     json_decref(object);
     object = environment_collect("", 0, &others);
     CHECK_INT(json_object_size(object), 0);

@@ -62,20 +62,20 @@ TEST(settings_of_a_machine)
     put("/proc/sys/vm/swappiness", "60\n");
     put("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
     put("/sys/kernel/mm/transparent_hugepage/defrag",
-        "always defer defer+madvise madvise [never]\n");
+            "always defer defer+madvise madvise [never]\n");
     put("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
     put("/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n");
     put("/sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "powersave\n");
     put("/sys/devices/system/cpu/vulnerabilities/meltdown", "Not affected\n");
     put("/sys/devices/system/cpu/vulnerabilities/retbleed", "Mitigation: Enhanced IBRS\n");
     put("/proc/cpuinfo",
-        "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Test CPU @ 2 "
-        "GHz\nstepping\t: 8\n"
-        "microcode\t: 0x2b\nflags\t\t: fpu avx avx2 avx512f amx_tile unknown_flag\n\n"
-        "processor\t: 1\nmodel name\t: Other\n");
+            "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Test CPU @ 2 "
+            "GHz\nstepping\t: 8\n"
+            "microcode\t: 0x2b\nflags\t\t: fpu avx avx2 avx512f amx_tile unknown_flag\n\n"
+            "processor\t: 1\nmodel name\t: Other\n");
     put("/proc/cmdline", "root=/dev/sda1 mitigations=off quiet isolcpus=2-3 secret=x\n");
     put("/proc/meminfo",
-        "MemTotal:       1048576 kB\nSwapTotal:      0 kB\nHugepagesize:   2048 kB\n");
+            "MemTotal:       1048576 kB\nSwapTotal:      0 kB\nHugepagesize:   2048 kB\n");
     put("/etc/os-release", "NAME=X\nPRETTY_NAME=\"Test Linux 3\"\n");
     json_t *host = host_collect(root);
     CHECK_STR(text_at(host, "kernel", "release"), "6.1.0-18-amd64");
@@ -94,7 +94,7 @@ TEST(settings_of_a_machine)
     const json_t *mitigations = at(host, "cpu", "mitigations");
     CHECK_INT(json_object_size(mitigations), 1);
     CHECK_STR(json_string_value(json_object_get(mitigations, "retbleed")),
-              "Mitigation: Enhanced IBRS");
+            "Mitigation: Enhanced IBRS");
     CHECK_STR(text_at(host, "machine", "distribution"), "Test Linux 3");
     CHECK(json_is_null(at(host, "kernel", "clocksource"))); // not in this root
     json_decref(host);
@@ -109,9 +109,9 @@ TEST(an_arm64_machine_has_a_cpu_model_too)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[400];
         snprintf(text, sizeof(text),
-                 "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd sve2 bf16 paca\nCPU implementer\t: 0x41\n"
-                 "CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: %s\nCPU revision\t: 0\n",
-                 cases[i].part);
+                "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd sve2 bf16 paca\nCPU implementer\t: 0x41\n"
+                "CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: %s\nCPU revision\t: 0\n",
+                cases[i].part);
         make_root();
         put("/proc/cpuinfo", text);
         json_t *host = host_collect(root);
@@ -140,15 +140,15 @@ TEST(a_machine_that_shows_nothing)
 }
 
 static const char nvidia_version[] =
-    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build  (dvs)\n"
-    "GCC version:  gcc version 12.2.0\n";
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build  (dvs)\n"
+        "GCC version:  gcc version 12.2.0\n";
 
 TEST(gpu_without_nvml)
 {
     make_root();
     put("/proc/driver/nvidia/version", nvidia_version);
     put("/proc/driver/nvidia/gpus/0000:01:00.0/information",
-        "Model: \t\t NVIDIA H100\nIRQ:   \t\t 11\nGPU UUID: \t GPU-aaaa\nVideo BIOS: \t 96.00\n");
+            "Model: \t\t NVIDIA H100\nIRQ:   \t\t 11\nGPU UUID: \t GPU-aaaa\nVideo BIOS: \t 96.00\n");
     json_t *missing = json_object(), *gpu = gpu_collect(root, "/no/such/nvml.so", missing);
     // The version behind "Kernel Module", not the 64 of "x86_64".
     CHECK_STR(json_string_value(json_object_get(gpu, "driver")), "550.54.15");
@@ -169,7 +169,8 @@ TEST(gpu_with_libraries_of_another_driver)
     setenv("FAKE_NVML_INIT", "18", 1);
     json_t *missing = json_object(), *gpu = gpu_collect(root, FIXTURE_NVML, missing);
     CHECK_STR(json_string_value(json_object_get(gpu, "driver")), "550.54.15");
-    CHECK_CONTAINS(json_string_value(json_object_get(missing, "host.gpu.devices")), GPU_OTHER_DRIVER);
+    CHECK_CONTAINS(
+            json_string_value(json_object_get(missing, "host.gpu.devices")), GPU_OTHER_DRIVER);
     json_decref(gpu);
     json_decref(missing);
     remove_root();
@@ -226,8 +227,8 @@ TEST(cgroup_v2_takes_the_tightest_on_the_way_up)
     put("/cg/pod/memory.max", "1073741824\n");
     put("/cg/pod/pids.max", "max\n");
     json_t *missing = json_object();
-    json_t *object = cgroup_of("0::/pod/job\n",
-                               "30 23 0:26 / %s/cg rw shared:4 - cgroup2 cgroup2 rw\n", missing);
+    json_t *object = cgroup_of(
+            "0::/pod/job\n", "30 23 0:26 / %s/cg rw shared:4 - cgroup2 cgroup2 rw\n", missing);
     CHECK_STR(json_string_value(json_object_get(object, "version")), "v2");
     CHECK_DBL(number(object, "cpu_quota_cores"), 1.5, 1e-9);
     CHECK_DBL(number(object, "memory_max_bytes"), 1073741824.0, 0);
@@ -253,10 +254,10 @@ TEST(cgroup_v1_has_a_hierarchy_a_controller)
     put("/memory/memory.limit_in_bytes", "9223372036854771712\n");
     json_t *missing = json_object();
     json_t *object = cgroup_of("4:memory:/other\n2:cpu,cpuacct:/job\n0::/\n",
-                               "30 23 0:26 / %s/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
-                               "31 23 0:27 / %s/memory rw - cgroup cgroup rw,memory\n"
-                               "32 23 0:28 / %s/unified rw - cgroup2 cgroup2 rw\n",
-                               missing);
+            "30 23 0:26 / %s/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+            "31 23 0:27 / %s/memory rw - cgroup cgroup rw,memory\n"
+            "32 23 0:28 / %s/unified rw - cgroup2 cgroup2 rw\n",
+            missing);
     CHECK_STR(json_string_value(json_object_get(object, "version")), "v1");
     CHECK_DBL(number(object, "cpu_quota_cores"), 0.5, 1e-9);
     CHECK_INT(number(object, "cpu_weight"), 512);
@@ -273,7 +274,7 @@ TEST(cgroup_of_a_container_is_mounted_from_its_middle)
     put("/cg/sub/memory.max", "max\n");
     json_t *missing = json_object();
     json_t *object = cgroup_of("0::/docker/abc/sub\n",
-                               "30 23 0:26 /docker/abc %s/cg rw - cgroup2 cgroup rw\n", missing);
+            "30 23 0:26 /docker/abc %s/cg rw - cgroup2 cgroup rw\n", missing);
     CHECK_INT(number(object, "memory_max_bytes"), 2048);
     json_decref(object);
     json_decref(missing);
@@ -302,7 +303,8 @@ TEST(memory_that_the_groups_on_the_way_up_still_allow)
     put("/cg/pod/memory.max", "1000\n");
     put("/cg/pod/memory.current", "900\n");
     CHECK_INT(room_of("0::/pod/job\n", v2), 100);
-    put("/cg/pod/memory.stat", "anon 100\ninactive_file 300\nactive_file 400\n"); // the kernel gives these back first
+    // the kernel gives these back first
+    put("/cg/pod/memory.stat", "anon 100\ninactive_file 300\nactive_file 400\n");
     CHECK_INT(room_of("0::/pod/job\n", v2), 400);
     put("/cg/pod/job/memory.max", "950\n");
     CHECK_INT(room_of("0::/pod/job\n", v2), 50);
@@ -313,7 +315,9 @@ TEST(memory_that_the_groups_on_the_way_up_still_allow)
     put("/memory/job/memory.stat", "inactive_file 7\ntotal_inactive_file 500\n");
     put("/memory/memory.limit_in_bytes", "9223372036854771712\n");
     put("/memory/memory.usage_in_bytes", "8000\n");
-    CHECK_INT(room_of("4:memory:/job\n0::/\n", "31 23 0:27 / %s/memory rw - cgroup cgroup rw,memory\n"), 2500);
+    CHECK_INT(room_of("4:memory:/job\n0::/\n",
+                      "31 23 0:27 / %s/memory rw - cgroup cgroup rw,memory\n"),
+            2500);
     CHECK(room_of("0::/\n", "30 23 0:26 / %s/proc rw - proc proc rw\n") == INT64_MAX);
     remove_root();
 }
@@ -337,9 +341,9 @@ TEST(limits_and_memory_of_a_process)
 {
     make_root();
     put("/proc/9/limits",
-        "Limit                     Soft Limit           Hard Limit           Units     \n"
-        "Max stack size            8388608              unlimited            bytes     \n"
-        "Max open files            1024                 4096                 files     \n");
+            "Limit                     Soft Limit           Hard Limit           Units     \n"
+            "Max stack size            8388608              unlimited            bytes     \n"
+            "Max open files            1024                 4096                 files     \n");
     put("/proc/9/status", "Name:\tx\nTHP_enabled:\t0\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\n");
     put("/proc/9/personality", "00040000\n");
     char *proc = xasprintf("%s/proc/9", root);

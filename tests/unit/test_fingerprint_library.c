@@ -57,10 +57,10 @@ TEST(keys_outlast_versions_hashes_and_places)
     check_key("/usr/lib/libdw-0.188.so", "libdw");
     check_key("/usr/lib/libdouble-conversion.so.3.1", "libdouble-conversion");
     check_key("/usr/lib/libstdc++.so.6.0.30", "libstdc++");
-    check_key("/v/lib/python3.11/site-packages/torch/_C.cpython-311-x86_64-linux-gnu.so",
-              "torch/_C");
-    check_key("/v/lib/python3.12/site-packages/torch/_C.cpython-312-x86_64-linux-gnu.so",
-              "torch/_C");
+    check_key(
+            "/v/lib/python3.11/site-packages/torch/_C.cpython-311-x86_64-linux-gnu.so", "torch/_C");
+    check_key(
+            "/v/lib/python3.12/site-packages/torch/_C.cpython-312-x86_64-linux-gnu.so", "torch/_C");
     check_key("/v/lib/python3/dist-packages/pkg/sub/_x.abi3.so", "pkg/sub/_x");
     check_key("/usr/lib/python3.11/lib-dynload/_bz2.cpython-311-x86_64-linux-gnu.so", "_bz2");
     check_key("/tmp/torchinductor_root/ab/cabcdef.so", "inductor kernel");
@@ -72,10 +72,10 @@ TEST(roles)
     check_kind("/x/torch/lib/libtorch_cpu.so", LIBRARY_ROLE_FRAMEWORK, "torch");
     check_kind("/usr/lib/libc10.so.1.13.0", LIBRARY_ROLE_FRAMEWORK, "torch");
     check_kind("/usr/lib/x86_64-linux-gnu/openblas-openmp/libblas.so.3", LIBRARY_ROLE_BLAS,
-               "OpenBLAS");
+            "OpenBLAS");
     check_kind("/usr/lib/x86_64-linux-gnu/blis-openmp/libblas.so.3", LIBRARY_ROLE_BLAS, "BLIS");
     check_kind("/usr/lib/x86_64-linux-gnu/blas/libblas.so.3.11.0", LIBRARY_ROLE_BLAS,
-               "reference BLAS");
+            "reference BLAS");
     check_kind("/opt/intel/libmkl_core.so.2", LIBRARY_ROLE_BLAS, "MKL");
     check_kind("/usr/lib/libdnnl.so.2.6", LIBRARY_ROLE_ONEDNN, "oneDNN");
     check_kind("/x/nvidia/cublas/lib/libcublasLt.so.12", LIBRARY_ROLE_CUBLAS, "cuBLAS");
@@ -89,7 +89,7 @@ TEST(roles)
     check_kind("/lib/libc.so.6", LIBRARY_ROLE_LIBC, "glibc");
     check_kind("/usr/lib/libcrypto.so.3", LIBRARY_ROLE_OTHER, NULL);
     check_kind("/v/site-packages/numpy/linalg/_umath_linalg.cpython-311-x86_64-linux-gnu.so",
-               LIBRARY_ROLE_EXTENSION, NULL);
+            LIBRARY_ROLE_EXTENSION, NULL);
     check_kind("/root/.triton/cache/abc/kernel.so", LIBRARY_ROLE_JIT, "triton kernel");
     check_kind("/memfd:code", LIBRARY_ROLE_JIT, "memory file");
 }
@@ -100,6 +100,6 @@ TEST(every_role_has_a_name)
         CHECK(library_role_name(role) != NULL);
     CHECK(library_role_has_component(LIBRARY_ROLE_BLAS));
     CHECK(!library_role_has_component(
-        LIBRARY_ROLE_FRAMEWORK)); // frameworks are components by their version
+            LIBRARY_ROLE_FRAMEWORK)); // frameworks are components by their version
     CHECK(!library_role_has_component(LIBRARY_ROLE_OTHER));
 }

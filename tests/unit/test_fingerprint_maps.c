@@ -54,7 +54,7 @@ TEST(mappings_far_apart_are_one_file)
     struct strbuf text = {0};
     for (int i = 0; i < 40; i++)
         strbuf_add(&text, "7f%08x000-7f%08x000 r--p 00000000 08:01 %d /lib/%c.so\n", 2 * i,
-                   2 * i + 1, i % 8 + 1, "abcdefgh"[i % 8]);
+                2 * i + 1, i % 8 + 1, "abcdefgh"[i % 8]);
     struct maps maps = parse(text.text);
     CHECK_INT(maps.file_count, 8);
     CHECK_STR(maps.files[0].path, "/lib/a.so");
@@ -103,12 +103,12 @@ TEST(memory_files_and_anonymous_code)
 TEST(areas_of_the_kernel_are_no_files)
 {
     struct maps maps =
-        parse("1000-2000 r-xp 00000000 00:00 0    [vdso]\n"
-              "2000-3000 r--p 00000000 00:00 0    [vvar]\n"
-              "3000-4000 rw-p 00000000 00:00 0    [heap]\n"
-              "4000-5000 rw-p 00000000 00:00 0    [anon:.bss]\n"
-              "5000-6000 rw-s 00000000 00:0e 99   anon_inode:[perf_event]\n"
-              "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0    [vsyscall]\n");
+            parse("1000-2000 r-xp 00000000 00:00 0    [vdso]\n"
+                  "2000-3000 r--p 00000000 00:00 0    [vvar]\n"
+                  "3000-4000 rw-p 00000000 00:00 0    [heap]\n"
+                  "4000-5000 rw-p 00000000 00:00 0    [anon:.bss]\n"
+                  "5000-6000 rw-s 00000000 00:0e 99   anon_inode:[perf_event]\n"
+                  "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0    [vsyscall]\n");
     CHECK_INT(maps.file_count, 0);
     CHECK_INT(maps.mapping_count, 6);
     CHECK_INT(maps.anonymous_exec_count, 0);

@@ -51,7 +51,7 @@ static const json_t *library_at(const json_t *document, const char *part_of_path
     size_t index;
     json_t *library;
     json_array_foreach(json_object_get(json_object_get(document, "process"), "libraries"), index,
-                       library) if (strstr(text_of(library, "path"), part_of_path)) return library;
+            library) if (strstr(text_of(library, "path"), part_of_path)) return library;
     return NULL;
 }
 
@@ -73,7 +73,7 @@ TEST(own_process_is_read_whole)
     CHECK_STR(text_of(libc, "version"), want);
     CHECK_INT(strlen(text_of(libc, "build_id")), 40);
     CHECK(library_at(document, "test_fingerprint_process") ==
-          NULL); // the program is no library of itself
+            NULL); // the program is no library of itself
     CHECK_INT(json_integer_value(json_object_get(process, "pid")), getpid());
     CHECK_INT(json_integer_value(json_object_get(process, "libraries_unreadable_count")), 0);
     const json_t *files = json_object_get(json_object_get(process, "rlimits"), "open_files");
@@ -97,16 +97,19 @@ TEST(environment_is_that_of_the_start)
     for (int i = 0; i < 6000; i++) { // until the exec is through: its environment comes last
         json_decref(document);
         document = NULL;
-        const json_t *process = fingerprint_process(pid, &document, NULL) ? NULL : json_object_get(document, "process");
+        const json_t *process = fingerprint_process(pid, &document, NULL)
+                ? NULL
+                : json_object_get(document, "process");
         const char *path = text_of(json_object_get(process, "exe"), "path");
-        if (path && strstr(path, "sleep") && text_of(json_object_get(process, "environment"), "OMP_NUM_THREADS"))
+        if (path && strstr(path, "sleep") &&
+                text_of(json_object_get(process, "environment"), "OMP_NUM_THREADS"))
             break;
         usleep(10000);
     }
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     const json_t *environment =
-        json_object_get(json_object_get(document, "process"), "environment");
+            json_object_get(json_object_get(document, "process"), "environment");
     CHECK_STR(text_of(environment, "OMP_NUM_THREADS"), "3");
     CHECK_STR(text_of(environment, "TORCH_TOKEN"), "[redacted]");
     char *dump = json_dumps(document, 0);
@@ -240,7 +243,7 @@ TEST(what_cannot_be_read_is_null_with_a_reason)
     CHECK_CONTAINS(text_of(library, "problem"), "No such file");
     CHECK_INT(json_integer_value(json_object_get(process, "libraries_unreadable_count")), 1);
     const json_t *scheduling =
-        json_object_get(process, "scheduling"); // behind a name with a bracket
+            json_object_get(process, "scheduling"); // behind a name with a bracket
     CHECK_INT(json_integer_value(json_object_get(scheduling, "nice")), 5);
     CHECK(json_is_null(json_object_get(scheduling, "cpus")));
     remove_fake(&fake);
@@ -312,12 +315,12 @@ TEST(library_that_was_replaced)
 TEST(devices_and_data_are_not_opened_as_libraries)
 {
     void *zero =
-        mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, open("/dev/zero", O_RDONLY), 0);
+            mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, open("/dev/zero", O_RDONLY), 0);
     CHECK(zero != MAP_FAILED);
     json_t *document = NULL;
     CHECK_INT(fingerprint_process(getpid(), &document, NULL), 0);
     CHECK(library_at(document, "/dev/zero") == NULL);
     CHECK(json_integer_value(
-              json_object_get(json_object_get(document, "process"), "other_files_count")) > 0);
+                  json_object_get(json_object_get(document, "process"), "other_files_count")) > 0);
     json_decref(document);
 }

@@ -57,11 +57,11 @@ static void add_pairs(double noise_a, double noise_b)
 
 static int64_t add_alone(const char *phase, int64_t seed)
 {
-    return 2 * world_pair(&world, (struct world_pair){.phase = phase,
-                                                      .interleave = "launches",
-                                                      .fate_b = "",
-                                                      .seed = seed}) -
-           1;
+    return 2 *
+            world_pair(&world,
+                    (struct world_pair){
+                            .phase = phase, .interleave = "launches", .fate_b = "", .seed = seed}) -
+            1;
 }
 
 static void add_anchor(int64_t seed)
@@ -101,7 +101,7 @@ TEST(anchored_and_equally_far)
     CHECK_STR(world_text(&world, PARITY("verdict", "output")), "pass");
     CHECK_DBL(world_number(&world, PARITY("error_b", "output")), 2e-4, 1e-4); // of an rms of 5
     CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")),
-                   "; 10 pairs, 10 tensors, 12000 values, 1 compared with float64 values");
+            "; 10 pairs, 10 tensors, 12000 values, 1 compared with float64 values");
     world_close(&world);
 }
 
@@ -112,8 +112,8 @@ TEST(anchored_and_further)
     add_anchor(1);
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
-                   "w parity of 'output': 0.000987 rms from float64, the baseline 0.0002, at most "
-                   "0.00041 (seed 1, step 0, value");
+            "w parity of 'output': 0.000987 rms from float64, the baseline 0.0002, at most "
+            "0.00041 (seed 1, step 0, value");
     world_close(&world);
 }
 
@@ -156,8 +156,8 @@ TEST(wrong_rows_where_all_else_is_equal)
     for (int64_t pair = 2; pair <= PAIRS; pair++)
         replace(pair, 0, spoil_rows);
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL); // with nothing to compare rounding with
-    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")),
-                   "; 1 of them equal to the last bit");
+    CHECK_CONTAINS(
+            world_text(&world, PARITY("reason", "output")), "; 1 of them equal to the last bit");
     add_anchor(1);
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     world_close(&world);
@@ -197,7 +197,8 @@ TEST(an_anchor_of_nan_fails_nobody)
         truth[i] = NAN;
     add_anchor(1);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), "the float64 launch yields NaN or Inf where both sides do not, in 1 tensor");
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")),
+            "the float64 launch yields NaN or Inf where both sides do not, in 1 tensor");
     CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), ", no float64 anchor");
     world_close(&world);
 }
@@ -219,7 +220,7 @@ TEST(bitwise_equal)
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_STR(world_text(&world, PARITY("rule", "output")), "bitwise");
     CHECK_STR(world_text(&world, PARITY("reason", "output")),
-              "equal to the last bit; 10 pairs, 10 tensors, 12000 values");
+            "equal to the last bit; 10 pairs, 10 tensors, 12000 values");
     CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "parity holds for 1 of 1");
     CHECK(!strstr(world_text(&world, "SELECT reason FROM verdict"), "no output was compared"));
     world_close(&world);
@@ -232,7 +233,7 @@ TEST(void_and_confirming_pairs_are_compared)
         open_calibrated();
         add_pairs(0, 0);
         int64_t id = world_pair(
-            &world, (struct world_pair){.phase = phases[i], .state = i ? "valid" : "void"});
+                &world, (struct world_pair){.phase = phases[i], .state = i ? "valid" : "void"});
         add_output(2 * id - 1, 0);
         add_output_at(2 * id, 0, 0, spoil_sample);
         CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
@@ -250,7 +251,7 @@ TEST(outputs_of_one_side_only)
     world_sql(&world, "DELETE FROM tensor WHERE launch_id % 2 = 0");
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")),
-                   "missing: recorded by the baseline only");
+            "missing: recorded by the baseline only");
     world_sql(&world, "DELETE FROM tensor");
     add_output(2, 0);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
@@ -263,10 +264,11 @@ TEST(steps_that_the_candidate_leaves_out)
     add_pairs(0, 0);
     add_output_at(9, 5, 0, NULL);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")),
-                   "; 1 recorded by the baseline only");
-    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES "
-                      "(10, 'step protocol', 'tensors', 1, 0)");
+    CHECK_CONTAINS(
+            world_text(&world, PARITY("reason", "output")), "; 1 recorded by the baseline only");
+    world_sql(&world,
+            "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES "
+            "(10, 'step protocol', 'tensors', 1, 0)");
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS); // lost by the ring, and said
     CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), "were lost");
     world_close(&world);
@@ -280,17 +282,22 @@ TEST(losses_excuse_no_more_outputs_than_were_lost)
     for (int pair = 5; pair <= 6; pair++)
         for (int step = 5; step < 8; step++)
             add_output_at(2 * pair - 1, step, 0, NULL);
-    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (10, 'step protocol', 'tensors', 3, 0)");
+    world_sql(&world,
+            "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (10, 'step protocol', 'tensors', 3, 0)");
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE); // those of pair 6
-    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), "; 6 recorded by the baseline only (some of the candidate's were lost)");
-    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (12, 'step protocol', 'tensors', 2, 0)");
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")),
+            "; 6 recorded by the baseline only (some of the candidate's were lost)");
+    world_sql(&world,
+            "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (12, 'step protocol', 'tensors', 2, 0)");
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE); // two of three
     world_sql(&world, "UPDATE ledger SET dropped = 3");
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     world_sql(&world, "DELETE FROM tensor WHERE launch_id = 8"); // all of another pair
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
-    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")), "missing: recorded by the baseline only in 1 pair");
-    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (8, 'step protocol', 'tensors', 1, 0)");
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")),
+            "missing: recorded by the baseline only in 1 pair");
+    world_sql(&world,
+            "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) VALUES (8, 'step protocol', 'tensors', 1, 0)");
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     world_close(&world);
 }
@@ -319,7 +326,7 @@ TEST(parity_off)
     world_close(&world);
 }
 
-// --- long tensors ----------------------------------------------------------------------------
+// --- long tensors --------------------------------------------------------------------------------
 
 enum { LONG = 20000 };
 
@@ -338,12 +345,12 @@ static void add_long(int64_t launch, bool with_sketch, bool spoilt)
     sketch_add(&sketch, values, LONG);
     sketch_end(&sketch, sums);
     CHECK_INT(store_exec(world.store, &err,
-                         "INSERT INTO tensor (launch_id, rank, step, name, dtype, count, digest, "
-                         "data, sketch) VALUES (?, 0, 0, 'output', 'f64', ?, ?, ?, nullif(?, x''))",
-                         "iisbb", launch, (int64_t)LONG, spoilt ? "other" : "same",
-                         (const void *)values, SKETCH_SUMS * sizeof *values, (const void *)sums,
-                         with_sketch ? sizeof sums : (size_t)0),
-              0);
+                      "INSERT INTO tensor (launch_id, rank, step, name, dtype, count, digest, "
+                      "data, sketch) VALUES (?, 0, 0, 'output', 'f64', ?, ?, ?, nullif(?, x''))",
+                      "iisbb", launch, (int64_t)LONG, spoilt ? "other" : "same",
+                      (const void *)values, SKETCH_SUMS * sizeof *values, (const void *)sums,
+                      with_sketch ? sizeof sums : (size_t)0),
+            0);
 }
 
 static int judge_long(bool with_sketch, bool spoilt)
@@ -370,23 +377,25 @@ TEST(a_wrong_row_behind_the_values_that_are_kept)
     // A store that has no sketches: what differs was not kept, and that is no pass.
     CHECK_INT(judge_long(false, true), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, PARITY("reason", "output")),
-                   "1 differ where nothing was kept but a digest");
+            "1 differ where nothing was kept but a digest");
     world_close(&world);
 }
 
-// --- outputs behind the first 16 MiB of a launch -----------------------------------------------
+// --- outputs behind the first 16 MiB of a launch -------------------------------------------------
 
 // As the harness stores them: a digest, and no value.
 static void add_digest(int64_t launch, const char *name, int step, const char *digest)
 {
     struct error err = {0};
-    CHECK_INT(store_exec(world.store, &err,
-                         "INSERT INTO tensor (launch_id, rank, step, name, dtype, count, digest, data) VALUES (?, 0, ?, ?, 'f32', ?, ?, x'')",
-                         "iisis", launch, (int64_t)step, name, (int64_t)COUNT, digest),
-              0);
+    CHECK_INT(
+            store_exec(world.store, &err,
+                    "INSERT INTO tensor (launch_id, rank, step, name, dtype, count, digest, data) VALUES (?, 0, ?, ?, 'f32', ?, ?, x'')",
+                    "iisis", launch, (int64_t)step, name, (int64_t)COUNT, digest),
+            0);
 }
 
-// Ten pairs with an output each whose values were kept, and one behind it; its digest is another one on the candidate of pair 6.
+// Ten pairs with an output each whose values were kept, and one behind it; its digest is another
+// one on the candidate of pair 6.
 static void add_late(double noise, const char *name, bool differs)
 {
     open_calibrated();
@@ -404,13 +413,13 @@ TEST(outputs_without_values_are_equal_by_digest)
     add_late(0, "output", false);
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_STR(world_text(&world, PARITY("reason", "output")),
-              "equal to the last bit; 10 pairs, 10 tensors, 12000 values; 10 behind the first 16 MiB of a launch by digest only");
+            "equal to the last bit; 10 pairs, 10 tensors, 12000 values; 10 behind the first 16 MiB of a launch by digest only");
     CHECK_STR(world_text(&world, UNCOMPARED), "");
     world_close(&world);
     add_late(0, "last", false); // a name that comes there only
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_CONTAINS(world_text(&world, PARITY("reason", "last")),
-                   "equal to the last bit (by digest: no values are kept behind the first 16 MiB of a launch); 10 pairs, 10 tensors");
+            "equal to the last bit (by digest: no values are kept behind the first 16 MiB of a launch); 10 pairs, 10 tensors");
     world_close(&world);
 }
 
@@ -418,7 +427,8 @@ TEST(outputs_without_values_that_differ_behind_equal_ones_do_not_pass)
 {
     add_late(0, "output", true);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"), "; 10 behind the first 16 MiB of a launch by digest only, 1 of them differ");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+            "; 10 behind the first 16 MiB of a launch by digest only, 1 of them differ");
     world_close(&world);
     add_late(0, "last", true);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
@@ -433,9 +443,10 @@ TEST(outputs_without_values_behind_others_that_rounding_changes)
     add_output(add_alone("pilot", 1), 1e-3);
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_STR(world_text(&world, PARITY("rule", "output")), "baseline-spread");
-    CHECK_STR(world_text(&world, UNCOMPARED), "1 output behind the first 16 MiB of a launch, whose values are not kept, was not compared");
+    CHECK_STR(world_text(&world, UNCOMPARED),
+            "1 output behind the first 16 MiB of a launch, whose values are not kept, was not compared");
     CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
-                   "parity holds for 1 of 1; w: 1 output behind the first 16 MiB of a launch, whose values are not kept, was not compared");
+            "parity holds for 1 of 1; w: 1 output behind the first 16 MiB of a launch, whose values are not kept, was not compared");
     world_close(&world);
 }
 
@@ -443,14 +454,15 @@ TEST(outputs_that_were_lost_on_both_sides_are_said)
 {
     open_calibrated();
     add_pairs(0, 0);
-    world_sql(&world, "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) SELECT id, 'step protocol', 'tensors', 7, 0 FROM launch");
+    world_sql(&world,
+            "INSERT INTO ledger (launch_id, producer, kind, dropped, breach) SELECT id, 'step protocol', 'tensors', 7, 0 FROM launch");
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
-                   "; w: 140 recorded outputs of the launches were lost, or too many to be kept: not compared");
+            "; w: 140 recorded outputs of the launches were lost, or too many to be kept: not compared");
     world_close(&world);
 }
 
-// --- integers --------------------------------------------------------------------------------
+// --- integers ------------------------------------------------------------------------------------
 
 enum { CLASSES = 4000 };
 
@@ -464,13 +476,14 @@ static void add_classes(int64_t launch, const char *name, double chance)
     char sql[128];
     for (int i = 0; i < CLASSES; i++) {
         int differs = random_uniform(&random) < chance;
-        int class = are_masks ? (int)((unsigned)i * 2654435761u >> 16 & 1) ^ differs : i % 1000 + differs;
+        int class = are_masks ? (int)((unsigned)i * 2654435761u >> 16 & 1) ^ differs
+                              : i % 1000 + differs;
         memcpy(&values[i], &class, sizeof class);
     }
     world_tensor(&world, launch, 0, name, values, CLASSES);
     snprintf(sql, sizeof sql,
-             "UPDATE tensor SET dtype = 'i32' WHERE launch_id = %d AND name = '%s'", (int)launch,
-             name);
+            "UPDATE tensor SET dtype = 'i32' WHERE launch_id = %d AND name = '%s'", (int)launch,
+            name);
     world_sql(&world, sql);
 }
 
@@ -508,12 +521,14 @@ TEST(integers_that_rounding_flips)
     world_close(&world);
 }
 
-// The baseline's own are off in a fifth, and so three fifths may be: more than of masks that have nothing to do with each other.
+// The baseline's own are off in a fifth, and so three fifths may be: more than of masks that have
+// nothing to do with each other.
 TEST(masks_that_match_by_chance)
 {
     are_masks = true;
     CHECK_INT(judge_classes(0.2, 0.5, true), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, PARITY("reason", "class")), "a limit that values by chance would keep judges nothing");
+    CHECK_CONTAINS(world_text(&world, PARITY("reason", "class")),
+            "a limit that values by chance would keep judges nothing");
     world_close(&world);
     CHECK_INT(judge_classes(0.05, 0.05, true), EXIT_CODE_PASS); // a limit of 15 %
     world_close(&world);
@@ -537,7 +552,7 @@ TEST(one_integer_of_forty_thousand)
     }
 }
 
-// --- outputs that are drawn at random --------------------------------------------------------
+// --- outputs that are drawn at random ------------------------------------------------------------
 
 static void add_draws(int64_t launch, double shift)
 {
@@ -578,7 +593,7 @@ TEST(drawn_from_the_same_distribution)
     world_close(&world);
 }
 
-// --- losses ----------------------------------------------------------------------------------
+// --- losses --------------------------------------------------------------------------------------
 
 static double loss_of(int step, int64_t seed)
 {
@@ -629,18 +644,17 @@ static double loss_late(int step, int side, int64_t seed) // wrong beyond what o
     return loss_of(step, seed) * (1 + 0.5 * (side == 1 && step >= 40));
 }
 
-static void add_curve(int64_t launch, int steps, int side, int64_t seed,
-                      double (*value)(int, int, int64_t))
+static void add_curve(
+        int64_t launch, int steps, int side, int64_t seed, double (*value)(int, int, int64_t))
 {
     struct error err = {0};
     for (int i = 0; i < steps; i++) {
         double loss = value(i, side, seed);
-        CHECK_INT(
-            store_exec(world.store, &err,
-                       "INSERT INTO loss (launch_id, rank, step, value, bits) VALUES (?, 0, ?, "
-                       "?, ?)",
-                       "iidb", launch, (int64_t)i, loss, (const void *)&loss, sizeof loss),
-            0);
+        CHECK_INT(store_exec(world.store, &err,
+                          "INSERT INTO loss (launch_id, rank, step, value, bits) VALUES (?, 0, ?, "
+                          "?, ?)",
+                          "iidb", launch, (int64_t)i, loss, (const void *)&loss, sizeof loss),
+                0);
     }
 }
 
@@ -664,11 +678,11 @@ TEST(equal_training)
     CHECK_STR(world_text(&world, PARITY("rule", "loss")), "paired-loss");
     CHECK_STR(world_text(&world, PARITY("verdict", "loss (final)")), "pass");
     CHECK_CONTAINS(world_text(&world, PARITY("reason", "loss")),
-                   "was not run twice with one seed: its noise is not known");
+            "was not run twice with one seed: its noise is not known");
     world_close(&world);
     CHECK_INT(judge_losses(PAIRS, loss_bitwise), EXIT_CODE_PASS);
     CHECK_STR(world_text(&world, PARITY("reason", "loss")),
-              "equal to the last bit in every step of 10 pairs");
+            "equal to the last bit in every step of 10 pairs");
     world_close(&world);
 }
 
@@ -676,9 +690,8 @@ TEST(a_nan_in_the_loss)
 {
     CHECK_INT(judge_losses(PAIRS, loss_nan), EXIT_CODE_FAIL);
     CHECK_STR(world_text(&world, PARITY("rule", "loss")), "finite");
-    CHECK_CONTAINS(
-        world_text(&world, "SELECT reason FROM verdict"),
-        "the candidate's loss becomes NaN or Inf, the baseline's does not (seed 3, step 40)");
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
+            "the candidate's loss becomes NaN or Inf, the baseline's does not (seed 3, step 40)");
     CHECK(isnan(world_number(&world, "SELECT value FROM loss WHERE launch_id = 6 AND step = 40")));
     world_close(&world);
 }
@@ -701,8 +714,8 @@ TEST(losses_of_every_rank_are_finite)
     world_sql(&world, "INSERT INTO loss SELECT launch_id, 1, step, value, bits FROM loss");
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     world_sql(&world,
-              "UPDATE loss SET bits = x'000000000000f07f' WHERE launch_id = 12 AND rank = 1 "
-              "AND step = 59");
+            "UPDATE loss SET bits = x'000000000000f07f' WHERE launch_id = 12 AND rank = 1 "
+            "AND step = 59");
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_STR(world_text(&world, PARITY("rule", "loss")), "finite");
     world_close(&world);
@@ -733,7 +746,7 @@ TEST(noise_without_a_sign)
         add_curve(add_alone("pilot", seed), STEPS, 2, seed, loss_reordered);
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_CONTAINS(world_text(&world, PARITY("reason", "loss (final)")),
-                   "the baseline repeats itself within");
+            "the baseline repeats itself within");
     world_close(&world);
 }
 
@@ -746,8 +759,8 @@ TEST(a_launch_that_is_wrong_where_few_go)
     add_curve(1, STEPS, 0, 1, loss_late);
     add_curve(2, STEPS, 1, 1, loss_late);
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
-    CHECK_CONTAINS(world_text(&world, PARITY("reason", "loss")),
-                   "+50 % in one pair (seed 1, steps 40");
+    CHECK_CONTAINS(
+            world_text(&world, PARITY("reason", "loss")), "+50 % in one pair (seed 1, steps 40");
     world_close(&world);
 }
 
@@ -764,7 +777,7 @@ TEST(losses_of_one_side_only)
     world_close(&world);
 }
 
-// --- what the run loop asks ------------------------------------------------------------------
+// --- what the run loop asks ----------------------------------------------------------------------
 
 static int pairs_wanted(void)
 {
@@ -772,8 +785,8 @@ static int pairs_wanted(void)
     struct error err = {0};
     int wanted = -1;
     CHECK_INT(run_facts_load(world.store, NULL, FACTS_CACHED, &run, &err), 0);
-    struct parity_context context = {world.store, &run.workloads[0].facts, &run.gate,
-                                     &run.plan->schedule};
+    struct parity_context context = {
+            world.store, &run.workloads[0].facts, &run.gate, &run.plan->schedule};
     CHECK_INT(parity_pairs_wanted(&context, &wanted, &err), 0);
     run_facts_clear(&run);
     return wanted;

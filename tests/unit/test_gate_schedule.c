@@ -52,8 +52,8 @@ TEST(an_undecided_cell_goes_from_look_to_look)
     check_need("main", 28, 0);
     world_state(&world, "done");
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
-    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
-                   "the margin of 2 % lies inside");
+    CHECK_CONTAINS(
+            world_text(&world, "SELECT reason FROM verdict"), "the margin of 2 % lies inside");
     CHECK(isnan(world_number(&world, "SELECT look FROM cell WHERE metric = 'step_time'")));
     CHECK_INT(world_number(&world, "SELECT pairs FROM cell WHERE metric = 'step_time'"), 28);
     world_close(&world);
@@ -64,8 +64,8 @@ TEST(a_late_look_settles_it)
     world_open(&world, NULL, "gate: {metrics: {step_time: {margin: 2%}}}");
     world_certificate(&world, "host", "steps", 0.01);
     world_state(&world, "running");
-    double ratios[14] = {1.0356, 1.008, 0.994, 1.003, 0.998, 1.001, 0.997,
-                         1.004,  0.999, 1.002, 1.001, 0.998, 1.000, 1.002};
+    double ratios[14] = {1.0356, 1.008, 0.994, 1.003, 0.998, 1.001, 0.997, 1.004, 0.999, 1.002,
+            1.001, 0.998, 1.000, 1.002};
     for (int i = 0; i < 10; i++)
         world_pair(&world, (struct world_pair){.ratio = ratios[i], .pair_sd = 1e-6});
     check_need("main", 10, 14);
@@ -83,10 +83,10 @@ TEST(a_broken_workload_needs_nothing)
     world_open(&world, NULL, NULL);
     world_state(&world, "running");
     world_pair(&world,
-               (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
+            (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
     check_need("main", 0, 10); // one more try
     world_pair(&world,
-               (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
+            (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
     check_need("main", 0, 0);
     world_close(&world);
 }
@@ -112,12 +112,12 @@ TEST(confirmation_on_fresh_pairs)
     world_state(&world, "done");
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, "SELECT reason FROM verdict"),
-                   "to be confirmed on 10 fresh pairs, 9 of them done");
+            "to be confirmed on 10 fresh pairs, 9 of them done");
     world_pair(&world, (struct world_pair){.ratio = 1.05, .phase = "confirm"});
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
     CHECK_INT(world_number(&world, "SELECT confirmed FROM cell WHERE metric = 'step_time'"), 1);
-    CHECK_INT(world_number(&world, "SELECT confirm_pairs FROM cell WHERE metric = 'step_time'"),
-              10);
+    CHECK_INT(
+            world_number(&world, "SELECT confirm_pairs FROM cell WHERE metric = 'step_time'"), 10);
     check_need("main", 10, 0);
     world_close(&world);
 }
@@ -149,8 +149,8 @@ TEST(fresh_pairs_that_leave_it_open_are_followed_by_more)
     check_need("main", 10, 0);
     world_state(&world, "done");
     CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
-    CHECK_INT(world_number(&world, "SELECT confirm_pairs FROM cell WHERE metric = 'step_time'"),
-              20);
+    CHECK_INT(
+            world_number(&world, "SELECT confirm_pairs FROM cell WHERE metric = 'step_time'"), 20);
     world_close(&world);
 }
 
@@ -176,10 +176,10 @@ TEST(longer_launches_are_advised_where_the_noise_is_within_them)
 TEST(many_cells_are_confirmed_without_being_asked)
 {
     world_open(&world,
-               "workloads:\n - {name: w, mode: train, command: [x]}\n - {name: x, mode: train, "
-               "command: [x]}\n"
-               " - {name: y, mode: train, command: [x]}\n - {name: z, mode: train, command: [x]}",
-               NULL);
+            "workloads:\n - {name: w, mode: train, command: [x]}\n - {name: x, mode: train, "
+            "command: [x]}\n"
+            " - {name: y, mode: train, command: [x]}\n - {name: z, mode: train, command: [x]}",
+            NULL);
     world_state(&world, "running"); // 4 workloads with 6 gated metrics each
     world_pairs(&world, 10, (struct world_pair){.ratio = 1.026});
     check_need("confirm", 0, 10);
@@ -222,8 +222,8 @@ TEST(what_is_remembered_between_questions_is_what_is_judged)
     }
     world_judge(&world); // afresh
     CHECK_DBL(world_number(&world, "SELECT ratio FROM cell WHERE metric = 'step_time'"),
-              cells[0].ratio, 0);
+            cells[0].ratio, 0);
     CHECK_DBL(world_number(&world, "SELECT ci_upper FROM cell WHERE metric = 'step_time'"),
-              cells[0].ci_upper, 0);
+            cells[0].ci_upper, 0);
     world_close(&world);
 }

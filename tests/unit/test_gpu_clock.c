@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fit of CUPTI's clock: drift, samples that were interrupted, steps of the wall clock, and nonsense.
+// The fit of CUPTI's clock: drift, samples that were interrupted, steps of the wall clock, and
+// nonsense.
 #include <stdlib.h>
 
 #include "tests/unit/runner.h"
@@ -19,15 +20,16 @@ static uint64_t noise(uint64_t below)
 // The clock of the story: ppm faster than ours, stepped by step_ns.
 static uint64_t gpu_of(uint64_t host_ns, double ppm, int64_t step_ns)
 {
-    return GPU_BEGIN + (host_ns - HOST_BEGIN) + (uint64_t)(int64_t)((double)(host_ns - HOST_BEGIN) * ppm * 1e-6) +
-           (uint64_t)step_ns;
+    return GPU_BEGIN + (host_ns - HOST_BEGIN) +
+            (uint64_t)(int64_t)((double)(host_ns - HOST_BEGIN) * ppm * 1e-6) + (uint64_t)step_ns;
 }
 
 // A bracket of 150 to 350 ns with the reading somewhere in it.
 static void sample(struct clock_fit *fit, uint64_t host_ns, double ppm, int64_t step_ns)
 {
     uint64_t width = 150 + noise(200);
-    clock_fit_add(fit, host_ns - noise(width), gpu_of(host_ns, ppm, step_ns), host_ns + noise(width));
+    clock_fit_add(
+            fit, host_ns - noise(width), gpu_of(host_ns, ppm, step_ns), host_ns + noise(width));
 }
 
 static struct clock_fit *fit_new(void)
@@ -85,14 +87,16 @@ TEST(a_step_of_the_wall_clock_starts_a_new_piece)
             sample(fit, HOST_BEGIN + i * 100000000, 5, i < 50 ? 0 : steps[way]);
         CHECK_INT(fit->jumps, 1);
         CHECK_INT(fit->piece_count, 2);
-        uint64_t before = HOST_BEGIN + 40 * 100000000ull, after = HOST_BEGIN + 70 * 100000000ull + 12345;
+        uint64_t before = HOST_BEGIN + 40 * 100000000ull,
+                 after = HOST_BEGIN + 70 * 100000000ull + 12345;
         CHECK(llabs(clock_fit_convert(fit, gpu_of(before, 5, 0)) - (int64_t)before) < 2000);
         CHECK(llabs(clock_fit_convert(fit, gpu_of(after, 5, steps[way])) - (int64_t)after) < 2000);
         free(fit);
     }
 }
 
-// The kernel has given up the CPU's counter for a slower clock: reading it takes longer from then on, and the clocks go on drifting.
+// The kernel has given up the CPU's counter for a slower clock: reading it takes longer from then
+// on, and the clocks go on drifting.
 TEST(brackets_that_stay_wide_are_used_after_all)
 {
     const int64_t step = -2000000000;
@@ -108,7 +112,8 @@ TEST(brackets_that_stay_wide_are_used_after_all)
     CHECK_INT(fit->jumps, 0);
     CHECK(fit->ignored > 100 && fit->ignored < 300); // until it was clear that they stay
     for (int i = 0; i < 10; i++, at += 100000000)
-        clock_fit_add(fit, at + 100000000 - 2000, gpu_of(at + 100000000, 20, step), at + 100000000 + 2000);
+        clock_fit_add(fit, at + 100000000 - 2000, gpu_of(at + 100000000, 20, step),
+                at + 100000000 + 2000);
     CHECK_INT(fit->jumps, 1);
     CHECK(llabs(clock_fit_convert(fit, gpu_of(at, 20, step)) - (int64_t)at) < 1000);
     free(fit);
@@ -124,7 +129,8 @@ TEST(few_samples)
     clock_fit_add(fit, HOST_BEGIN, GPU_BEGIN, HOST_BEGIN + 200);
     CHECK_INT(clock_fit_convert(fit, GPU_BEGIN + 5000), HOST_BEGIN + 5100);
     CHECK_INT(clock_fit_convert(fit, GPU_BEGIN - 5000), HOST_BEGIN - 4900);
-    clock_fit_add(fit, HOST_BEGIN + 1000000, GPU_BEGIN + 1000400, HOST_BEGIN + 1000200); // 1 ms apart: no slope from that
+    // 1 ms apart: no slope from that
+    clock_fit_add(fit, HOST_BEGIN + 1000000, GPU_BEGIN + 1000400, HOST_BEGIN + 1000200);
     CHECK_DBL(clock_fit_slope(fit), 1, 0);
     free(fit);
 }
@@ -133,7 +139,8 @@ TEST(nonsense_is_survived)
 {
     struct clock_fit *fit = fit_new();
     for (int i = 0; i < 20000; i++) {
-        uint64_t a = noise(3) ? noise(UINT64_MAX >> 1) << noise(40) : noise(1000), b = noise(3) ? a + noise(1000000) : noise(UINT64_MAX >> 3);
+        uint64_t a = noise(3) ? noise(UINT64_MAX >> 1) << noise(40) : noise(1000),
+                 b = noise(3) ? a + noise(1000000) : noise(UINT64_MAX >> 3);
         clock_fit_add(fit, a, noise(2) ? noise(UINT64_MAX >> 1) << noise(40) : a ^ b, b);
         clock_fit_convert(fit, noise(UINT64_MAX >> 1) << noise(40));
         clock_fit_span(fit, (int64_t)(noise(UINT64_MAX >> 1)));

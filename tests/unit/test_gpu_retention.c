@@ -32,8 +32,11 @@ static void second(struct store *store, struct batch *batch, int64_t at)
         row[5] = at * 40000 + i;
     }
     CHECK_INT(batch_flush(batch, NULL), 0);
-    CHECK_INT(store_exec(store, NULL, "INSERT INTO gap (thread_id, out_ns, in_ns, state, flags) VALUES (11, ?, ?, 1, 0)", "ii",
-                         at * 1000000000, at * 1000000000 + 900000000), 0);
+    CHECK_INT(
+            store_exec(store, NULL,
+                    "INSERT INTO gap (thread_id, out_ns, in_ns, state, flags) VALUES (11, ?, ?, 1, 0)",
+                    "ii", at * 1000000000, at * 1000000000 + 900000000),
+            0);
 }
 
 TEST(keeps_the_newest_below_the_limit)
@@ -45,7 +48,8 @@ TEST(keeps_the_newest_below_the_limit)
     struct retention *retention = NULL;
     struct batch *batch = NULL;
     struct error err = {0};
-    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL,
+            NULL);
     CHECK_INT(batch_new(store, &gpu_world_callbacks, &batch, &err), 0);
     CHECK_INT(retention_new(store, 1, limit, &retention, &err), 0);
     int64_t largest = 0;
@@ -68,8 +72,13 @@ TEST(keeps_the_newest_below_the_limit)
     CHECK_INT(number(store, "SELECT max(start_ns) / 1000000000 FROM gpu_op"), 139);
     CHECK_INT(number(store, "SELECT min(start_ns) / 1000000000 FROM gpu_op"), 140 - kept / 40000);
     CHECK_INT(number(store, "SELECT count(*) FROM gap"), kept / 40000);
-    CHECK_INT(number(store, "SELECT dropped FROM ledger WHERE producer = 'retention' AND kind = 'gpu_op'"), seconds * 40000 - kept);
-    CHECK_INT(number(store, "SELECT dropped FROM ledger WHERE producer = 'retention' AND kind = 'gap'"), seconds - kept / 40000);
+    CHECK_INT(
+            number(store,
+                    "SELECT dropped FROM ledger WHERE producer = 'retention' AND kind = 'gpu_op'"),
+            seconds * 40000 - kept);
+    CHECK_INT(number(store,
+                      "SELECT dropped FROM ledger WHERE producer = 'retention' AND kind = 'gap'"),
+            seconds - kept / 40000);
     CHECK_INT(number(store, "SELECT sum(breach) FROM ledger WHERE producer = 'retention'"), 0);
     char *note = store_get_text(store, "SELECT text FROM note WHERE text LIKE '--max-size%'", "");
     CHECK_CONTAINS(note, "to keep the store at 13 MB");
@@ -86,13 +95,18 @@ TEST(keeps_the_newest_below_the_limit)
 // A stack of every twentieth launch, and of a call that ran nothing.
 static void stacks(struct store *store, int64_t at)
 {
-    CHECK_INT(store_exec(store, NULL,
-                         "INSERT INTO gpu_call (start_ns, dur_ns, process_id, name_id, correlation, result) VALUES (?, 5, 1, 1, ?, 0)",
-                         "ii", at * 1000000000, 1000000000 + at), 0);
-    CHECK_INT(store_exec(store, NULL,
-                         "INSERT INTO launch_stack (process_id, correlation, frames) SELECT 1, correlation, '[1,2,3,4,5,6,7,8,9]' FROM "
-                         "(SELECT correlation FROM gpu_op WHERE correlation % 20 = 0 AND start_ns >= ?1 UNION ALL "
-                         "SELECT correlation FROM gpu_call WHERE start_ns >= ?1)", "i", at * 1000000000), 0);
+    CHECK_INT(
+            store_exec(store, NULL,
+                    "INSERT INTO gpu_call (start_ns, dur_ns, process_id, name_id, correlation, result) VALUES (?, 5, 1, 1, ?, 0)",
+                    "ii", at * 1000000000, 1000000000 + at),
+            0);
+    CHECK_INT(
+            store_exec(store, NULL,
+                    "INSERT INTO launch_stack (process_id, correlation, frames) SELECT 1, correlation, '[1,2,3,4,5,6,7,8,9]' FROM "
+                    "(SELECT correlation FROM gpu_op WHERE correlation % 20 = 0 AND start_ns >= ?1 UNION ALL "
+                    "SELECT correlation FROM gpu_call WHERE start_ns >= ?1)",
+                    "i", at * 1000000000),
+            0);
 }
 
 TEST(stacks_of_launches_go_with_them)
@@ -104,13 +118,24 @@ TEST(stacks_of_launches_go_with_them)
     struct batch *batch = NULL;
     struct error err = {0};
     const int64_t seconds = 16;
-    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL,
+            NULL);
     CHECK_INT(batch_new(store, &gpu_world_callbacks, &batch, &err), 0);
     CHECK_INT(retention_new(store, 1, RETENTION_MIN_BYTES, &retention, &err), 0);
-    CHECK_INT(store_exec(store, &err, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, 1, 0, 1, 7)", ""), 0);
-    CHECK_INT(store_exec(store, &err, "INSERT INTO gpu_work (id, kind, stream_id) VALUES (1, 0, 1)", ""), 0);
+    CHECK_INT(
+            store_exec(store, &err,
+                    "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, 1, 0, 1, 7)",
+                    ""),
+            0);
+    CHECK_INT(store_exec(store, &err, "INSERT INTO gpu_work (id, kind, stream_id) VALUES (1, 0, 1)",
+                      ""),
+            0);
     // Another process's launch of the same number.
-    CHECK_INT(store_exec(store, &err, "INSERT INTO launch_stack (process_id, correlation, frames) VALUES (2, 4000000, '[1]')", ""), 0);
+    CHECK_INT(
+            store_exec(store, &err,
+                    "INSERT INTO launch_stack (process_id, correlation, frames) VALUES (2, 4000000, '[1]')",
+                    ""),
+            0);
     for (int64_t at = 100; at < 100 + seconds; at++) {
         second(store, batch, at);
         stacks(store, at);
@@ -123,10 +148,16 @@ TEST(stacks_of_launches_go_with_them)
     int64_t left = number(store, "SELECT count(*) FROM gpu_op") / 40000;
     CHECK(left >= 2 && left < seconds);
     CHECK_INT(number(store, "SELECT count(*) FROM launch_stack WHERE process_id = 1"), left * 2001);
-    CHECK_INT(number(store, "SELECT count(*) FROM launch_stack WHERE process_id = 1 AND correlation NOT IN (SELECT correlation FROM gpu_op "
-                            "UNION ALL SELECT correlation FROM gpu_call)"), 0);
+    CHECK_INT(
+            number(store,
+                    "SELECT count(*) FROM launch_stack WHERE process_id = 1 AND correlation NOT IN (SELECT correlation FROM gpu_op "
+                    "UNION ALL SELECT correlation FROM gpu_call)"),
+            0);
     CHECK_INT(number(store, "SELECT count(*) FROM launch_stack WHERE process_id = 2"), 1);
-    CHECK_INT(number(store, "SELECT dropped FROM ledger WHERE producer = 'retention' AND kind = 'launch_stack'"), (seconds - left) * 2001);
+    CHECK_INT(
+            number(store,
+                    "SELECT dropped FROM ledger WHERE producer = 'retention' AND kind = 'launch_stack'"),
+            (seconds - left) * 2001);
     retention_free(retention);
     batch_free(batch);
     store_close(store);
@@ -146,8 +177,8 @@ static void marks(struct batch *batch, int64_t count, int64_t at_ns, int64_t apa
     }
 }
 
-// A traced process says what it likes of times: one mark from the future, or many from long before, and the table would keep all
-// that follows.
+// A traced process says what it likes of times: one mark from the future, or many from long before,
+// and the table would keep all that follows.
 TEST(times_that_cannot_be_hold_nothing_up)
 {
     const int64_t second_ns = 1000000000, future_ns = INT64_C(1) << 60;
@@ -157,14 +188,17 @@ TEST(times_that_cannot_be_hold_nothing_up)
     struct retention *retention = NULL;
     struct batch *batch = NULL;
     struct error err = {0};
-    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL);
-    CHECK_INT(store_exec(store, &err, "UPDATE recording SET begin_ns = ?", "i", 100 * second_ns), 0);
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL,
+            NULL);
+    CHECK_INT(
+            store_exec(store, &err, "UPDATE recording SET begin_ns = ?", "i", 100 * second_ns), 0);
     CHECK_INT(batch_new(store, &gpu_world_callbacks, &batch, &err), 0);
     CHECK_INT(retention_new(store, 1, RETENTION_MIN_BYTES, &retention, &err), 0);
     marks(batch, 1, future_ns, 0);
     for (int64_t at = 100; at < 116; at++) {
         second(store, batch, at);
-        marks(batch, 1000, (at - 100) * 3 * second_ns, 3 * second_ns / 1000); // from before the recording on
+        // from before the recording on
+        marks(batch, 1000, (at - 100) * 3 * second_ns, 3 * second_ns / 1000);
         marks(batch, 1000, at * second_ns, 1000);
         marks(batch, 1, future_ns + at, 0);
         CHECK_INT(batch_flush(batch, &err), 0);
@@ -173,7 +207,8 @@ TEST(times_that_cannot_be_hold_nothing_up)
     }
     int64_t left = number(store, "SELECT count(*) FROM gpu_op") / 40000;
     CHECK(left >= 2 && left < 16);
-    // Of the first second that is left those that stand before its own have gone with the one before.
+    // Of the first second that is left those that stand before its own have gone with the one
+    // before.
     CHECK_INT(number(store, "SELECT count(*) FROM python_mark"), left * 2001 - 1000);
     retention_free(retention);
     batch_free(batch);
@@ -189,7 +224,8 @@ TEST(nothing_but_times_that_cannot_be)
     struct retention *retention = NULL;
     struct batch *batch = NULL;
     struct error err = {0};
-    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL,
+            NULL);
     CHECK_INT(batch_new(store, &gpu_world_callbacks, &batch, &err), 0);
     CHECK_INT(retention_new(store, 1, RETENTION_MIN_BYTES, &retention, &err), 0);
     for (int i = 0; i < 6; i++) {
@@ -216,10 +252,13 @@ TEST(names_alone_are_too_much)
     struct retention *retention = NULL;
     struct batch *batch = NULL;
     struct error err = {0};
-    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL,
+            NULL);
     CHECK_INT(batch_new(store, &gpu_world_callbacks, &batch, &err), 0);
     CHECK_INT(retention_new(store, 1, RETENTION_MIN_BYTES, &retention, &err), 0);
-    CHECK_INT(store_exec(store, &err, "INSERT INTO string (text) VALUES (hex(zeroblob(5000000)))", ""), 0);
+    CHECK_INT(store_exec(
+                      store, &err, "INSERT INTO string (text) VALUES (hex(zeroblob(5000000)))", ""),
+            0);
     for (int64_t at = 100; at < 104; at++) {
         second(store, batch, at);
         CHECK_INT(retention_step(retention, &err), 0);
@@ -242,7 +281,8 @@ TEST(rows_of_other_recordings_stay)
     struct batch *batch = NULL;
     struct error err = {0};
     CHECK_INT(retention_new(store, 1, 1000, &retention, &err), -EINVAL);
-    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF", NULL, NULL,
+            NULL);
     CHECK_INT(batch_new(store, &gpu_world_callbacks, &batch, &err), 0);
     second(store, batch, 50); // an earlier recording in the same store
     CHECK_INT(batch_commit(batch, &err), 0);

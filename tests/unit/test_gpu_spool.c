@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of the spool: the life of segments, a writer that ends at any moment, spools that are not ours, and bytes that
-// nobody wrote on purpose: counted losses, never a crash.
+// The reader of the spool: the life of segments, a writer that ends at any moment, spools that are
+// not ours, and bytes that nobody wrote on purpose: counted losses, never a crash.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -39,7 +39,10 @@ static void see(void *context, const struct ug_rec_head *record)
 
 static void put(int writer, uint64_t value)
 {
-    struct ug_rec_mark mark = {.head = {UG_REC_MARK, sizeof mark, 1}, .at_ns = 1, .value = value, .kind = UG_MARK_MODULE};
+    struct ug_rec_mark mark = {.head = {UG_REC_MARK, sizeof mark, 1},
+            .at_ns = 1,
+            .value = value,
+            .kind = UG_MARK_MODULE};
     spool_world_put(&spool, writer, &mark);
 }
 
@@ -110,7 +113,8 @@ TEST(what_was_read_of_a_segment_that_is_written_on_is_let_go)
     for (int writer = 0; writer < 8; writer++) {
         const struct ug_spool_segment *segment = &spool.segments[spool.at[writer]];
         CHECK_INT(segment->read >> UG_SPOOL_READ_BITS, segment->sequence);
-        CHECK_INT(segment->read & ((1 << UG_SPOOL_READ_BITS) - 1), 2000 * sizeof(struct ug_rec_mark));
+        CHECK_INT(
+                segment->read & ((1 << UG_SPOOL_READ_BITS) - 1), 2000 * sizeof(struct ug_rec_mark));
     }
     for (int writer = 0; writer < 8; writer++)
         for (int i = 0; i < 200; i++) // and to the next one
@@ -126,7 +130,8 @@ TEST(what_was_read_of_a_segment_that_is_written_on_is_let_go)
 
 static bool is_taken_full;
 
-// The library believes that the reader is gone: the segment is another take's, with records for the next reader.
+// The library believes that the reader is gone: the segment is another take's, with records for the
+// next reader.
 static void take_again(void)
 {
     static bool is_done;
@@ -142,7 +147,8 @@ static void take_again(void)
         spool_world_full(&spool, 2);
 }
 
-// In place of the system's, for all of this program: a reader that punches is stopped right before it.
+// In place of the system's, for all of this program: a reader that punches is stopped right before
+// it.
 int fallocate(int fd, int mode, off_t offset, off_t length)
 {
     take_again();
@@ -272,7 +278,8 @@ TEST(writer_killed_at_any_moment)
         CHECK(!seen.out_of_order);
         const struct ug_spool_counts *counts = &spool.header->counts[UG_PRODUCER_PYTHON];
         // The one it was about to write is counted and not there.
-        CHECK(seen.count + counts->dropped <= counts->seen && seen.count + counts->dropped + 1 >= counts->seen);
+        CHECK(seen.count + counts->dropped <= counts->seen &&
+                seen.count + counts->dropped + 1 >= counts->seen);
         end();
     }
 }
@@ -363,9 +370,11 @@ TEST(a_spool_that_is_too_large_is_refused)
     spool_world_free(&spool);
     vast.segment_bytes = 4 << 20;
     vast.segment_count = 65536;
-    vast.data_offset = UG_SPOOL_HEADER_BYTES + (uint64_t)vast.segment_count * sizeof(struct ug_spool_segment);
+    vast.data_offset =
+            UG_SPOOL_HEADER_BYTES + (uint64_t)vast.segment_count * sizeof(struct ug_spool_segment);
     spool.fd = memfd_create(UG_SPOOL_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (ftruncate(spool.fd, (off_t)(vast.data_offset + (uint64_t)vast.segment_count * vast.segment_bytes)) < 0)
+    if (ftruncate(spool.fd,
+                (off_t)(vast.data_offset + (uint64_t)vast.segment_count * vast.segment_bytes)) < 0)
         runner_skip("no file of that size here");
     CHECK_INT(pwrite(spool.fd, &vast, sizeof vast, 0), (long long)sizeof vast);
     check_refused("do not fit");
@@ -390,7 +399,8 @@ TEST(a_look_ahead_has_an_end)
     CHECK_INT(seen, 3);
     CHECK_INT(spool_reader_peek(reader, all, count_strings, &seen), (long long)all);
     CHECK_INT(seen, 6);
-    CHECK_INT(spool_reader_peek(reader, all / 3 + 1, count_strings, &seen), (long long)(all / 3 * 2));
+    CHECK_INT(
+            spool_reader_peek(reader, all / 3 + 1, count_strings, &seen), (long long)(all / 3 * 2));
     CHECK_INT(seen, 8);
     CHECK_INT(spool_reader_peek(reader, 0, count_strings, &seen), 0);
     CHECK_INT(seen, 8);
@@ -405,10 +415,12 @@ static uint32_t dice(uint32_t below)
     return (uint32_t)(dice_state >> 33) % below;
 }
 
-// Records of the right size with anything in them, records of any size, states and counts that cannot be.
+// Records of the right size with anything in them, records of any size, states and counts that
+// cannot be.
 static void damage_spool(uint32_t *correlation)
 {
-    static const uint32_t words[] = {0, 1, 2, 5, 0x7fffffff, 0x80000000, UINT32_MAX, 0xfffff000, 4096, 100};
+    static const uint32_t words[] = {
+            0, 1, 2, 5, 0x7fffffff, 0x80000000, UINT32_MAX, 0xfffff000, 4096, 100};
     union {
         unsigned char bytes[512];
         uint32_t words[128];
@@ -416,7 +428,8 @@ static void damage_spool(uint32_t *correlation)
     } record;
     for (int i = 0; i < 300; i++) {
         for (int word = 0; word < 128; word++)
-            record.words[word] = dice(3) ? words[dice(sizeof words / sizeof *words)] : dice(UINT32_MAX >> 1);
+            record.words[word] =
+                    dice(3) ? words[dice(sizeof words / sizeof *words)] : dice(UINT32_MAX >> 1);
         record.head.type = (uint16_t)(dice(20) ? 1 + dice(UG_REC_TYPE_COUNT) : dice(65536));
         record.head.bytes = (uint16_t)(dice(50) ? 16 + 8 * dice(60) : dice(65536));
         uint16_t told = record.head.bytes;
@@ -425,9 +438,10 @@ static void damage_spool(uint32_t *correlation)
         spool_world_put(&spool, writer, &record);
         if (told != record.head.bytes && spool.at[writer] >= 0) {
             struct ug_spool_segment *segment = &spool.segments[spool.at[writer]];
-            memcpy(spool.data + (size_t)spool.at[writer] * WORLD_SEGMENT_BYTES + segment->committed - record.head.bytes +
-                       offsetof(struct ug_rec_head, bytes),
-                   &told, sizeof told);
+            memcpy(spool.data + (size_t)spool.at[writer] * WORLD_SEGMENT_BYTES +
+                            segment->committed - record.head.bytes +
+                            offsetof(struct ug_rec_head, bytes),
+                    &told, sizeof told);
         }
         ++*correlation;
     }
@@ -452,8 +466,9 @@ TEST(any_bytes_into_a_store)
         uint32_t correlation = 0;
         for (int round = 0; round < 8; round++) {
             for (int i = 0; i < 8; i++)
-                spool_world_clock(&spool, 5000000000ull + (uint64_t)round * 700000000 + (uint64_t)i * 50000000,
-                                  9000000000ull + (uint64_t)round * 700000000 + (uint64_t)i * 50000000);
+                spool_world_clock(&spool,
+                        5000000000ull + (uint64_t)round * 700000000 + (uint64_t)i * 50000000,
+                        9000000000ull + (uint64_t)round * 700000000 + (uint64_t)i * 50000000);
             damage_spool(&correlation);
             memset(spool.header->reason, dice(256), sizeof spool.header->reason);
             spool.header->state = dice(6);
@@ -467,7 +482,11 @@ TEST(any_bytes_into_a_store)
         gpu_recorder_totals(gpu, &totals);
         CHECK(totals.dropped > 0);
         int64_t lost = -1;
-        CHECK_INT(store_get_int(store, &lost, &err, "SELECT sum(dropped) FROM ledger WHERE producer = 'gpu.spool' AND breach = 1", ""), 0);
+        CHECK_INT(
+                store_get_int(store, &lost, &err,
+                        "SELECT sum(dropped) FROM ledger WHERE producer = 'gpu.spool' AND breach = 1",
+                        ""),
+                0);
         CHECK(lost > 0);
         char *check = store_get_text(store, "PRAGMA integrity_check", "");
         CHECK_STR(check, "ok");

@@ -10,7 +10,8 @@
 
 static json_t *machine(const char *kernel, const char *cpus)
 {
-    return json_pack("{s:s,s:s,s:s?,s:s,s:s}", "machine_id", "m1", "hostname", "h1", "kernel", kernel, "cpu_model", "c1", "cpus_used", cpus);
+    return json_pack("{s:s,s:s,s:s?,s:s,s:s}", "machine_id", "m1", "hostname", "h1", "kernel",
+            kernel, "cpu_model", "c1", "cpus_used", cpus);
 }
 
 TEST(the_key_of_a_machine)
@@ -26,12 +27,14 @@ TEST(the_key_of_a_machine)
     json_decref(host);
 }
 
-static void key_with_gpu(const char *driver, const char *uuid, int mig, const char *visible, const char *wanted)
+static void key_with_gpu(
+        const char *driver, const char *uuid, int mig, const char *visible, const char *wanted)
 {
     json_t *host = machine("6.1.0", "0-2");
-    json_t *gpu = driver ? json_pack("{s:s,s:[{s:s,s:s?,s:b,s:i}]}", "driver", driver, "devices", "name", "H100", "uuid", uuid, "mig", mig,
-                                     "power_limit_mw", 700000)
-                         : json_null();
+    json_t *gpu = driver
+            ? json_pack("{s:s,s:[{s:s,s:s?,s:b,s:i}]}", "driver", driver, "devices", "name", "H100",
+                      "uuid", uuid, "mig", mig, "power_limit_mw", 700000)
+            : json_null();
     host_set_gpu(host, gpu, visible);
     char *key = host_key(host);
     CHECK_STR(key, wanted);
@@ -45,7 +48,8 @@ TEST(the_key_of_a_machine_with_gpus)
 {
     key_with_gpu("550.54", "GPU-1", 0, NULL, "m1|h1|6.1.0|c1|0-2|driver 550.54, H100 GPU-1");
     key_with_gpu("560.35", "GPU-2", 0, NULL, "m1|h1|6.1.0|c1|0-2|driver 560.35, H100 GPU-2");
-    key_with_gpu("550.54", "GPU-1", 1, "MIG-7", "m1|h1|6.1.0|c1|0-2|driver 550.54, H100 GPU-1 in slices, visible: MIG-7");
+    key_with_gpu("550.54", "GPU-1", 1, "MIG-7",
+            "m1|h1|6.1.0|c1|0-2|driver 550.54, H100 GPU-1 in slices, visible: MIG-7");
     key_with_gpu("550.54", NULL, 0, "1", "m1|h1|6.1.0|c1|0-2|driver 550.54, H100 , visible: 1");
     key_with_gpu(NULL, NULL, 0, "1", "m1|h1|6.1.0|c1|0-2");
 }
@@ -54,10 +58,8 @@ TEST(what_differs_between_two_machines)
 {
     static const struct {
         const char *kernel, *cpus, *says;
-    } cases[] = {{"6.1.0", "0-2", NULL},
-                 {NULL, "0-2", NULL}, // not told
-                 {"6.8.1", "0-2", "kernel 6.8.1, was 6.1.0"},
-                 {"6.1.0", "0", NULL}};
+    } cases[] = {{"6.1.0", "0-2", NULL}, {NULL, "0-2", NULL}, // not told
+            {"6.8.1", "0-2", "kernel 6.8.1, was 6.1.0"}, {"6.1.0", "0", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *before = machine("6.1.0", "0-2"), *now = machine(cases[i].kernel, cases[i].cpus);
         char *text = host_changes(before, now);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The injected library in a program without CUDA: what it leaves alone while dormant, its manners at fork and exit, what the
-// environment asks for, and the traps of CUPTI's versions. What it does with a CUPTI is in tests/mock.
+// The injected library in a program without CUDA: what it leaves alone while dormant, its manners
+// at fork and exit, what the environment asks for, and the traps of CUPTI's versions. What it does
+// with a CUPTI is in tests/mock.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -73,7 +74,8 @@ static void load(void)
     CHECK_INT(library.api->bytes, sizeof(struct ug_inject_api));
     library.spool_fd = spool_fd();
     CHECK(library.spool_fd >= 0);
-    library.header = mmap(NULL, UG_SPOOL_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, library.spool_fd, 0);
+    library.header = mmap(
+            NULL, UG_SPOOL_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, library.spool_fd, 0);
     CHECK(library.header != MAP_FAILED);
 }
 
@@ -207,7 +209,8 @@ TEST(a_listener_hears_every_change)
     CHECK(wait_heard(0));
 }
 
-// Its thread sleeps. What that holds of a sanitizer's allocator at a fork, the child would wait for in vain.
+// Its thread sleeps. What that holds of a sanitizer's allocator at a fork, the child would wait for
+// in vain.
 static bool await_sleep(void)
 {
     for (int ms = 0, asleep = 0; ms < WAIT_MS; ms++) {
@@ -216,7 +219,9 @@ static bool await_sleep(void)
         for (struct dirent *entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
             char path[64], text[64] = "", *end;
             snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", entry->d_name);
-            int fd = atoi(entry->d_name) > 0 && atoi(entry->d_name) != getpid() ? open(path, O_RDONLY) : -1;
+            int fd = atoi(entry->d_name) > 0 && atoi(entry->d_name) != getpid()
+                    ? open(path, O_RDONLY)
+                    : -1;
             if (fd < 0)
                 continue;
             ssize_t bytes = read(fd, text, sizeof text - 1);
@@ -242,7 +247,7 @@ TEST(a_forked_child_has_nothing_of_it)
     if (child == 0) {
         struct ug_rec_mark mark = {.head = {.type = UG_REC_MARK, .bytes = sizeof mark}};
         int is_clean = library.api->kinds() == 0 && entries("/proc/self/task") == 1 &&
-                       library.api->put(UG_PRODUCER_PYTHON, &mark) == -1;
+                library.api->put(UG_PRODUCER_PYTHON, &mark) == -1;
         exit(is_clean ? 0 : 1); // with the handlers
     }
     int status = -1;
@@ -252,7 +257,8 @@ TEST(a_forked_child_has_nothing_of_it)
     CHECK_INT(library.header->counts[UG_PRODUCER_PYTHON].seen, 0);
 }
 
-// A process that records and waits for a byte on `go`, then exits with 5; its spool is opened as a recorder opens it.
+// A process that records and waits for a byte on `go`, then exits with 5; its spool is opened as a
+// recorder opens it.
 static pid_t start_other(int *ret_go)
 {
     int ready[2], go[2], fd = -1;
@@ -262,7 +268,8 @@ static pid_t start_other(int *ret_go)
         char byte = 0;
         setenv("UPGATE_TRACE", "0x40", 1);
         load();
-        if (write(ready[1], &library.spool_fd, sizeof fd) != sizeof fd || read(go[0], &byte, 1) != 1)
+        if (write(ready[1], &library.spool_fd, sizeof fd) != sizeof fd ||
+                read(go[0], &byte, 1) != 1)
             _exit(1);
         exit(5);
     }
@@ -271,7 +278,8 @@ static pid_t start_other(int *ret_go)
     snprintf(path, sizeof path, "/proc/%d/fd/%d", child, fd);
     int spool = open(path, O_RDWR);
     CHECK(spool >= 0);
-    library.header = mmap(NULL, UG_SPOOL_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, spool, 0);
+    library.header =
+            mmap(NULL, UG_SPOOL_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, spool, 0);
     CHECK_INT(state(), UG_SPOOL_ACTIVE);
     *ret_go = go[1];
     return child;
@@ -309,8 +317,9 @@ TEST(exports_the_entries_and_nothing_else)
         if (sscanf(line, "%*x %c %127s", &kind, name) != 2)
             continue;
         entries_seen++;
-        bool is_known = !strcmp(name, "InitializeInjection") || !strcmp(name, "InitializeInjectionNvtx2") ||
-                        !strcmp(name, UG_INJECT_API_SYMBOL) || !strncmp(name, "ncclProfiler_v", 14);
+        bool is_known = !strcmp(name, "InitializeInjection") ||
+                !strcmp(name, "InitializeInjectionNvtx2") || !strcmp(name, UG_INJECT_API_SYMBOL) ||
+                !strncmp(name, "ncclProfiler_v", 14);
         if (!is_known)
             runner_fail(__FILE__, __LINE__, "exports %s", name);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers for CUPTI when there is no spool: all of them are discarded, and one that two have is left alone.
+// Buffers for CUPTI when there is no spool: all of them are discarded, and one that two have is
+// left alone.
 #include "tests/unit/runner.h"
 #include "tracer/inject/cupti/buffers.h"
 #include "tracer/inject/inject.h"

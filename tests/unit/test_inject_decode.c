@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUPTI's activity records into the spool: records of 11.8, 12.4, 12.9, 13.0 and 13.5 put together here byte by byte
-// (the offsets below are this file's own, not the table's), wrong times, full rings, cut and damaged buffers, a CUPTI
-// newer than the table; and, where the build found CUPTI's header, its own structures.
+// CUPTI's activity records into the spool: records of 11.8, 12.4, 12.9, 13.0 and 13.5 put together
+// here byte by byte (the offsets below are this file's own, not the table's), wrong times, full
+// rings, cut and damaged buffers, a CUPTI newer than the table; and, where the build found CUPTI's
+// header, its own structures.
 #include <errno.h>
 #include <pthread.h>
 
@@ -16,19 +17,35 @@
 #include <cupti_activity.h>
 #endif
 
-// Sizes of: kernel, copy, peer, set, graph, sync, memory, pool, marker, overhead, device, stream, call, context.
+// Sizes of: kernel, copy, peer, set, graph, sync, memory, pool, marker, overhead, device, stream,
+// call, context.
 struct version {
     uint32_t api_version;
     int bytes[14];
 };
-enum { KERNEL, COPY, PEER, SET, GRAPH, SYNC, MEMORY, POOL, MARKER, OVERHEAD, DEVICE, STREAM, CALL, CONTEXT };
+enum {
+    KERNEL,
+    COPY,
+    PEER,
+    SET,
+    GRAPH,
+    SYNC,
+    MEMORY,
+    POOL,
+    MARKER,
+    OVERHEAD,
+    DEVICE,
+    STREAM,
+    CALL,
+    CONTEXT
+};
 
 static const struct version versions[] = {
-    {0, {200, 88, 96, 88, 48, 40, 120, 72, 56, 40, 176, 24, 40, 16}}, // 11.8
-    {22, {208, 88, 96, 88, 56, 40, 120, 72, 56, 56, 184, 24, 40, 24}}, // 12.4
-    {28, {208, 96, 96, 88, 56, 56, 128, 72, 56, 56, 184, 24, 40, 32}}, // 12.9
-    {130001, {216, 96, 96, 88, 56, 56, 128, 80, 56, 56, 184, 24, 40, 32}},
-    {130500, {248, 112, 96, 104, 56, 56, 128, 80, 56, 56, 192, 24, 40, 40}},
+        {0, {200, 88, 96, 88, 48, 40, 120, 72, 56, 40, 176, 24, 40, 16}},  // 11.8
+        {22, {208, 88, 96, 88, 56, 40, 120, 72, 56, 56, 184, 24, 40, 24}}, // 12.4
+        {28, {208, 96, 96, 88, 56, 56, 128, 72, 56, 56, 184, 24, 40, 32}}, // 12.9
+        {130001, {216, 96, 96, 88, 56, 56, 128, 80, 56, 56, 184, 24, 40, 32}},
+        {130500, {248, 112, 96, 104, 56, 56, 128, 80, 56, 56, 192, 24, 40, 40}},
 };
 enum { VERSIONS = sizeof versions / sizeof versions[0], LOG_MAX = 64 };
 
@@ -67,7 +84,8 @@ static void add_kernel(const struct version *v, uint64_t start, uint64_t end, ui
     put(6, 96, 2);
     put(16, start, 8);
     put(24, end, 8);
-    for (int i = 0; i < 12; i++) // device, context, stream, grid, block, static and dynamic shared memory, local
+    for (int i = 0; i < 12;
+            i++) // device, context, stream, grid, block, static and dynamic shared memory, local
         put(40 + 4 * i, 1000 + (uint64_t)i, 4);
     put(92, correlation, 4);
     put(104, (uintptr_t)kernel_name, 8);
@@ -231,9 +249,12 @@ static void add_all(const struct version *v)
     add_memory(v);
     add_others(v);
 }
-enum { ALL_READ = 18, ALL_WRITTEN = 13 }; // records in the buffer; in the spool, without strings and calls
+enum {
+    ALL_READ = 18,
+    ALL_WRITTEN = 13
+}; // records in the buffer; in the spool, without strings and calls
 
-// --- what came out --------------------------------------------------------------------------------
+// --- what came out -------------------------------------------------------------------------------
 
 struct log {
     int count, strings;
@@ -299,7 +320,7 @@ static const void *record_of(enum ug_record_type type, int nth)
     return nothing.bytes;
 }
 
-// --- versions -------------------------------------------------------------------------------------
+// --- versions ------------------------------------------------------------------------------------
 
 static const char *source_of(uint32_t api_version, int *exact)
 {
@@ -307,7 +328,8 @@ static const char *source_of(uint32_t api_version, int *exact)
     return layout ? layout->source : NULL;
 }
 
-// What decode.c's fast path rests on: a version that moved a field would be read slowly, and should be known.
+// What decode.c's fast path rests on: a version that moved a field would be read slowly, and should
+// be known.
 TEST(no_version_moved_a_field_and_none_shrank)
 {
     const struct cupti_layout *before = NULL;
@@ -321,8 +343,9 @@ TEST(no_version_moved_a_field_and_none_shrank)
         if (!before)
             continue;
         CHECK(now->api_version >= before->api_version);
-        CHECK(!memcmp(&now->kernel, &before->kernel, offsetof(struct cupti_layout, kernel.device_launched) -
-                                                         offsetof(struct cupti_layout, kernel)));
+        CHECK(!memcmp(&now->kernel, &before->kernel,
+                offsetof(struct cupti_layout, kernel.device_launched) -
+                        offsetof(struct cupti_layout, kernel)));
         CHECK(!memcmp(&now->copy, &before->copy, sizeof now->copy));
     }
 }
@@ -337,7 +360,8 @@ TEST(the_layout_is_that_of_the_version_or_of_the_one_before)
     CHECK_CONTAINS(source_of(25, &exact), "12.6");
     CHECK_INT(exact, 0);
     CHECK_CONTAINS(source_of(28, &exact), "12.9");
-    CHECK_CONTAINS(source_of(130000, &exact), "13.0"); // the first 13.0 and its updates have the same records
+    // the first 13.0 and its updates have the same records
+    CHECK_CONTAINS(source_of(130000, &exact), "13.0");
     CHECK_INT(exact, 1);
     CHECK_CONTAINS(source_of(130002, &exact), "13.0");
     CHECK_INT(exact, 1);
@@ -392,7 +416,8 @@ static void check_waits_and_memory(const struct version *v)
 {
     const struct ug_rec_graph *graph = record_of(UG_REC_GRAPH, 0);
     const struct ug_rec_sync *sync = record_of(UG_REC_SYNC, 0);
-    const struct ug_rec_memory *memory = record_of(UG_REC_MEMORY, 0), *pool = record_of(UG_REC_MEMORY, 1);
+    const struct ug_rec_memory *memory = record_of(UG_REC_MEMORY, 0),
+                               *pool = record_of(UG_REC_MEMORY, 1);
     CHECK(graph->correlation == 33 && graph->graph == 15 && graph->stream == 7);
     CHECK(graph->start_gpu == 900 && graph->end_gpu == 950);
     CHECK(sync->kind == 3 && sync->correlation == 34 && sync->stream == 7 && sync->event == 0);
@@ -447,11 +472,12 @@ TEST(every_kind_of_every_version)
     const struct ug_spool_counts *counts = rig->header->counts;
     CHECK_INT(counts[UG_PRODUCER_KERNEL].seen, VERSIONS * 4);
     CHECK_INT(counts[UG_PRODUCER_COPY].seen, VERSIONS * 6);
-    CHECK_INT(counts[UG_PRODUCER_CALL].seen, 0); // calls are recorded by callbacks: these are passed over
+    CHECK_INT(counts[UG_PRODUCER_CALL].seen,
+            0); // calls are recorded by callbacks: these are passed over
     CHECK_INT(counts[UG_PRODUCER_MEMORY].seen, VERSIONS * 4);
 }
 
-// --- times, names, kinds --------------------------------------------------------------------------
+// --- times, names, kinds -------------------------------------------------------------------------
 
 TEST(times_that_cannot_be_are_counted_and_passed_on_as_0)
 {
@@ -508,11 +534,12 @@ TEST(a_name_that_cannot_be_an_address_is_no_name)
     CHECK_INT(seen.strings, 0);
 }
 
-// Programs and libraries of arm64 stand just below 2^48, with large addresses up to 2^52: a name there is asked for, on
-// every machine.
+// Programs and libraries of arm64 stand just below 2^48, with large addresses up to 2^52: a name
+// there is asked for, on every machine.
 TEST(addresses_of_every_machine_are_looked_at)
 {
-    static const uint64_t right[] = {4096, 0x7fffffffe000, 0xaaaac1234560, 0xffff9a000000, 0xfffffffff000, (1ull << 52) - 8};
+    static const uint64_t right[] = {
+            4096, 0x7fffffffe000, 0xaaaac1234560, 0xffff9a000000, 0xfffffffff000, (1ull << 52) - 8};
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++)
         CHECK(text_at((const unsigned char *)&right[i], 0) == (const char *)(uintptr_t)right[i]);
     static const uint64_t wrong[] = {0, 4095, 1ull << 56, 0xffff800008000000, UINT64_MAX};
@@ -556,7 +583,7 @@ TEST(a_full_ring_counts_what_it_drops)
     CHECK_INT(rig->broken, 0);
 }
 
-// --- damage ---------------------------------------------------------------------------------------
+// --- damage --------------------------------------------------------------------------------------
 
 TEST(a_cut_or_unknown_record_ends_the_buffer_and_is_counted)
 {
@@ -584,8 +611,8 @@ TEST(a_cut_or_unknown_record_ends_the_buffer_and_is_counted)
     CHECK_INT(seen.count, 2);
 }
 
-// Pointers of records as they are now: those that are not ours are taken out. (ASan has memory of its own everywhere,
-// and reports reads of it; that a wild pointer is survived is the next case's.)
+// Pointers of records as they are now: those that are not ours are taken out. (ASan has memory of
+// its own everywhere, and reports reads of it; that a wild pointer is survived is the next case's.)
 static void mend_pointers(const struct cupti_layout *layout, unsigned char *bytes, size_t valid)
 {
     static const struct {
@@ -657,11 +684,11 @@ TEST(names_that_lie_nowhere_are_no_names)
     munmap(pages + page, page);
     mprotect(pages + 3 * page, page, PROT_NONE);
     pages[page - 1] = 0;
-    char *const names[] = {pages + page - 96,       // ends with its page
-                           pages + page,            // unloaded
-                           pages + 3 * page + 8,    // not to be read
-                           pages + 3 * page - 96,   // runs into what is not to be read
-                           pages + 3 * page - 4096};
+    char *const names[] = {pages + page - 96, // ends with its page
+            pages + page,                     // unloaded
+            pages + 3 * page + 8,             // not to be read
+            pages + 3 * page - 96,            // runs into what is not to be read
+            pages + 3 * page - 4096};
     errno = 77;
     for (uint32_t i = 0; i < 5; i++) {
         add_kernel(v, 100, 200, i);
@@ -676,7 +703,7 @@ TEST(names_that_lie_nowhere_are_no_names)
     CHECK_INT(seen.strings, 2); // the last is cut at 4,000 bytes
 }
 
-// --- a CUPTI of tomorrow --------------------------------------------------------------------------
+// --- a CUPTI of tomorrow -------------------------------------------------------------------------
 
 static const int tomorrow = 304; // bytes of its kernel record
 
@@ -706,7 +733,7 @@ TEST(records_that_grew_are_stepped_over_by_cupti)
     CHECK_INT(seen.records[1].kernel.start_gpu, 300);
 }
 
-// --- threads --------------------------------------------------------------------------------------
+// --- threads -------------------------------------------------------------------------------------
 
 enum { THREADS = 4, ROUNDS = 300 };
 
@@ -742,26 +769,28 @@ TEST(many_threads_decode_at_once)
     CHECK(kept >= (uint64_t)THREADS * ROUNDS); // most of 180,000 where the reader gets its share
 }
 
-// --- CUPTI's own header ---------------------------------------------------------------------------
+// --- CUPTI's own header --------------------------------------------------------------------------
 
 TEST(the_structures_of_cuptis_header)
 {
 #if defined(UPGATE_CUPTI_HEADER) && CUPTI_API_VERSION >= 130000 && CUPTI_API_VERSION < 130100
     struct spool_rig *rig = start();
     CUpti_ActivityKernel10 kernel = {.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                     .registersPerThread = 40,
-                                     .start = 10,
-                                     .end = 20,
-                                     .gridX = 7,
-                                     .blockZ = 8,
-                                     .correlationId = 9,
-                                     .name = kernel_name,
-                                     .graphNodeId = 11,
-                                     .channelID = 3,
-                                     .clusterY = 2,
-                                     .isDeviceLaunched = 1};
-    CUpti_ActivityAPI call = {.kind = CUPTI_ACTIVITY_KIND_RUNTIME, .cbid = 211, .threadId = 5, .correlationId = 9};
-    CUpti_ActivitySynchronization2 sync = {.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, .cudaEventSyncId = 6};
+            .registersPerThread = 40,
+            .start = 10,
+            .end = 20,
+            .gridX = 7,
+            .blockZ = 8,
+            .correlationId = 9,
+            .name = kernel_name,
+            .graphNodeId = 11,
+            .channelID = 3,
+            .clusterY = 2,
+            .isDeviceLaunched = 1};
+    CUpti_ActivityAPI call = {
+            .kind = CUPTI_ACTIVITY_KIND_RUNTIME, .cbid = 211, .threadId = 5, .correlationId = 9};
+    CUpti_ActivitySynchronization2 sync = {
+            .kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, .cudaEventSyncId = 6};
     memcpy(buffer.bytes, &kernel, sizeof kernel);
     memcpy(buffer.bytes + sizeof kernel, &call, sizeof call);
     memcpy(buffer.bytes + sizeof kernel + sizeof call, &sync, sizeof sync);

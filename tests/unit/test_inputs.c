@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --resume compares of sides that are images: scripts that are mounted lie on this machine, the others are the image's.
+// What --resume compares of sides that are images: scripts that are mounted lie on this machine,
+// the others are the image's.
 #include "harness/run/inputs.h"
 
 #include <limits.h>
@@ -28,7 +29,8 @@ static void enter(char dir[PATH_MAX])
 static json_t *describe(char *mount, char *workdir, char *word)
 {
     char *mounts[] = {mount, NULL}, *command[] = {"sh", word, NULL};
-    struct plan_side side = {.image = "stack:1", .mounts = mount ? mounts : NULL, .workdir = workdir};
+    struct plan_side side = {
+            .image = "stack:1", .mounts = mount ? mounts : NULL, .workdir = workdir};
     struct plan_workload workload = {.command = command};
     const struct plan plan = {.sides = {side, side}, .workloads = &workload, .workload_count = 1};
     return inputs_describe(&plan);
@@ -55,7 +57,8 @@ TEST(a_mounted_script_is_compared)
     snprintf(file, sizeof file, "%s/work.sh", dir);
     snprintf(mount, sizeof mount, "%s:/job/:ro", dir);
     check_inputs(describe(".", NULL, "work.sh"), file, dir);
-    check_inputs(describe(dir, NULL, "work.sh"), file, dir); // the container begins where upgate does
+    // the container begins where upgate does
+    check_inputs(describe(dir, NULL, "work.sh"), file, dir);
     check_inputs(describe(mount, "/job", "work.sh"), file, NULL);
     check_inputs(describe(".:/job", NULL, "/job/work.sh"), file, dir); // which directory that is
     json_t *before = describe(".", NULL, "work.sh");

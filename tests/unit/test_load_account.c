@@ -20,8 +20,8 @@ TEST(even_arrivals_are_even)
     schedule_free(&schedule);
 }
 
-// 200,000 gaps of a Poisson process at 1000/s: mean and variance are those of the exponential distribution, within
-// five standard errors.
+// 200,000 gaps of a Poisson process at 1000/s: mean and variance are those of the exponential
+// distribution, within five standard errors.
 TEST(poisson_arrivals_have_exponential_gaps)
 {
     struct schedule schedule;
@@ -49,7 +49,8 @@ static void curve_file(char path[], const char *text)
     close(fd);
 }
 
-// Even arrivals along 0 -> 100/s in 10 s, then 100/s for 10 s: request n is due where the area is n.
+// Even arrivals along 0 -> 100/s in 10 s, then 100/s for 10 s: request n is due where the area is
+// n.
 TEST(a_curve_is_followed_exactly)
 {
     char path[] = "/tmp/upgate-curve-XXXXXX";
@@ -77,10 +78,10 @@ TEST(a_curve_is_followed_exactly)
 
 TEST(a_bad_curve_is_refused_by_line)
 {
-    static const char *const bad[][2] = {
-        {"0 1\n1\n", ":2: a line is"},      {"0 1\n1 x\n", ":2: a line is"}, {"0 1\n0 2\n", ":2: 0 s"},
-        {"0 1\n1 -2\n", ":2: seconds are"}, {"0 1\n", "has 1 points"},       {"0 1 2\n", ":1: a line is"},
-        {"0 nan\n1 1\n", ":1: seconds"}};
+    static const char *const bad[][2] = {{"0 1\n1\n", ":2: a line is"},
+            {"0 1\n1 x\n", ":2: a line is"}, {"0 1\n0 2\n", ":2: 0 s"},
+            {"0 1\n1 -2\n", ":2: seconds are"}, {"0 1\n", "has 1 points"},
+            {"0 1 2\n", ":1: a line is"}, {"0 nan\n1 1\n", ":1: seconds"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char path[] = "/tmp/upgate-curve-XXXXXX";
         curve_file(path, bad[i][0]);
@@ -118,12 +119,12 @@ TEST(the_account_balances_and_tells_sides_apart)
     static struct account account;
     for (int i = 0; i < OUTCOME_COUNT; i++) {
         struct account_request request = {.outcome = (enum outcome)i,
-                                          .status = i == OUTCOME_HTTP ? 503 : 200,
-                                          .wrong = WRONG_SCORES,
-                                          .side = i % 2 ? "old" : "new",
-                                          .due_ns = 1000,
-                                          .sent_ns = 2000,
-                                          .done_ns = 5000};
+                .status = i == OUTCOME_HTTP ? 503 : 200,
+                .wrong = WRONG_SCORES,
+                .side = i % 2 ? "old" : "new",
+                .due_ns = 1000,
+                .sent_ns = 2000,
+                .done_ns = 5000};
         account.sent++;
         account_add(&account, &request);
     }
@@ -156,19 +157,20 @@ TEST(the_account_balances_and_tells_sides_apart)
 static struct bodies *some_bodies(size_t pool)
 {
     return bodies_new(&(struct bodies_opts){.kind = BODIES_DLRM,
-                                            .least = 14,
-                                            .most = 28,
-                                            .long_share = 0.25,
-                                            .pool = pool,
-                                            .seed = 3,
-                                            .reference = "old",
-                                            .tolerance = 1e-4});
+            .least = 14,
+            .most = 28,
+            .long_share = 0.25,
+            .pool = pool,
+            .seed = 3,
+            .reference = "old",
+            .tolerance = 1e-4});
 }
 
 TEST(bodies_are_json_of_the_size_they_say)
 {
     struct bodies *bodies = some_bodies(400);
-    // A proxy that gives each of its two servers every other request gives both their share of the long ones.
+    // A proxy that gives each of its two servers every other request gives both their share of the
+    // long ones.
     int longest[2] = {0};
     for (uint64_t id = 0; id < 1200; id++) {
         struct strbuf text = {0};
@@ -197,8 +199,10 @@ TEST(answers_are_checked)
 {
     struct bodies *bodies = some_bodies(10);
     bool compared;
-    CHECK_INT(check(bodies, 0, "new", "{\"id\":0,\"scores\":[0.7]}"), WRONG_NONE); // no reference yet
-    CHECK_INT(check(bodies, 10, "old", "{\"id\":10,\"scores\":[0.5]}"), WRONG_NONE); // is the reference now
+    // no reference yet
+    CHECK_INT(check(bodies, 0, "new", "{\"id\":0,\"scores\":[0.7]}"), WRONG_NONE);
+    // is the reference now
+    CHECK_INT(check(bodies, 10, "old", "{\"id\":10,\"scores\":[0.5]}"), WRONG_NONE);
     CHECK_INT(check(bodies, 20, "new", "{\"id\":20,\"scores\":[0.50001]}"), WRONG_NONE);
     CHECK_INT(check(bodies, 30, "new", "{\"id\":30,\"scores\":[0.501]}"), WRONG_SCORES);
     CHECK_INT(check(bodies, 40, "old", "{\"id\":40,\"scores\":[0.501]}"), WRONG_SCORES);
@@ -210,8 +214,8 @@ TEST(answers_are_checked)
     CHECK_INT(check(bodies, 61, "new", sixty), WRONG_DOUBLED);
     CHECK_INT(check(bodies, 61, "new", "{\"id\":62,\"scores\":[0.5]}"), WRONG_SWAPPED);
     CHECK_INT(check(bodies, 63, "new", "{\"id\":63,\"scores\":[null]}"), WRONG_NOT_FINITE);
-    static const char *const malformed[] = {"", "{", "[]", "{\"id\":\"64\",\"scores\":[1]}", "{\"id\":64}",
-                                            "{\"id\":64.0,\"scores\":[1]}", "{\"scores\":[1]}"};
+    static const char *const malformed[] = {"", "{", "[]", "{\"id\":\"64\",\"scores\":[1]}",
+            "{\"id\":64}", "{\"id\":64.0,\"scores\":[1]}", "{\"scores\":[1]}"};
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++)
         CHECK_INT(check(bodies, 64, "new", malformed[i]), WRONG_MALFORMED);
     CHECK_INT(check(bodies, 65, "new", "{\"id\":65,\"scores\":[]}"), WRONG_MALFORMED);

@@ -47,12 +47,13 @@ TEST(bodies_of_every_kind)
     WHOLE("HTTP/1.1 503 Busy\r\nconnection: Close\r\nCONTENT-LENGTH: 0\r\n\r\n", 503, "", false);
     WHOLE("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=1\r\nhel\r\n2\r\nlo\r\n0\r\n"
           "Trailer: x\r\n\r\n",
-          200, "hello", true);
+            200, "hello", true);
     WHOLE("HTTP/1.1 204 No Content\r\n\r\n", 204, "", true);
     WHOLE("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, "ok",
-          true);
+            true);
     WHOLE("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, "ok", false);
-    WHOLE("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", 200, "ok", true);
+    WHOLE("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", 200, "ok",
+            true);
     http_free(&parser);
 }
 
@@ -60,7 +61,8 @@ TEST(the_side_is_read_and_cut_to_fit)
 {
     size_t used;
     http_init(&parser);
-    static const char side[] = "HTTP/1.1 200 OK\r\nX-Upgate-Side:  new \r\nContent-Length: 0\r\n\r\n";
+    static const char side[] =
+            "HTTP/1.1 200 OK\r\nX-Upgate-Side:  new \r\nContent-Length: 0\r\n\r\n";
     CHECK_INT(feed(side, sizeof side - 1, &used), HTTP_DONE);
     CHECK_STR(parser.side, "new");
     static const char longer[] = "HTTP/1.1 200 OK\r\nx-upgate-side: "
@@ -94,7 +96,8 @@ TEST(the_end_of_the_connection)
     CHECK_INT(feed(cut, sizeof cut - 1, &used), HTTP_MORE);
     CHECK_INT(http_eof(&parser), HTTP_MORE);
     CHECK(parser.begun);
-    static const char chunks[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+    static const char chunks[] =
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
     CHECK_INT(feed(chunks, sizeof chunks - 1, &used), HTTP_MORE);
     CHECK_INT(http_eof(&parser), HTTP_MORE);
     http_next(&parser);
@@ -106,25 +109,25 @@ TEST(the_end_of_the_connection)
 TEST(what_is_not_http_is_refused)
 {
     static const char *const bad[] = {
-        "HTTP/2 200 OK\r\n\r\n",
-        "HTTP/1.1 20 OK\r\n\r\n",
-        "HTTP/1.1 2000 OK\r\n\r\n",
-        "HTTP/1.1 099 OK\r\n\r\n",
-        "SSH-2.0-OpenSSH\r\n",
-        "\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
-        "HTTP/1.1 200 OK\r\n folded: x\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n",
+            "HTTP/2 200 OK\r\n\r\n",
+            "HTTP/1.1 20 OK\r\n\r\n",
+            "HTTP/1.1 2000 OK\r\n\r\n",
+            "HTTP/1.1 099 OK\r\n\r\n",
+            "SSH-2.0-OpenSSH\r\n",
+            "\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n folded: x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n",
     };
     http_init(&parser);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -164,9 +167,9 @@ TEST(without_end_is_refused)
 // Random bytes of an alphabet that gets far: the sanitizer watches.
 TEST(any_bytes_end_in_words)
 {
-    static const char *const words[] = {"HTTP/1.1 ", "200", " OK", "\r\n", "\n", "Content-Length: ",
-                                        "Transfer-Encoding: chunked", "5", "0", "hello", ":", " ",
-                                        "x-upgate-side: a", "Connection: close"};
+    static const char *const words[] = {"HTTP/1.1 ", "200", " OK", "\r\n", "\n",
+            "Content-Length: ", "Transfer-Encoding: chunked", "5", "0", "hello", ":", " ",
+            "x-upgate-side: a", "Connection: close"};
     http_init(&parser);
     srand(1);
     int ends[3] = {0};

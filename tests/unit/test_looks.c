@@ -7,7 +7,7 @@
 #include "tests/unit/runner.h"
 
 static const struct looks_rule rule = {
-    .alpha = 0.01, .looks = {10, 14, 20, 28}, .look_count = 4, .margin = 0.02};
+        .alpha = 0.01, .looks = {10, 14, 20, 28}, .look_count = 4, .margin = 0.02};
 
 static void values_make(double *values, int count, double theta, double sd, uint64_t seed)
 {
@@ -73,7 +73,8 @@ TEST(a_decision_sticks)
     CHECK_INT(later.pairs, 10);
 }
 
-// Pairs behind a pass, made because another cell was open: a catastrophe among them is no fail, and no pass either.
+// Pairs behind a pass, made because another cell was open: a catastrophe among them is no fail, and
+// no pass either.
 TEST(a_pass_that_later_pairs_contradict_is_withdrawn)
 {
     double values[28];
@@ -87,7 +88,8 @@ TEST(a_pass_that_later_pairs_contradict_is_withdrawn)
     CHECK_INT(got.pairs, 28);
     CHECK_INT(got.next, 0);
     CHECK(got.interval.estimate > log1p(0.02) && got.mean.estimate > 0.3);
-    CHECK_INT(looks_judge(&rule, values, 11).state, LOOKS_WITHDRAWN); // one of them: the mean is beyond
+    // one of them: the mean is beyond
+    CHECK_INT(looks_judge(&rule, values, 11).state, LOOKS_WITHDRAWN);
     values_make(values, 28, 0, 0.004, 5);
     CHECK_INT(looks_judge(&rule, values, 28).state, LOOKS_PASS);
     values[20] = log(1.3); // there may be many like it, as at a look

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a block's time the machine took: the arithmetic on readings made by hand, the texts of the kernel, and a
-// real process that stands at a gate.
+// What of a block's time the machine took: the arithmetic on readings made by hand, the texts of
+// the kernel, and a real process that stands at a gate.
 #include "harness/run/machine.h"
 
 #include <sched.h>
@@ -26,26 +26,40 @@ static struct machine_share judge(struct machine_turn turn)
 
 TEST(wait_behind_others_is_the_machines)
 {
-    struct machine_share share = judge((struct machine_turn){.cpu_ns = 12 * MS, .step_cpu_ns = 12 * MS, .wait_ns = 9 * MS,
-                                                             .foreign_ns = 10 * MS, .rest_ns = -1});
-    CHECK_INT(share.wait_ns, 8 * MS); // what it waited before the first step is no part of the block
+    struct machine_share share = judge((struct machine_turn){.cpu_ns = 12 * MS,
+            .step_cpu_ns = 12 * MS,
+            .wait_ns = 9 * MS,
+            .foreign_ns = 10 * MS,
+            .rest_ns = -1});
+    CHECK_INT(
+            share.wait_ns, 8 * MS); // what it waited before the first step is no part of the block
     CHECK_INT(share.steal_ns, 0);
     CHECK_INT(share.machine_ns, 8 * MS);
 }
 
 TEST(wait_behind_own_helpers_is_not)
 {
-    struct machine_turn turn = {.cpu_ns = 19 * MS, .step_cpu_ns = 10 * MS, .wait_ns = 10 * MS, .foreign_ns = 50 * MS, .rest_ns = -1};
-    CHECK_INT(judge(turn).machine_ns, 0); // helpers ran for 9 ms: all of it may have been behind them
+    struct machine_turn turn = {.cpu_ns = 19 * MS,
+            .step_cpu_ns = 10 * MS,
+            .wait_ns = 10 * MS,
+            .foreign_ns = 50 * MS,
+            .rest_ns = -1};
+    CHECK_INT(
+            judge(turn).machine_ns, 0); // helpers ran for 9 ms: all of it may have been behind them
     turn.cpu_ns = 13 * MS;
     CHECK_INT(judge(turn).machine_ns, 6 * MS); // for 3 ms only
-    turn.cpu_ns = 9 * MS; // microseconds of one, nanoseconds of the other: a little below is nothing
+    turn.cpu_ns =
+            9 * MS; // microseconds of one, nanoseconds of the other: a little below is nothing
     CHECK_INT(judge(turn).machine_ns, 9 * MS);
 }
 
 TEST(no_more_than_others_ran)
 {
-    struct machine_turn turn = {.cpu_ns = 12 * MS, .step_cpu_ns = 12 * MS, .wait_ns = 9 * MS, .foreign_ns = 2 * MS, .rest_ns = -1};
+    struct machine_turn turn = {.cpu_ns = 12 * MS,
+            .step_cpu_ns = 12 * MS,
+            .wait_ns = 9 * MS,
+            .foreign_ns = 2 * MS,
+            .rest_ns = -1};
     CHECK_INT(judge(turn).machine_ns, 2 * MS);
     turn.foreign_ns = -1; // not told by this kernel: the helpers' bound alone
     CHECK_INT(judge(turn).machine_ns, 8 * MS);
@@ -53,7 +67,11 @@ TEST(no_more_than_others_ran)
 
 TEST(steal_counts_and_never_more_than_the_block)
 {
-    struct machine_turn turn = {.cpu_ns = 12 * MS, .step_cpu_ns = 12 * MS, .wait_ns = 1 * MS, .foreign_ns = 0, .rest_ns = 7 * MS};
+    struct machine_turn turn = {.cpu_ns = 12 * MS,
+            .step_cpu_ns = 12 * MS,
+            .wait_ns = 1 * MS,
+            .foreign_ns = 0,
+            .rest_ns = 7 * MS};
     CHECK_INT(judge(turn).steal_ns, 7 * MS);
     CHECK_INT(judge(turn).machine_ns, 7 * MS);
     turn.wait_ns = turn.foreign_ns = 19 * MS;
@@ -69,7 +87,11 @@ TEST(steal_counts_and_never_more_than_the_block)
 TEST(what_is_not_told_excuses_nothing)
 {
     CHECK_INT(judge(MACHINE_NOT_TOLD).machine_ns, -1);
-    struct machine_turn turn = {.cpu_ns = -1, .step_cpu_ns = 12 * MS, .wait_ns = 9 * MS, .foreign_ns = -1, .rest_ns = -1};
+    struct machine_turn turn = {.cpu_ns = -1,
+            .step_cpu_ns = 12 * MS,
+            .wait_ns = 9 * MS,
+            .foreign_ns = -1,
+            .rest_ns = -1};
     CHECK_INT(judge(turn).machine_ns, -1); // no cgroup v2: who knows what its helpers did
     CHECK_INT(judge(turn).wait_ns, 8 * MS);
     turn.cpu_ns = 24 * MS;
@@ -83,8 +105,9 @@ TEST(run_time_by_cpu)
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
     CPU_SET(1, &cpus);
-    const char *schedstat = "version 17\ntimestamp 4295\ncpu0 0 0 0 0 0 0 100 7 3\ndomain0 MC 3 1 2 3 4 5 6 7 8 9\n"
-                            "cpu1 1 0 2 0 3 4 2000 8 9\ndomain0 MC 3 1 2 3\ncpu10 0 0 0 0 0 0 50000 1 1\n";
+    const char *schedstat =
+            "version 17\ntimestamp 4295\ncpu0 0 0 0 0 0 0 100 7 3\ndomain0 MC 3 1 2 3 4 5 6 7 8 9\n"
+            "cpu1 1 0 2 0 3 4 2000 8 9\ndomain0 MC 3 1 2 3\ncpu10 0 0 0 0 0 0 50000 1 1\n";
     CHECK_INT(machine_parse_percpu("100 2000 30 \n", &cpus), 2000);
     CHECK_INT(machine_parse_schedstat(schedstat, &cpus), 2000);
     CPU_SET(0, &cpus);
@@ -122,7 +145,8 @@ static int64_t cpu_of(pid_t pid)
     return time.tv_sec * 1000 * MS + time.tv_nsec;
 }
 
-// A competitor on the same CPU takes about half of it: that is wait of the step thread, and CPU time of others.
+// A competitor on the same CPU takes about half of it: that is wait of the step thread, and CPU
+// time of others.
 TEST(a_real_competitor)
 {
     struct rig rig = rig_make(NULL);
@@ -142,7 +166,9 @@ TEST(a_real_competitor)
         }
     }
     CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(60)), 0);
-    for (int64_t late_ns = rig_deadline(60); cpu_of(rival) < 10 * MS && clock_monotonic_ns() < late_ns;) // until it spins
+    // until it spins
+    for (int64_t late_ns = rig_deadline(60);
+            cpu_of(rival) < 10 * MS && clock_monotonic_ns() < late_ns;)
         clock_sleep_until_ns(clock_monotonic_ns() + MS);
     CHECK(!machine_begin(machine, rig.reader, cpu_of(child), &turn)); // nothing before it
     int64_t resumed_ns = clock_monotonic_ns();
@@ -153,10 +179,13 @@ TEST(a_real_competitor)
     CHECK(machine_begin(machine, rig.reader, cpu_of(child), &turn));
     kill(rival, SIGKILL);
     waitpid(rival, NULL, 0);
-    printf("    wall %.1f ms, ran %.1f, waited %.1f, others %.1f\n", (double)(arrived_ns - resumed_ns) / 1e6,
-           (double)turn.step_cpu_ns / 1e6, (double)turn.wait_ns / 1e6, (double)turn.foreign_ns / 1e6);
+    printf("    wall %.1f ms, ran %.1f, waited %.1f, others %.1f\n",
+            (double)(arrived_ns - resumed_ns) / 1e6, (double)turn.step_cpu_ns / 1e6,
+            (double)turn.wait_ns / 1e6, (double)turn.foreign_ns / 1e6);
     CHECK(turn.wait_ns > 4 * MS && turn.wait_ns <= arrived_ns - resumed_ns);
-    CHECK(turn.step_cpu_ns > 0 && turn.step_cpu_ns + turn.wait_ns <= arrived_ns - resumed_ns + 8 * MS); // two ticks
+    // two ticks
+    CHECK(turn.step_cpu_ns > 0 &&
+            turn.step_cpu_ns + turn.wait_ns <= arrived_ns - resumed_ns + 8 * MS);
     CHECK(turn.foreign_ns == -1 || turn.foreign_ns >= turn.wait_ns - 8 * MS);
     CHECK_INT(turn.rest_ns, -1); // it left its CPU: what is not accounted for is no proof of steal
     reader_open_gate(rig.reader);

@@ -13,7 +13,8 @@ static void put_rank(struct reduced *all, int32_t rank, uint32_t flags, uint64_t
 {
     static struct gist gist;
     uint8_t bytes[GIST_BYTES_MAX];
-    vector_push(all->members, all->member_count, ((struct reduced_rank){.rank = rank, .flags = flags}));
+    vector_push(
+            all->members, all->member_count, ((struct reduced_rank){.rank = rank, .flags = flags}));
     for (uint64_t first = 0; first < steps; first += 10) {
         gist = (struct gist){0};
         for (uint64_t step = first; step < steps && step < first + 10; step++)
@@ -30,11 +31,13 @@ TEST(who_was_recorded_for_less_than_half_is_missing)
         uint32_t flags;
         uint64_t steps;
         bool missing;
-    } ranks[] = {{REDUCED_ENDED, 100, false}, {0, 100, false}, {0, 12, true}, {REDUCED_ENDED, 12, false}, {0, 50, false}, {REDUCED_ENDED, 100, false},
-                 {0, 0, true}, {REDUCED_ENDED, 100, false}, {0, 100, false}};
+    } ranks[] = {{REDUCED_ENDED, 100, false}, {0, 100, false}, {0, 12, true},
+            {REDUCED_ENDED, 12, false}, {0, 50, false}, {REDUCED_ENDED, 100, false}, {0, 0, true},
+            {REDUCED_ENDED, 100, false}, {0, 100, false}};
     enum { RANKS = sizeof ranks / sizeof *ranks };
     for (int part = 0; part < 2; part++) {
-        struct reduced_job job = {.all = {.run = xstrdup("job"), .ranks = RANKS + 1, .window_steps = 10}};
+        struct reduced_job job = {
+                .all = {.run = xstrdup("job"), .ranks = RANKS + 1, .window_steps = 10}};
         struct error err = {0};
         for (int i = 0; i < RANKS; i++)
             put_rank(&job.all, i, ranks[i].flags, ranks[i].steps);
@@ -45,11 +48,12 @@ TEST(who_was_recorded_for_less_than_half_is_missing)
             if (!ranks[i].missing)
                 continue;
             CHECK_INT(job.missing[at].rank, i);
-            CHECK_CONTAINS(job.missing[at++].why, ranks[i].steps ? "it has 12 steps of 100 only" : "it has 0 steps of 100 only");
+            CHECK_CONTAINS(job.missing[at++].why,
+                    ranks[i].steps ? "it has 12 steps of 100 only" : "it has 0 steps of 100 only");
         }
         if (!part)
             CHECK_CONTAINS(job.missing[2].why, "it is in nothing that was given"); // the last one
-        CHECK_INT(job.all.member_count, RANKS); // they stay
+        CHECK_INT(job.all.member_count, RANKS);                                    // they stay
         reduced_job_free(&job);
     }
 }

@@ -11,23 +11,46 @@
 #include "reference_models/native/text.h"
 #include "runner.h"
 
-static const struct args_program one = {.name = "dlrm", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1};
-static const struct args_program many = {
-    .name = "allreduce", .summary = "a test", .ranks_default = 2, .ranks_min = 2, .ranks_max = 64, .root = true,
-    .cpu_only = "its ranks share memory"};
-static const struct args_program ddp = {
-    .name = "ddp", .summary = "a test", .ranks_default = 2, .ranks_min = 1, .ranks_max = 64, .root = true, .buckets = true};
-static const struct args_program decoder = {
-    .name = "transformer", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1, .decodes = true};
-static const struct args_program cached = {
-    .name = "dlrm-cached", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1, .cached = true, .cpu_only = "its reason"};
+static const struct args_program one = {
+        .name = "dlrm", .summary = "a test", .ranks_default = 1, .ranks_min = 1, .ranks_max = 1};
+static const struct args_program many = {.name = "allreduce",
+        .summary = "a test",
+        .ranks_default = 2,
+        .ranks_min = 2,
+        .ranks_max = 64,
+        .root = true,
+        .cpu_only = "its ranks share memory"};
+static const struct args_program ddp = {.name = "ddp",
+        .summary = "a test",
+        .ranks_default = 2,
+        .ranks_min = 1,
+        .ranks_max = 64,
+        .root = true,
+        .buckets = true};
+static const struct args_program decoder = {.name = "transformer",
+        .summary = "a test",
+        .ranks_default = 1,
+        .ranks_min = 1,
+        .ranks_max = 1,
+        .decodes = true};
+static const struct args_program cached = {.name = "dlrm-cached",
+        .summary = "a test",
+        .ranks_default = 1,
+        .ranks_min = 1,
+        .ranks_max = 1,
+        .cached = true,
+        .cpu_only = "its reason"};
 
-static const struct args_program sharded = {
-    .name = "dlrm-sharded", .summary = "a test", .ranks_default = 2, .ranks_min = 1, .ranks_max = 64, .budgeted = true};
+static const struct args_program sharded = {.name = "dlrm-sharded",
+        .summary = "a test",
+        .ranks_default = 2,
+        .ranks_min = 1,
+        .ranks_max = 64,
+        .budgeted = true};
 
 // Splits at spaces; at most 31 words.
-static int parse(const struct args_program *program, const char *line, struct args *args,
-                 struct error *err)
+static int parse(
+        const struct args_program *program, const char *line, struct args *args, struct error *err)
 {
     char *copy = strdup(line), *rest = copy, *argv[32] = {0};
     int argc = 0;
@@ -61,10 +84,10 @@ TEST(everything)
 {
     struct args args;
     CHECK_INT(parse(&many,
-                    "--mode infer --steps 7 --seed 9 --ranks 3 --rate 200/s --dtype float64 "
-                    "--threads 4 --size=large --plant slow:5%,leak:4K",
-                    &args, NULL),
-              0);
+                      "--mode infer --steps 7 --seed 9 --ranks 3 --rate 200/s --dtype float64 "
+                      "--threads 4 --size=large --plant slow:5%,leak:4K",
+                      &args, NULL),
+            0);
     CHECK(!args.train);
     CHECK_INT(args.steps, 7);
     CHECK_INT(args.seed, 9);
@@ -80,7 +103,9 @@ TEST(everything)
 TEST(regressions)
 {
     struct args args;
-    CHECK_INT(parse(&ddp, "--plant op:bag_part:3%,fill:1.5%,lock:0.2,pool1,root,buckets", &args, NULL), 0);
+    CHECK_INT(parse(&ddp, "--plant op:bag_part:3%,fill:1.5%,lock:0.2,pool1,root,buckets", &args,
+                      NULL),
+            0);
     CHECK_STR(args.plant.op_name, "bag_part");
     CHECK_DBL(args.plant.op_share, 0.03, 1e-12);
     CHECK_INT(args.plant.op, POOL_OP_SLOW);
@@ -187,7 +212,7 @@ TEST(plants)
 {
     struct plant plant = PLANT_NONE;
     CHECK_INT(plant_parse("nan:3,crash:4,hang:5,leak:1M,coldstart:2.5,exit:0,nostep", &plant, NULL),
-              0);
+            0);
     CHECK_INT(plant.nan_step, 3);
     CHECK_INT(plant.crash_step, 4);
     CHECK_INT(plant.hang_step, 5);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of the residual network, in fp64: patches, batch norm, the mean over an image and SGD with momentum. Forward against
-// plain code, backward against finite differences, repeats and threads without any effect on a bit.
+// The operations of the residual network, in fp64: patches, batch norm, the mean over an image and
+// SGD with momentum. Forward against plain code, backward against finite differences, repeats and
+// threads without any effect on a bit.
 #define NATIVE_REAL_BITS 64
 #include <stdlib.h>
 
@@ -8,7 +9,17 @@
 #include "test_native_gradient.h"
 
 // Enough rows for several blocks of batch norm's sums, the last of which is not full.
-enum { BATCH = 2, HEIGHT = 5, WIDTH = 4, CHANNELS = 3, OUT = 2, IMAGE = BATCH * HEIGHT * WIDTH * CHANNELS, ROWS = 150, N = 5, PATCH_MAX = IMAGE * 9 };
+enum {
+    BATCH = 2,
+    HEIGHT = 5,
+    WIDTH = 4,
+    CHANNELS = 3,
+    OUT = 2,
+    IMAGE = BATCH * HEIGHT * WIDTH * CHANNELS,
+    ROWS = 150,
+    N = 5,
+    PATCH_MAX = IMAGE * 9
+};
 
 static struct pool *pool_with(size_t threads, double extra)
 {
@@ -20,11 +31,17 @@ static struct pool *pool_with(size_t threads, double extra)
 
 static struct patches patches_of(size_t kernel, size_t stride)
 {
-    return (struct patches){.batch = BATCH, .height = HEIGHT, .width = WIDTH, .channels = CHANNELS, .kernel = kernel, .stride = stride};
+    return (struct patches){.batch = BATCH,
+            .height = HEIGHT,
+            .width = WIDTH,
+            .channels = CHANNELS,
+            .kernel = kernel,
+            .stride = stride};
 }
 
 // One value of a convolution, by its definition. weight[kernel][kernel][CHANNELS][OUT]
-static double convolved(const struct patches *shape, const double *image, const double *weight, size_t b, size_t row, size_t column, size_t out)
+static double convolved(const struct patches *shape, const double *image, const double *weight,
+        size_t b, size_t row, size_t column, size_t out)
 {
     double sum = 0;
     for (size_t ky = 0; ky < shape->kernel; ky++)
@@ -34,7 +51,7 @@ static double convolved(const struct patches *shape, const double *image, const 
                 long x = (long)(column * shape->stride + kx) - (long)(shape->kernel / 2);
                 if (y >= 0 && y < HEIGHT && x >= 0 && x < WIDTH)
                     sum += image[((b * HEIGHT + (size_t)y) * WIDTH + (size_t)x) * CHANNELS + c] *
-                           weight[((ky * shape->kernel + kx) * CHANNELS + c) * OUT + out];
+                            weight[((ky * shape->kernel + kx) * CHANNELS + c) * OUT + out];
             }
     return sum;
 }
@@ -42,23 +59,33 @@ static double convolved(const struct patches *shape, const double *image, const 
 TEST(patches_and_product_are_a_convolution)
 {
     struct pool *pool = pool_with(2, 0);
-    static double image[IMAGE], weight[9 * CHANNELS * OUT], patch[PATCH_MAX], got[BATCH * HEIGHT * WIDTH * OUT], scratch[9 * CHANNELS * 8];
+    static double image[IMAGE], weight[9 * CHANNELS * OUT], patch[PATCH_MAX],
+            got[BATCH * HEIGHT * WIDTH * OUT], scratch[9 * CHANNELS * 8];
     gradient_draw(image, IMAGE, 1);
     gradient_draw(weight, sizeof weight / sizeof *weight, 2);
     for (size_t kernel = 1; kernel <= 3; kernel += 2)
         for (size_t stride = 1; stride <= 4; stride++) {
             struct patches shape = patches_of(kernel, stride);
-            size_t height = ops_patches_side(HEIGHT, stride), width = ops_patches_side(WIDTH, stride), k = kernel * kernel * CHANNELS;
+            size_t height = ops_patches_side(HEIGHT, stride),
+                   width = ops_patches_side(WIDTH, stride), k = kernel * kernel * CHANNELS;
             CHECK_INT(height, (HEIGHT + 2 * (kernel / 2) - kernel) / stride + 1);
             CHECK_INT(ops_patches_rows(&shape), BATCH * height * width);
             CHECK(ops_gemm_scratch(k, OUT) <= sizeof scratch / sizeof *scratch);
             ops_im2col(pool, &shape, image, patch);
-            ops_gemm(pool, &(struct gemm){.m = BATCH * height * width, .n = OUT, .k = k, .a = patch, .b = weight, .c = got, .scratch = scratch});
+            ops_gemm(pool,
+                    &(struct gemm){.m = BATCH * height * width,
+                            .n = OUT,
+                            .k = k,
+                            .a = patch,
+                            .b = weight,
+                            .c = got,
+                            .scratch = scratch});
             for (size_t b = 0; b < BATCH; b++)
                 for (size_t y = 0; y < height; y++)
                     for (size_t x = 0; x < width; x++)
                         for (size_t out = 0; out < OUT; out++)
-                            CHECK_DBL(got[((b * height + y) * width + x) * OUT + out], convolved(&shape, image, weight, b, y, x, out), 1e-14);
+                            CHECK_DBL(got[((b * height + y) * width + x) * OUT + out],
+                                    convolved(&shape, image, weight, b, y, x, out), 1e-14);
         }
     pool_free(pool);
 }
@@ -96,7 +123,8 @@ TEST(patches_gradient)
 struct norm_case {
     struct pool *pool;
     struct batchnorm norm;
-    double x[ROWS * N], gain[N], bias[N], y[ROWS * N], mean[N], scale[N], running[2 * N], scratch[ROWS * N], weight[ROWS * N];
+    double x[ROWS * N], gain[N], bias[N], y[ROWS * N], mean[N], scale[N], running[2 * N],
+            scratch[ROWS * N], weight[ROWS * N];
 };
 
 static double norm_value(void *arg)
@@ -114,8 +142,16 @@ static void norm_case_init(struct norm_case *t)
     gradient_draw(t->bias, N, 7);
     gradient_draw(t->weight, ROWS * N, 8);
     CHECK(ops_batchnorm_scratch(ROWS, N) <= sizeof t->scratch / sizeof *t->scratch);
-    t->norm = (struct batchnorm){.rows = ROWS, .n = N, .x = t->x, .gain = t->gain, .bias = t->bias, .y = t->y, .mean = t->mean, .scale = t->scale,
-                                 .running = t->running, .scratch = t->scratch};
+    t->norm = (struct batchnorm){.rows = ROWS,
+            .n = N,
+            .x = t->x,
+            .gain = t->gain,
+            .bias = t->bias,
+            .y = t->y,
+            .mean = t->mean,
+            .scale = t->scale,
+            .running = t->running,
+            .scratch = t->scratch};
 }
 
 TEST(batchnorm_and_its_running_statistics)
@@ -134,16 +170,24 @@ TEST(batchnorm_and_its_running_statistics)
         CHECK_DBL(t.mean[j], mean[j], 1e-12);
         CHECK_DBL(t.scale[j], 1 / sqrt(square[j] / ROWS + 1e-5), 1e-12);
         CHECK_DBL(t.running[j], mean[j], 1e-12);
-        CHECK_DBL(t.running[N + j], 1 / sqrt(square[j] / (ROWS - 1) + 1e-5), 1e-12); // PyTorch's, over one row less
+        // PyTorch's, over one row less
+        CHECK_DBL(t.running[N + j], 1 / sqrt(square[j] / (ROWS - 1) + 1e-5), 1e-12);
     }
     for (size_t i = 0; i < ROWS * N; i++)
-        CHECK_DBL(t.y[i], (t.x[i] - mean[i % N]) / sqrt(square[i % N] / ROWS + 1e-5) * t.gain[i % N] + t.bias[i % N], 1e-11);
+        CHECK_DBL(t.y[i],
+                (t.x[i] - mean[i % N]) / sqrt(square[i % N] / ROWS + 1e-5) * t.gain[i % N] +
+                        t.bias[i % N],
+                1e-11);
     t.norm.mean = t.running;
     t.norm.scale = t.running + N;
-    t.norm.rows = 2; // two rows alone, as inference has them: nothing of the rest, and nothing left behind
+    t.norm.rows = 2; // two rows alone, as inference has them: nothing of the rest, and nothing left
+                     // behind
     ops_batchnorm_apply(t.pool, &t.norm);
     for (size_t i = 0; i < 2 * N; i++)
-        CHECK_DBL(t.y[i], (t.x[i] - mean[i % N]) / sqrt(square[i % N] / (ROWS - 1) + 1e-5) * t.gain[i % N] + t.bias[i % N], 1e-11);
+        CHECK_DBL(t.y[i],
+                (t.x[i] - mean[i % N]) / sqrt(square[i % N] / (ROWS - 1) + 1e-5) * t.gain[i % N] +
+                        t.bias[i % N],
+                1e-11);
     CHECK_DBL(t.running[0], mean[0], 1e-12);
     pool_free(t.pool);
 }
@@ -191,7 +235,8 @@ TEST(momentum_follows_its_formula)
         gradient_draw(grad, N, 11 + step);
         ops_sgd_momentum(pool, N, 0.1, 0.9, grad, param, velocity);
         for (size_t i = 0; i < N; i++) {
-            went[i] = step ? 0.9 * went[i] + grad[i] : grad[i]; // PyTorch's first is the gradient itself
+            // PyTorch's first is the gradient itself
+            went[i] = step ? 0.9 * went[i] + grad[i] : grad[i];
             want[i] -= 0.1 * went[i];
             CHECK_DBL(param[i], want[i], 1e-15);
         }
@@ -200,7 +245,8 @@ TEST(momentum_follows_its_formula)
 }
 
 struct everything {
-    double image[IMAGE], patch[PATCH_MAX], dimage[IMAGE], y[ROWS * N], dx[ROWS * N], dgain[N], dbias[N], pooled[N], param[5000], velocity[5000];
+    double image[IMAGE], patch[PATCH_MAX], dimage[IMAGE], y[ROWS * N], dx[ROWS * N], dgain[N],
+            dbias[N], pooled[N], param[5000], velocity[5000];
 };
 
 static void compute_everything(struct pool *pool, struct everything *all)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data parallel training: ranks that have a part of a batch each compute what one process computes on all of it, whether they keep all
-// parameters or a part; how they reduce, in which buckets or with how much repeated work, changes no bit; a rank that dies ends all.
+// Data parallel training: ranks that have a part of a batch each compute what one process computes
+// on all of it, whether they keep all parameters or a part; how they reduce, in which buckets or
+// with how much repeated work, changes no bit; a rank that dies ends all.
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,8 +58,13 @@ static int train_rank(uint32_t rank, void *arg)
 {
     struct training *training = arg;
     struct results *results = &training->shared->results;
-    struct share *share = share_new(&training->plan, rank, training->memory, &training->shared->barrier);
-    struct model_opts opts = {.seed = SEED, .size = MODEL_SIZE_SMALL, .train = true, .text_path = GENERATED, .ranks = share_model(share)};
+    struct share *share =
+            share_new(&training->plan, rank, training->memory, &training->shared->barrier);
+    struct model_opts opts = {.seed = SEED,
+            .size = MODEL_SIZE_SMALL,
+            .train = true,
+            .text_path = GENERATED,
+            .ranks = share_model(share)};
     struct model *model = NULL;
     if (pool_new(1, &opts.pool, NULL) || transformer_ops_f64.create(&opts, &model, NULL))
         return 1;
@@ -80,15 +86,18 @@ static int train_rank(uint32_t rank, void *arg)
 
 static struct training training_of(uint32_t ranks, bool sharded)
 {
-    struct training training = {.plan = {.ops = &reduce_ops_f64, .ranks = ranks, .sharded = sharded}, .dies_at = -1};
-    training.plan.units = transformer_ops_f64.units(&(struct model_opts){.size = MODEL_SIZE_SMALL}, training.plan.first);
+    struct training training = {
+            .plan = {.ops = &reduce_ops_f64, .ranks = ranks, .sharded = sharded}, .dies_at = -1};
+    training.plan.units = transformer_ops_f64.units(
+            &(struct model_opts){.size = MODEL_SIZE_SMALL}, training.plan.first);
     return training;
 }
 
 // The wait status of the first rank that failed.
 static int train(struct training training, struct results *ret)
 {
-    size_t head = (sizeof(struct shared) + PAGE - 1) / PAGE * PAGE, bytes = head + share_bytes(&training.plan);
+    size_t head = (sizeof(struct shared) + PAGE - 1) / PAGE * PAGE,
+           bytes = head + share_bytes(&training.plan);
     void *memory;
     int status = -1;
     alarm(200); // a parent or a rank that waits for ever fails here
@@ -107,7 +116,12 @@ static void train_alone(uint32_t ranks, double loss[STEPS])
     static const struct model_ranks alone = {.rank = 0};
     const struct model_ops *ops = &transformer_ops_f64;
     const struct transformer_shape *shape = &transformer_shapes_ranks[MODEL_SIZE_SMALL];
-    struct model_opts opts = {.seed = SEED, .size = MODEL_SIZE_SMALL, .train = true, .text_path = GENERATED, .ranks = &alone, .batch = ROWS * ranks};
+    struct model_opts opts = {.seed = SEED,
+            .size = MODEL_SIZE_SMALL,
+            .train = true,
+            .text_path = GENERATED,
+            .ranks = &alone,
+            .batch = ROWS * ranks};
     struct model *model = NULL;
     struct text text;
     CHECK(shape->batch == ROWS && shape->context == CONTEXT);
@@ -146,7 +160,8 @@ static void check_ranks(uint32_t ranks, double first_loss)
         struct results *got = &results[sharded];
         size_t total = training.plan.first[training.plan.units], updated = 0;
         CHECK_INT(train(training, got), 0);
-        CHECK_DBL(got->loss[0][0], first_loss, 0); // the same parameters, and rank 0 reads the same, however many there are
+        CHECK_DBL(got->loss[0][0], first_loss,
+                0); // the same parameters, and rank 0 reads the same, however many there are
         for (size_t step = 0; step < STEPS; step++) {
             double mean = 0;
             for (uint32_t rank = 0; rank < ranks; rank++)
@@ -157,9 +172,11 @@ static void check_ranks(uint32_t ranks, double first_loss)
             CHECK(got->bits[rank] == got->bits[0]);
             CHECK(rank == 0 || got->loss[rank][0] != got->loss[0][0]); // it reads something else
             updated += got->updated[rank];
-            CHECK(got->updated[rank] <= (sharded ? total / ranks + training.plan.units * REDUCE_BLOCK : total));
+            CHECK(got->updated[rank] <=
+                    (sharded ? total / ranks + training.plan.units * REDUCE_BLOCK : total));
         }
-        CHECK_INT(updated, sharded ? total : ranks * total); // sharded: every parameter is one rank's
+        // sharded: every parameter is one rank's
+        CHECK_INT(updated, sharded ? total : ranks * total);
     }
     for (uint32_t rank = 0; rank < ranks; rank++)
         for (size_t step = 0; step < STEPS; step++)
@@ -211,7 +228,8 @@ TEST(units_are_blocks_of_what_is_reduced)
 {
     for (int size = 0; size < MODEL_SIZE_COUNT; size++) {
         size_t first[MODEL_UNITS_MAX + 1];
-        size_t units = transformer_ops_f32.units(&(struct model_opts){.size = (enum model_size)size}, first);
+        size_t units = transformer_ops_f32.units(
+                &(struct model_opts){.size = (enum model_size)size}, first);
         CHECK_INT(units, transformer_shapes_ranks[size].layers + 2);
         CHECK_INT(first[0], 0);
         for (size_t unit = 0; unit < units; unit++)

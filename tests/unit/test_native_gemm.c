@@ -41,15 +41,15 @@ static void check_gemm(struct pool *pool, size_t m, size_t n, size_t k, int orde
     real *a = draw(&rng, m * k), *b = draw(&rng, k * n), *bias = draw(&rng, n);
     real *c = draw(&rng, m * n), *scratch = draw(&rng, ops_gemm_scratch(k, n));
     struct gemm g = {.m = m,
-                     .n = n,
-                     .k = k,
-                     .transpose_a = order & 1,
-                     .transpose_b = order & 2,
-                     .a = a,
-                     .b = b,
-                     .bias = with_bias ? bias : NULL,
-                     .c = c,
-                     .scratch = scratch};
+            .n = n,
+            .k = k,
+            .transpose_a = order & 1,
+            .transpose_b = order & 2,
+            .a = a,
+            .b = b,
+            .bias = with_bias ? bias : NULL,
+            .c = c,
+            .scratch = scratch};
     ops_gemm(pool, &g);
     CHECK(gemm_error(&g) < 1);
     CHECK(c[m * n] == 12345);
@@ -63,8 +63,8 @@ static void check_gemm(struct pool *pool, size_t m, size_t n, size_t k, int orde
 
 TEST(product_in_all_orders_and_at_edges)
 {
-    static const size_t shapes[][3] = {{1, 1, 1},   {6, 16, 4},    {7, 17, 3},    {5, 33, 64},
-                                       {13, 1, 29}, {24, 48, 513}, {12, 16, 512}, {3, 100, 1030}};
+    static const size_t shapes[][3] = {{1, 1, 1}, {6, 16, 4}, {7, 17, 3}, {5, 33, 64}, {13, 1, 29},
+            {24, 48, 513}, {12, 16, 512}, {3, 100, 1030}};
     for (size_t threads = 1; threads <= 3; threads++) {
         struct pool *pool;
         CHECK_INT(pool_new(threads, &pool, NULL), 0);
@@ -82,7 +82,7 @@ TEST(product_passes_nan)
     CHECK_INT(pool_new(1, &pool, NULL), 0);
     real a[4] = {1, NAN, 0, 1}, b[4] = {1, 2, 3, 4}, c[4], scratch[64];
     ops_gemm(pool,
-             &(struct gemm){.m = 2, .n = 2, .k = 2, .a = a, .b = b, .c = c, .scratch = scratch});
+            &(struct gemm){.m = 2, .n = 2, .k = 2, .a = a, .b = b, .c = c, .scratch = scratch});
     CHECK(isnan(c[0]) && isnan(c[1]));
     CHECK_DBL(c[2], 3, 0);
     CHECK_DBL(c[3], 4, 0);

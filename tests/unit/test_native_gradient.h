@@ -16,8 +16,8 @@
 typedef double (*gradient_fn)(void *arg);
 
 // Every `stride`-th value. fn(arg) must depend on x[0..count).
-static inline void gradient_check(gradient_fn fn, void *arg, double *x, const double *claimed,
-                                  size_t count, size_t stride)
+static inline void gradient_check(
+        gradient_fn fn, void *arg, double *x, const double *claimed, size_t count, size_t stride)
 {
     double largest = 0;
     for (size_t i = 0; i < count; i += stride) {

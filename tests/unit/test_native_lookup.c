@@ -29,19 +29,19 @@ static void bag_init(struct bag_case *t, double extra)
     gradient_draw(t->table[0], 2 * TABLE * DIM, 1);
     gradient_draw(t->weight, BATCH * STRIDE, 2);
     t->bag[0] = (struct bag){.size = BAG0,
-                             .ids = t->ids0,
-                             .spare_ids = t->spare,
-                             .table = t->table[0],
-                             .out = t->out + DIM,
-                             .dout = t->weight + DIM};
+            .ids = t->ids0,
+            .spare_ids = t->spare,
+            .table = t->table[0],
+            .out = t->out + DIM,
+            .dout = t->weight + DIM};
     t->bag[1] = (struct bag){.size = BAG1,
-                             .ids = t->ids1,
-                             .spare_ids = t->spare,
-                             .table = t->table[1],
-                             .out = t->out + 2 * DIM,
-                             .dout = t->weight + 2 * DIM};
-    t->bags =
-        (struct bags){.tables = 2, .rows = BATCH, .dim = DIM, .out_stride = STRIDE, .bag = t->bag};
+            .ids = t->ids1,
+            .spare_ids = t->spare,
+            .table = t->table[1],
+            .out = t->out + 2 * DIM,
+            .dout = t->weight + 2 * DIM};
+    t->bags = (struct bags){
+            .tables = 2, .rows = BATCH, .dim = DIM, .out_stride = STRIDE, .bag = t->bag};
 }
 
 static double bag_value(void *arg)
@@ -101,8 +101,10 @@ TEST(bags_of_different_sizes)
         for (size_t j = 0; j < DIM; j++) {
             CHECK_DBL(t.out[DIM + j], row[j] + 2 * row[5 * DIM + j], 1e-14);
             CHECK_DBL(t.out[STRIDE + DIM + j], row[10 * DIM + j], 0);
-            CHECK_DBL(t.out[2 * STRIDE + DIM + j], row[DIM + j] + row[2 * DIM + j] + row[3 * DIM + j], 1e-14);
-            CHECK_DBL(t.out[STRIDE + 2 * DIM + j], t.table[1][j], 0); // the other table's bags are of one size
+            CHECK_DBL(t.out[2 * STRIDE + DIM + j],
+                    row[DIM + j] + row[2 * DIM + j] + row[3 * DIM + j], 1e-14);
+            // the other table's bags are of one size
+            CHECK_DBL(t.out[STRIDE + 2 * DIM + j], t.table[1][j], 0);
         }
         pool_free(t.pool);
     }
@@ -121,14 +123,24 @@ static void check_update(int extra, bool adagrad)
     memcpy(old, table, sizeof old);
     for (size_t i = 0; i < TABLE * DIM; i++)
         square[i] = 0.25 * (double)i;
-    struct bag_rows rows = {.rows = 2, .dim = DIM, .row = row, .begin = begin, .vector = vector, .dout = dout, .table = table,
-                            .square = adagrad ? square : NULL};
+    struct bag_rows rows = {.rows = 2,
+            .dim = DIM,
+            .row = row,
+            .begin = begin,
+            .vector = vector,
+            .dout = dout,
+            .table = table,
+            .square = adagrad ? square : NULL};
     ops_bag_update(pool, &rows, 0.1, 1e-10);
     for (size_t i = 0; i < TABLE * DIM; i++) {
         size_t j = i % DIM;
-        double gradient = i / DIM == 7 ? dout[j] + dout[2 * DIM + j] : i / DIM == 2 ? dout[DIM + j] : 0;
+        double gradient = i / DIM == 7 ? dout[j] + dout[2 * DIM + j]
+                : i / DIM == 2         ? dout[DIM + j]
+                                       : 0;
         double all = 0.25 * (double)i + gradient * gradient;
-        double by = gradient == 0 ? 0 : adagrad ? 0.1 * gradient / (sqrt(all) + 1e-10) : 0.1 * gradient;
+        double by = gradient == 0 ? 0
+                : adagrad         ? 0.1 * gradient / (sqrt(all) + 1e-10)
+                                  : 0.1 * gradient;
         CHECK_DBL(square[i], adagrad ? all : 0.25 * (double)i, 1e-14);
         CHECK_DBL(table[i], old[i] - by, 1e-14);
     }
@@ -145,7 +157,8 @@ TEST(rows_that_a_batch_named_are_updated_once)
     }
 }
 
-// Rows of three arrays, each with a stride of its own, added and divided; between the rows nothing is written.
+// Rows of three arrays, each with a stride of its own, added and divided; between the rows nothing
+// is written.
 TEST(rows_of_several_arrays_are_added)
 {
     enum { TO_STRIDE = DIM + 1 };
@@ -155,13 +168,13 @@ TEST(rows_of_several_arrays_are_added)
     gradient_draw(from[0], 3 * BATCH * STRIDE, 5);
     for (size_t parts = 1; parts <= 3; parts++) {
         struct row_sum sum = {.rows = BATCH,
-                              .dim = DIM,
-                              .parts = parts,
-                              .from = {from[0], from[1], from[2]},
-                              .from_stride = {DIM, STRIDE, 2 * DIM},
-                              .to = to,
-                              .to_stride = TO_STRIDE,
-                              .divisor = 4};
+                .dim = DIM,
+                .parts = parts,
+                .from = {from[0], from[1], from[2]},
+                .from_stride = {DIM, STRIDE, 2 * DIM},
+                .to = to,
+                .to_stride = TO_STRIDE,
+                .divisor = 4};
         memset(to, 0, sizeof to);
         pool_set_extra(pool, (double)parts); // repeats change nothing
         ops_sum_rows(pool, &sum);
@@ -199,8 +212,11 @@ TEST(token_gradient)
 {
     struct token_case t = {.token = {0, 3, 3, 7, 1, 0, 0, 2, 6, 3}};
     CHECK_INT(pool_new(2, &t.pool, NULL), 0);
-    t.embed = (struct token){
-        .rows = TOKENS, .dim = WIDTH, .context = CONTEXT, .vocabulary = WORDS, .token = t.token};
+    t.embed = (struct token){.rows = TOKENS,
+            .dim = WIDTH,
+            .context = CONTEXT,
+            .vocabulary = WORDS,
+            .token = t.token};
     gradient_draw(t.token_table, WORDS * WIDTH, 3);
     gradient_draw(t.position_table, CONTEXT * WIDTH, 4);
     gradient_draw(t.weight, TOKENS * WIDTH, 5);
@@ -259,13 +275,13 @@ static void attention_init(struct attention_case *t, size_t threads, double extr
     CHECK_INT(pool_new(threads, &t->pool, NULL), 0);
     pool_set_extra(t->pool, extra);
     t->shape = (struct attention){.batch = SEQUENCES,
-                                  .context = KEYS,
-                                  .heads = HEADS,
-                                  .dim = HEAD_DIM,
-                                  .qkv = t->qkv,
-                                  .out = t->out,
-                                  .prob = t->prob,
-                                  .scratch = t->scratch};
+            .context = KEYS,
+            .heads = HEADS,
+            .dim = HEAD_DIM,
+            .qkv = t->qkv,
+            .out = t->out,
+            .prob = t->prob,
+            .scratch = t->scratch};
     gradient_draw(t->qkv, QKV, 9);
     gradient_draw(t->weight, OUT, 10);
 }
@@ -278,8 +294,8 @@ static double attention_value(void *arg)
 }
 
 // out[0] of one query, by the definition.
-static double attention_plain(const struct attention_case *t, size_t sequence, size_t row,
-                              size_t head)
+static double attention_plain(
+        const struct attention_case *t, size_t sequence, size_t row, size_t head)
 {
     const double *qkv = t->qkv + sequence * KEYS * 3 * MODEL_DIM;
     const double *q = qkv + row * 3 * MODEL_DIM + head * HEAD_DIM;
@@ -305,7 +321,7 @@ TEST(attention_forward)
         for (size_t row = 0; row < KEYS; row++) {
             for (size_t head = 0; head < HEADS; head++)
                 CHECK_DBL(t.out[((s * KEYS + row) * HEADS + head) * HEAD_DIM],
-                          attention_plain(&t, s, row, head), 1e-14);
+                        attention_plain(&t, s, row, head), 1e-14);
         }
     }
     pool_free(t.pool);
@@ -330,8 +346,8 @@ TEST(attention_threads_and_repeats_change_no_bit)
     struct attention_case *both[] = {&once, &often};
     for (int i = 0; i < 2; i++) {
         attention_value(both[i]);
-        ops_attention_backward(both[i]->pool, &both[i]->shape, both[i]->weight, both[i]->dprob,
-                               both[i]->dqkv);
+        ops_attention_backward(
+                both[i]->pool, &both[i]->shape, both[i]->weight, both[i]->dprob, both[i]->dqkv);
         pool_free(both[i]->pool);
     }
     CHECK(memcmp(once.out, often.out, sizeof once.out) == 0);

@@ -12,8 +12,8 @@
 #include "reference_models/native/rng.h"
 #include "runner.h"
 
-static struct model *model_new(const struct model_ops *ops, struct model_opts opts, size_t threads,
-                               struct pool **ret_pool)
+static struct model *model_new(
+        const struct model_ops *ops, struct model_opts opts, size_t threads, struct pool **ret_pool)
 {
     struct model *model = NULL;
     struct error err = {0};
@@ -31,7 +31,7 @@ static double model_loss(const struct model_ops *ops, struct model *model)
 
 // The gradient as the update applied it: (before - after) / rate, of plain SGD.
 static double *claimed_gradient(const struct model_ops *ops, struct model *model,
-                                const struct model_param *params, size_t count, double rate)
+        const struct model_param *params, size_t count, double rate)
 {
     size_t total = 0, at = 0;
     for (size_t i = 0; i < count; i++)
@@ -55,7 +55,7 @@ static double *claimed_gradient(const struct model_ops *ops, struct model *model
 
 // Of each parameter: the value with the largest gradient and some drawn by chance.
 static void check_param(const struct model_ops *ops, struct model *model,
-                        const struct model_param *param, const double *claimed, struct rng *rng, double step)
+        const struct model_param *param, const double *claimed, struct rng *rng, double step)
 {
     double *value = param->value;
     size_t steepest = 0;
@@ -80,15 +80,16 @@ static void check_param(const struct model_ops *ops, struct model *model,
     }
 }
 
-static void check_gradients(const struct model_ops *ops, const char *text_path, const struct model_ranks *ranks)
+static void check_gradients(
+        const struct model_ops *ops, const char *text_path, const struct model_ranks *ranks)
 {
     struct model_opts opts = {.seed = 5,
-                              .size = MODEL_SIZE_SMALL,
-                              .train = true,
-                              .plain_sgd = true,
-                              .learning_rate = 0.125,
-                              .text_path = text_path,
-                              .ranks = ranks};
+            .size = MODEL_SIZE_SMALL,
+            .train = true,
+            .plain_sgd = true,
+            .learning_rate = 0.125,
+            .text_path = text_path,
+            .ranks = ranks};
     struct pool *pool;
     struct model *model = model_new(ops, opts, 1, &pool);
     struct rng rng = rng_stream(1, 0, 0);
@@ -139,19 +140,28 @@ TEST(dlrm_sharded_gradient)
 {
     struct alltoall alltoall = {.ranks = 1, .meet = meet_nobody};
     struct model_ranks alone = {.alltoall = &alltoall};
-    CHECK_INT(dlrm_sharded_ops_f64.boxes(&(struct model_opts){.size = MODEL_SIZE_SMALL, .train = true}, &alltoall, NULL), 0);
+    CHECK_INT(
+            dlrm_sharded_ops_f64.boxes(
+                    &(struct model_opts){.size = MODEL_SIZE_SMALL, .train = true}, &alltoall, NULL),
+            0);
     alltoall.memory = aligned_alloc(ALLTOALL_ALIGN, alltoall_bytes(&alltoall));
     memset(alltoall.memory, 0, alltoall_bytes(&alltoall));
     check_gradients(&dlrm_sharded_ops_f64, NULL, &alone);
     free(alltoall.memory);
 }
 
-// Norms that put every other channel far above 0 and the rest far below, so that no difference crosses a corner of a relu. Behind the
-// first one of a block the inputs are what is left of them: 0, or above.
+// Norms that put every other channel far above 0 and the rest far below, so that no difference
+// crosses a corner of a relu. Behind the first one of a block the inputs are what is left of them:
+// 0, or above.
 TEST(vision_gradient)
 {
-    static const struct vision_shape shape = {.image = 5, .stages = 2, .blocks = 1, .channels = {3, 4}, .batch = 2, .pool = 2};
-    struct model_opts opts = {.seed = 5, .train = true, .plain_sgd = true, .learning_rate = 0.125, .vision_shape = &shape};
+    static const struct vision_shape shape = {
+            .image = 5, .stages = 2, .blocks = 1, .channels = {3, 4}, .batch = 2, .pool = 2};
+    struct model_opts opts = {.seed = 5,
+            .train = true,
+            .plain_sgd = true,
+            .learning_rate = 0.125,
+            .vision_shape = &shape};
     const struct model_ops *ops = &vision_ops_f64;
     struct pool *pool;
     struct model *model = model_new(ops, opts, 1, &pool);
@@ -182,7 +192,7 @@ static double train_step(const struct model_ops *ops, struct model *model, uint6
 
 // Mean loss of the first and last ten steps.
 static void check_learns(const struct model_ops *ops, struct model_opts opts, uint64_t steps,
-                         double first_near, double first_tolerance, double last_below)
+        double first_near, double first_tolerance, double last_below)
 {
     struct pool *pool;
     opts.train = true;
@@ -216,8 +226,9 @@ TEST(hstu_learns_its_pool)
 // What torch/hstu.py gives for the same seed, in float64: the same model and inputs, written twice.
 TEST(hstu_is_the_model_of_pytorch)
 {
-    static const double losses[] = {0.726160657478857, 0.613883633625633, 0.850879612820592, 0.741745380416865,
-                                    0.74819339075124,  0.621962191300355, 0.712863421706727, 0.679558464613145};
+    static const double losses[] = {0.726160657478857, 0.613883633625633, 0.850879612820592,
+            0.741745380416865, 0.74819339075124, 0.621962191300355, 0.712863421706727,
+            0.679558464613145};
     struct model_opts opts = {.seed = 3, .size = MODEL_SIZE_SMALL, .train = true};
     struct pool *pool;
     struct model *model = model_new(&hstu_ops_f64, opts, 1, &pool);
@@ -243,7 +254,8 @@ TEST(hstu_is_the_model_of_pytorch)
     pool_free(pool);
 }
 
-// One batch of four images: below log(4) it has learnt which is which. tests/e2e/torch_variants.py holds losses and answers against PyTorch's.
+// One batch of four images: below log(4) it has learnt which is which. tests/e2e/torch_variants.py
+// holds losses and answers against PyTorch's.
 TEST(vision_learns_a_batch)
 {
     struct vision_shape shape = vision_shapes[MODEL_SIZE_SMALL];
@@ -268,7 +280,8 @@ TEST(vision_answers_do_not_depend_on_what_was_asked_before)
         CHECK_INT(count, sizeof first / sizeof *first);
         if (step == 0)
             memcpy(first, logits, sizeof first);
-        CHECK((memcmp(first, logits, sizeof first) == 0) == (step % pooled == 0)); // the pool begins again
+        // the pool begins again
+        CHECK((memcmp(first, logits, sizeof first) == 0) == (step % pooled == 0));
     }
     ops->destroy(model);
     pool_free(pool);
@@ -311,14 +324,20 @@ TEST(vision_refused)
     check_vision_refused(&shape, 0, "a pool of 0 batches");
     shape = own;
     shape.image = 2;
-    check_vision_refused(&shape, 1, "one value of each channel, which has no variance: take a larger batch or image");
+    check_vision_refused(&shape, 1,
+            "one value of each channel, which has no variance: take a larger batch or image");
 }
 
 // Steps of a small dlrm-cached; ret: their losses.
-static void cached_run(const struct dlrm_cached_shape *shape, size_t rows, uint64_t steps, double *ret, struct model_note *ret_notes)
+static void cached_run(const struct dlrm_cached_shape *shape, size_t rows, uint64_t steps,
+        double *ret, struct model_note *ret_notes)
 {
     const struct model_ops *ops = &dlrm_cached_ops_f32;
-    struct model_opts opts = {.seed = 3, .size = MODEL_SIZE_SMALL, .train = true, .cache_rows = rows, .dlrm_cached_shape = shape};
+    struct model_opts opts = {.seed = 3,
+            .size = MODEL_SIZE_SMALL,
+            .train = true,
+            .cache_rows = rows,
+            .dlrm_cached_shape = shape};
     struct pool *pool;
     struct model *model = model_new(ops, opts, 1, &pool);
     for (uint64_t step = 0; step < steps; step++)
@@ -336,7 +355,8 @@ TEST(dlrm_cached_computes_the_same_with_any_cache)
 {
     enum { STEPS = 24 }; // in the first ten the size's own rows hardly have to leave
     double least[STEPS], own[STEPS], whole[STEPS];
-    struct model_note least_note[MODEL_NOTES_MAX], own_note[MODEL_NOTES_MAX], whole_note[MODEL_NOTES_MAX];
+    struct model_note least_note[MODEL_NOTES_MAX], own_note[MODEL_NOTES_MAX],
+            whole_note[MODEL_NOTES_MAX];
     cached_run(NULL, 256, STEPS, least, least_note);
     cached_run(NULL, 0, STEPS, own, own_note);
     cached_run(NULL, 4000, STEPS, whole, whole_note);
@@ -353,8 +373,12 @@ TEST(dlrm_cached_computes_the_same_with_any_cache)
 TEST(dlrm_cached_keeps_every_row_in_a_store_that_grows)
 {
     enum { STEPS = 24 };
-    static const struct dlrm_cached_shape shape = {
-        .tables = 1, .dim = 4, .batch = 128, .drift = 1000, .cache = 3968, .table = {{1000000, 16}}};
+    static const struct dlrm_cached_shape shape = {.tables = 1,
+            .dim = 4,
+            .batch = 128,
+            .drift = 1000,
+            .cache = 3968,
+            .table = {{1000000, 16}}};
     double least[STEPS], whole[STEPS];
     struct model_note note[MODEL_NOTES_MAX];
     cached_run(&shape, 0, STEPS, least, note);
@@ -379,13 +403,18 @@ TEST(dlrm_cached_refused)
 {
     struct dlrm_cached_shape shape = dlrm_cached_shapes[MODEL_SIZE_SMALL];
     check_cached_refused(&(struct model_opts){.size = MODEL_SIZE_SMALL, .cache_rows = 255},
-                         "a cache of 255 rows is too small: a batch may name 256 different ids, and all of their rows are in it; --cache 256");
-    check_cached_refused(&(struct model_opts){.size = MODEL_SIZE_SMALL, .batch = 64}, "--cache 512 or more");
-    check_cached_refused(&(struct model_opts){.size = MODEL_SIZE_SMALL, .cache_rows = ((size_t)1 << 30) + 1}, "a cache of 1073741825 rows");
+            "a cache of 255 rows is too small: a batch may name 256 different ids, and all of their rows are in it; --cache 256");
+    check_cached_refused(
+            &(struct model_opts){.size = MODEL_SIZE_SMALL, .batch = 64}, "--cache 512 or more");
+    check_cached_refused(
+            &(struct model_opts){.size = MODEL_SIZE_SMALL, .cache_rows = ((size_t)1 << 30) + 1},
+            "a cache of 1073741825 rows");
     shape.table[1].bag = 0;
-    check_cached_refused(&(struct model_opts){.dlrm_cached_shape = &shape}, "the bags of table 1 are empty");
+    check_cached_refused(
+            &(struct model_opts){.dlrm_cached_shape = &shape}, "the bags of table 1 are empty");
     shape.table[1] = (struct dlrm_table_shape){0, 2};
-    check_cached_refused(&(struct model_opts){.dlrm_cached_shape = &shape}, "table 1 has 0 popular ids");
+    check_cached_refused(
+            &(struct model_opts){.dlrm_cached_shape = &shape}, "table 1 has 0 popular ids");
     shape.tables = 0;
     check_cached_refused(&(struct model_opts){.dlrm_cached_shape = &shape}, "0 tables");
     shape = dlrm_cached_shapes[MODEL_SIZE_SMALL];
@@ -410,8 +439,8 @@ struct trace {
     uint64_t bits; // of parameters and logits at the end
 };
 
-static struct trace run_trace(const struct model_ops *ops, uint64_t seed, size_t threads,
-                              double extra)
+static struct trace run_trace(
+        const struct model_ops *ops, uint64_t seed, size_t threads, double extra)
 {
     struct model_opts opts = {.seed = seed, .size = MODEL_SIZE_SMALL, .train = true};
     struct pool *pool;
@@ -489,7 +518,8 @@ TEST(float32_follows_float64)
     check_anchor(&vision_ops_f32, &vision_ops_f64);
 }
 
-// hstu's requests have more targets than its steps: hstu_is_the_model_of_pytorch() holds both. dlrm-cached's and vision's are other batches.
+// hstu's requests have more targets than its steps: hstu_is_the_model_of_pytorch() holds both.
+// dlrm-cached's and vision's are other batches.
 TEST(inference_equals_the_forward_of_training)
 {
     const struct model_ops *all[] = {&dlrm_ops_f32, &transformer_ops_f32};
@@ -513,7 +543,8 @@ TEST(inference_equals_the_forward_of_training)
     }
 }
 
-// Prefill and decode, a byte at a time out of the cache, give what one pass over the whole sequence gives.
+// Prefill and decode, a byte at a time out of the cache, give what one pass over the whole sequence
+// gives.
 TEST(decoding_equals_one_pass)
 {
     enum { DECODE = 11, BATCH = 8, CONTEXT = 32, BYTES = 256 };
@@ -539,7 +570,8 @@ TEST(decoding_equals_one_pass)
     for (size_t i = 0; i <= DECODE; i++)
         for (size_t b = 0; b < BATCH; b++)
             for (size_t j = 0; j < BYTES; j++)
-                CHECK_DBL(logits[1][(i * BATCH + b) * BYTES + j], logits[0][(b * CONTEXT + CONTEXT - DECODE - 1 + i) * BYTES + j], 1e-12);
+                CHECK_DBL(logits[1][(i * BATCH + b) * BYTES + j],
+                        logits[0][(b * CONTEXT + CONTEXT - DECODE - 1 + i) * BYTES + j], 1e-12);
     for (size_t i = 0; i < 2; i++) {
         ops->destroy(model[i]);
         pool_free(pool[i]);

@@ -43,7 +43,8 @@ static double unary_value(void *arg)
 
 // off: how far its values may be from x times the normal distribution's share below x.
 static void check_gelu(void (*forward)(struct pool *pool, size_t count, const real *x, real *y),
-                       void (*backward)(struct pool *pool, size_t count, const real *x, const real *dy, real *dx), double off)
+        void (*backward)(struct pool *pool, size_t count, const real *x, const real *dy, real *dx),
+        double off)
 {
     struct unary t = {.pool = pool_with(1, 0), .forward = forward};
     gradient_draw(t.x, ROWS * N, 1);
@@ -99,13 +100,13 @@ TEST(layernorm_gradient)
 {
     struct norm_case t = {.pool = pool_with(1, 0)};
     t.norm = (struct layernorm){.rows = ROWS,
-                                .n = N,
-                                .x = t.x,
-                                .gain = t.gain,
-                                .bias = t.bias,
-                                .y = t.y,
-                                .mean = t.mean,
-                                .scale = t.scale};
+            .n = N,
+            .x = t.x,
+            .gain = t.gain,
+            .bias = t.bias,
+            .y = t.y,
+            .mean = t.mean,
+            .scale = t.scale};
     gradient_draw(t.x, ROWS * N, 5);
     gradient_draw(t.gain, N, 6);
     gradient_draw(t.bias, N, 7);
@@ -123,13 +124,13 @@ TEST(rmsnorm_gradient)
 {
     struct norm_case t = {.pool = pool_with(1, 0)};
     t.norm = (struct layernorm){.rows = ROWS,
-                                .n = N,
-                                .rms = true,
-                                .x = t.x,
-                                .gain = t.gain,
-                                .y = t.y,
-                                .mean = t.mean,
-                                .scale = t.scale};
+            .n = N,
+            .rms = true,
+            .x = t.x,
+            .gain = t.gain,
+            .y = t.y,
+            .mean = t.mean,
+            .scale = t.scale};
     gradient_draw(t.x, ROWS * N, 5);
     gradient_draw(t.gain, N, 6);
     gradient_draw(t.weight, ROWS * N, 8);
@@ -253,7 +254,8 @@ TEST(adamw_decays_before_adam)
     ops_adam(pool, N, &(struct adam){0.01, 0.9, 0.99, 1e-8, 1}, grad, want, m[1], v[1]);
     for (size_t i = 0; i < N; i++) {
         CHECK_DBL(param[i], want[i], 1e-15);
-        CHECK(m[0][i] == m[1][i] && v[0][i] == v[1][i]); // no part of the gradient, as it is in Adam with L2
+        // no part of the gradient, as it is in Adam with L2
+        CHECK(m[0][i] == m[1][i] && v[0][i] == v[1][i]);
     }
     pool_free(pool);
 }
@@ -273,8 +275,8 @@ TEST(repeats_change_no_bit)
         for (size_t i = 0; i < COUNT; i++)
             x[side][3][i] = fabs(x[side][3][i]);
         ops_sgd(pool, COUNT, 0.1, x[side][0], x[side][1]);
-        ops_adamw(pool, COUNT, &(struct adam){0.01, 0.9, 0.99, 1e-8, 5}, 0.1, x[side][0], x[side][1],
-                  x[side][2], x[side][3]);
+        ops_adamw(pool, COUNT, &(struct adam){0.01, 0.9, 0.99, 1e-8, 5}, 0.1, x[side][0],
+                x[side][1], x[side][2], x[side][3]);
         ops_gelu(pool, COUNT, x[side][1], x[side][0]);
     }
     for (int i = 0; i < 4; i++) {

@@ -40,8 +40,8 @@ static void check_coverage(size_t threads, size_t count, size_t grain)
     tally->grain = grain ? grain : 1;
     for (int round = 0; round < 20; round++)
         pool_for(pool,
-                 &(struct pool_work){
-                     .count = count, .grain = grain, .cost = 1, .fn = tally_part, .arg = tally});
+                &(struct pool_work){
+                        .count = count, .grain = grain, .cost = 1, .fn = tally_part, .arg = tally});
     int wrong = 0;
     for (size_t i = 0; i < ITEMS; i++)
         wrong += tally->done[i] != (i < count ? 20 : 0);
@@ -81,10 +81,11 @@ static void check_share(double share, size_t threads)
         double extra = 0;
         for (int call = 0; call < 3; call++) {
             tally->again_total = 0;
-            pool_for(pool, &(struct pool_work){.count = counts[call],
-                                               .cost = costs[call],
-                                               .fn = tally_part,
-                                               .arg = tally});
+            pool_for(pool,
+                    &(struct pool_work){.count = counts[call],
+                            .cost = costs[call],
+                            .fn = tally_part,
+                            .arg = tally});
             extra += (double)(tally->again_total / (int)threads) * costs[call];
         }
         total += extra;
@@ -120,7 +121,7 @@ TEST(repeats_visit_all_items)
     pool_set_extra(pool, 0.05);
     for (int round = 0; round < 400; round++)
         pool_for(pool,
-                 &(struct pool_work){.count = ITEMS, .cost = 1, .fn = tally_part, .arg = tally});
+                &(struct pool_work){.count = ITEMS, .cost = 1, .fn = tally_part, .arg = tally});
     int never = 0;
     for (int i = 0; i < ITEMS; i++)
         never += tally->again[i] == 0;
@@ -137,7 +138,8 @@ static void other_part(void *arg, size_t begin, size_t end, bool again)
     tally_part(arg, begin, end, again);
 }
 
-// 10 steps in which the planted kind takes next to nothing of a step of 1 s: it must be repeated a lot, alone.
+// 10 steps in which the planted kind takes next to nothing of a step of 1 s: it must be repeated a
+// lot, alone.
 TEST(one_kind_is_planted)
 {
     struct pool *pool;
@@ -147,9 +149,14 @@ TEST(one_kind_is_planted)
     pool_set_op(pool, POOL_OP_REPLACE, "tally_part", 1e-5);
     CHECK(!pool_adds(pool, "tally_part"));
     for (int step = 0; step < 10; step++) {
-        pool_for(pool, &(struct pool_work){
-                           .count = 10, .cost = 1, POOL_FN(tally_part), .other = other_part, .arg = planted});
-        pool_for(pool, &(struct pool_work){.count = 10, .cost = 1, .fn = tally_part, .arg = others});
+        pool_for(pool,
+                &(struct pool_work){.count = 10,
+                        .cost = 1,
+                        POOL_FN(tally_part),
+                        .other = other_part,
+                        .arg = planted});
+        pool_for(
+                pool, &(struct pool_work){.count = 10, .cost = 1, .fn = tally_part, .arg = others});
         pool_step(pool, 1000000000);
     }
     CHECK(planted->again_total > 10); // of 10 us a step, where the kind itself takes some 0.1

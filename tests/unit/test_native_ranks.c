@@ -13,8 +13,8 @@
 enum { COUNT = 40 * 2048 };
 
 // All ranks in one process, one after the other: the barriers are the loop borders.
-static void reduce_all(const struct reduce_ops *ops, struct reduce *rank, uint32_t ranks,
-                       uint64_t step)
+static void reduce_all(
+        const struct reduce_ops *ops, struct reduce *rank, uint32_t ranks, uint64_t step)
 {
     for (uint32_t i = 0; i < ranks; i++)
         ops->fill(&rank[i], step);
@@ -121,7 +121,8 @@ static void check_means(uint32_t ranks, bool sharded)
         reduce_ops_f64.scatter(&rank[i]);
     for (uint32_t i = 0; i < ranks; i++) {
         const double *got = sharded ? whole : rank[i].output[i];
-        size_t chunk = (reduce_first_block(&rank[i], i + 1) - reduce_first_block(&rank[i], i)) * REDUCE_BLOCK;
+        size_t chunk = (reduce_first_block(&rank[i], i + 1) - reduce_first_block(&rank[i], i)) *
+                REDUCE_BLOCK;
         uint64_t wrong = 0;
         if (sharded && chunk < COUNT)
             CHECK_DBL(((double *)rank[i].output[i])[chunk], 0, 0);
@@ -138,7 +139,8 @@ static void check_means(uint32_t ranks, bool sharded)
 
 TEST(means_and_their_parts)
 {
-    static const uint32_t counts[] = {1, 2, 3, 7, 41}; // 40 blocks: not as many for each, and none for one
+    // 40 blocks: not as many for each, and none for one
+    static const uint32_t counts[] = {1, 2, 3, 7, 41};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         check_means(counts[i], false);
         check_means(counts[i], true);

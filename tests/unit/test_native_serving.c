@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests in rows of a batch: the score of a row is its own, whatever stands in the others and however many there are.
+// Requests in rows of a batch: the score of a row is its own, whatever stands in the others and
+// however many there are.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +10,8 @@
 
 #define BATCH 8
 
-static const struct model_ops *const all_ops[] = {&dlrm_ops_f32, &dlrm_ops_f64, &transformer_ops_f32,
-                                                  &transformer_ops_f64};
+static const struct model_ops *const all_ops[] = {
+        &dlrm_ops_f32, &dlrm_ops_f64, &transformer_ops_f32, &transformer_ops_f64};
 static struct pool *pool;
 
 static struct model *model_of(const struct model_ops *ops, size_t batch)
@@ -25,8 +26,8 @@ static struct model *model_of(const struct model_ops *ops, size_t batch)
 }
 
 // Numbers that every model takes: 0..255, and whole.
-static size_t request_of(const struct model_ops *ops, const struct model *model, int which,
-                         double *values)
+static size_t request_of(
+        const struct model_ops *ops, const struct model *model, int which, double *values)
 {
     size_t least, most = ops->request_values(model, &least);
     size_t count = least + (size_t)which % (most - least + 1);
@@ -35,8 +36,8 @@ static size_t request_of(const struct model_ops *ops, const struct model *model,
     return count;
 }
 
-static double score_alone(const struct model_ops *ops, struct model *model, const double *values,
-                          size_t count)
+static double score_alone(
+        const struct model_ops *ops, struct model *model, const double *values, size_t count)
 {
     CHECK_INT(ops->put(model, 0, values, count, NULL), 0);
     ops->set_rows(model, 1);
@@ -57,12 +58,14 @@ TEST(a_row_has_its_own_score)
         }
         for (size_t rows = 1; rows <= BATCH; rows++) {
             for (size_t row = 0; row < rows; row++) // another place in each round
-                CHECK_INT(ops->put(model, row, values[(row + rows) % BATCH], count[(row + rows) % BATCH], NULL), 0);
+                CHECK_INT(ops->put(model, row, values[(row + rows) % BATCH],
+                                  count[(row + rows) % BATCH], NULL),
+                        0);
             ops->set_rows(model, rows);
             ops->forward(model);
             for (size_t row = 0; row < rows; row++)
                 CHECK_DBL(ops->score(model, row), alone[(row + rows) % BATCH],
-                          ops->real_bytes == 4 ? 2e-5 : 1e-12);
+                        ops->real_bytes == 4 ? 2e-5 : 1e-12);
         }
         CHECK(fabs(alone[0] - alone[1]) > 1e-6); // and inputs matter
         ops->destroy(model);
@@ -114,7 +117,8 @@ TEST(dlrm_ids_wrap_around_and_begin_again)
     ops->destroy(model);
 }
 
-// The probabilities of all bytes that may come last sum to 1, also in a row that held a longer text before.
+// The probabilities of all bytes that may come last sum to 1, also in a row that held a longer text
+// before.
 TEST(transformer_scores_are_log_probabilities)
 {
     const struct model_ops *ops = &transformer_ops_f64;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recommender of several ranks: all-to-all brings each rank its own; wherever the tables are the losses and answers are the same, and
-// repeats change no bit; a rank that dies ends all. That it is PyTorch's model is tests/e2e/torch_variants.py.
+// The recommender of several ranks: all-to-all brings each rank its own; wherever the tables are
+// the losses and answers are the same, and repeats change no bit; a rank that dies ends all. That
+// it is PyTorch's model is tests/e2e/torch_variants.py.
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -12,9 +13,18 @@
 #include "reference_models/native/workload.h"
 #include "runner.h"
 
-enum { STEPS = 4, RANKS_MAX = 3, SEED = 3, SAMPLES = 32, ASKED = 4 * SAMPLES, KINDS = 3, ROUNDS = 300, PAGE = 4096 };
+enum {
+    STEPS = 4,
+    RANKS_MAX = 3,
+    SEED = 3,
+    SAMPLES = 32,
+    ASKED = 4 * SAMPLES,
+    KINDS = 3,
+    ROUNDS = 300,
+    PAGE = 4096
+};
 
-// --- all-to-all -----------------------------------------------------------------------------------
+// --- all-to-all ----------------------------------------------------------------------------------
 
 struct mail {
     struct ranks_barrier barrier;
@@ -34,11 +44,16 @@ static void mails_meet(void *arg)
 
 static struct alltoall mails_alltoall(struct mails *mails, uint32_t rank)
 {
-    return (struct alltoall){.rank = rank, .ranks = RANKS_MAX, .part_bytes = {RANKS_MAX * 8, RANKS_MAX * 8}, .memory = mails->memory,
-                             .meet = mails_meet, .arg = mails};
+    return (struct alltoall){.rank = rank,
+            .ranks = RANKS_MAX,
+            .part_bytes = {RANKS_MAX * 8, RANKS_MAX * 8},
+            .memory = mails->memory,
+            .meet = mails_meet,
+            .arg = mails};
 }
 
-// Parts in turn, with one meeting each, as the model has them: nobody may see what is written for the next round.
+// Parts in turn, with one meeting each, as the model has them: nobody may see what is written for
+// the next round.
 static int mails_rank(uint32_t rank, void *arg)
 {
     struct mails *mails = arg;
@@ -82,7 +97,7 @@ TEST(boxes_do_not_overlap)
     CHECK_INT(alltoall_bytes(&alltoall), 384);
 }
 
-// --- the model ------------------------------------------------------------------------------------
+// --- the model -----------------------------------------------------------------------------------
 
 struct results {
     double loss[RANKS_MAX][STEPS], answer[RANKS_MAX][ASKED]; // answers of the last step
@@ -132,7 +147,8 @@ static void running_tell(struct running *running, const struct model *model, uin
     size_t count;
     const struct model_param *params = ops->params(model, &count);
     for (size_t i = 0; i < count; i++)
-        results->bits[rank] = workload_checksum(results->bits[rank], params[i].value, params[i].count * sizeof(double));
+        results->bits[rank] = workload_checksum(
+                results->bits[rank], params[i].value, params[i].count * sizeof(double));
     const double *logits = ops->logits(model, &count);
     memcpy(results->answer[rank], logits, count * sizeof *logits);
     ops->notes(model, notes);
@@ -144,7 +160,9 @@ static int running_rank(uint32_t rank, void *arg)
 {
     struct running *running = arg;
     const struct model_ops *ops = &dlrm_sharded_ops_f64;
-    struct share *share = running->opts.train ? share_new(&running->plan, rank, running->memory, &running->shared->barrier) : NULL;
+    struct share *share = running->opts.train
+            ? share_new(&running->plan, rank, running->memory, &running->shared->barrier)
+            : NULL;
     struct model_ranks ranks = {.rank = rank};
     struct alltoall alltoall = running->alltoall;
     struct model_opts opts = running->opts;
@@ -176,10 +194,13 @@ static int running_rank(uint32_t rank, void *arg)
 
 static struct running running_of(uint32_t ranks, uint64_t budget, bool train)
 {
-    struct running running = {.opts = {.seed = SEED, .size = MODEL_SIZE_SMALL, .train = train, .budget_bytes = budget},
-                              .plan = {.ops = &reduce_ops_f64, .ranks = ranks},
-                              .alltoall = {.ranks = ranks},
-                              .dies_at = -1};
+    struct running running = {.opts = {.seed = SEED,
+                                      .size = MODEL_SIZE_SMALL,
+                                      .train = train,
+                                      .budget_bytes = budget},
+            .plan = {.ops = &reduce_ops_f64, .ranks = ranks},
+            .alltoall = {.ranks = ranks},
+            .dies_at = -1};
     CHECK_INT(dlrm_sharded_ops_f64.boxes(&running.opts, &running.alltoall, NULL), 0);
     running.plan.units = dlrm_sharded_ops_f64.units(&running.opts, running.plan.first);
     running.share_bytes = train ? share_bytes(&running.plan) : 0;
@@ -189,7 +210,8 @@ static struct running running_of(uint32_t ranks, uint64_t budget, bool train)
 // The wait status of the first rank that failed.
 static int run(struct running running, struct results *ret)
 {
-    size_t head = (sizeof(struct shared) + PAGE - 1) / PAGE * PAGE, bytes = head + running.share_bytes + alltoall_bytes(&running.alltoall);
+    size_t head = (sizeof(struct shared) + PAGE - 1) / PAGE * PAGE,
+           bytes = head + running.share_bytes + alltoall_bytes(&running.alltoall);
     void *memory;
     int status = -1;
     alarm(200); // a parent or a rank that waits for ever fails here
@@ -224,18 +246,23 @@ static void check_placed(const struct placed *placed, const struct results *whol
 
 TEST(it_is_the_same_wherever_the_tables_are)
 {
-    static const struct placed placed[] = {{2, 36800, {2, 2, 0}}, {2, 31000, {1, 2, 2}}, {3, 36800, {2, 3, 0}}, {3, 22000, {1, 3, 2}}};
+    static const struct placed placed[] = {{2, 36800, {2, 2, 0}}, {2, 31000, {1, 2, 2}},
+            {3, 36800, {2, 3, 0}}, {3, 22000, {1, 3, 2}}};
     for (int train = 0; train < 2; train++) {
         struct results one, whole[RANKS_MAX + 1];
         CHECK_INT(run(running_of(1, 0, train), &one), 0);
         for (uint32_t ranks = 2; ranks <= RANKS_MAX; ranks++) {
             CHECK_INT(run(running_of(ranks, 80000, train), &whole[ranks]), 0);
             CHECK_INT(whole[ranks].pieces[0][0], 3);
-            CHECK_DBL(whole[ranks].loss[0][0], one.loss[0][0], 0); // rank 0 reads the same, however many there are,
+            // rank 0 reads the same, however many there are,
+            CHECK_DBL(whole[ranks].loss[0][0], one.loss[0][0], 0);
             for (uint32_t rank = 1; rank < ranks; rank++)
-                CHECK(whole[ranks].answer[rank][0] != whole[ranks].answer[0][0]); // and the others something else
+                // and the others something else
+                CHECK(whole[ranks].answer[rank][0] != whole[ranks].answer[0][0]);
             if (train)
-                CHECK(whole[ranks].loss[0][0] > 0 && whole[ranks].loss[0][STEPS - 1] != one.loss[0][STEPS - 1]); // it learns of theirs
+                // it learns of theirs
+                CHECK(whole[ranks].loss[0][0] > 0 &&
+                        whole[ranks].loss[0][STEPS - 1] != one.loss[0][STEPS - 1]);
             else
                 CHECK(memcmp(whole[ranks].answer[0], one.answer[0], sizeof one.answer[0]) == 0);
         }
@@ -281,7 +308,7 @@ TEST(what_cannot_be_is_refused)
     CHECK(model == NULL);
 }
 
-// --- its inputs -----------------------------------------------------------------------------------
+// --- its inputs ----------------------------------------------------------------------------------
 
 TEST(the_pool_comes_again)
 {
@@ -296,13 +323,15 @@ TEST(the_pool_comes_again)
     dlrm_sharded_draw(&stream, 2, &batch[0]);
     for (uint64_t step = 0; step <= shape->pool + 2; step++) {
         dlrm_sharded_draw(&stream, step, &batch[1]);
-        bool same = memcmp(batch[0].dense, batch[1].dense, SAMPLES * DLRM_DENSE * sizeof(double)) == 0;
+        bool same =
+                memcmp(batch[0].dense, batch[1].dense, SAMPLES * DLRM_DENSE * sizeof(double)) == 0;
         CHECK(same == (step % shape->pool == 2));
         for (size_t t = 0; t < shape->tables; t++) {
             const uint32_t *offset = batch[1].offset[t];
             CHECK(offset[SAMPLES] <= dlrm_sharded_lookups_max(shape, t, SAMPLES));
             for (size_t b = 0; b < SAMPLES; b++)
-                CHECK(offset[b + 1] > offset[b] && offset[b + 1] - offset[b] < 2 * shape->table[t].bag);
+                CHECK(offset[b + 1] > offset[b] &&
+                        offset[b + 1] - offset[b] < 2 * shape->table[t].bag);
             for (uint32_t i = 0; i < offset[SAMPLES]; i++)
                 CHECK(batch[1].ids[t][i] < shape->table[t].rows);
         }

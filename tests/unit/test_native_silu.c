@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// HSTU's attention over sequences of different lengths, of which some are empty: the sum as it is written down, and all
-// gradients against finite differences, in fp64.
+// HSTU's attention over sequences of different lengths, of which some are empty: the sum as it is
+// written down, and all gradients against finite differences, in fp64.
 #define NATIVE_REAL_BITS 64
 #include <stdlib.h>
 
 #include "reference_models/native/ops/ops.h"
 #include "test_native_gradient.h"
 
-enum { SEQUENCES = 5, HEADS = 2, DIM = 4, SPAN = 7, BIASES = HEADS * (2 * SPAN - 1), MOST = 20 * HEADS * DIM };
+enum {
+    SEQUENCES = 5,
+    HEADS = 2,
+    DIM = 4,
+    SPAN = 7,
+    BIASES = HEADS * (2 * SPAN - 1),
+    MOST = 20 * HEADS * DIM
+};
 
 // Both empty; keys alone; queries alone; fewer queries than keys; the other way round.
-static const uint32_t query_offset[SEQUENCES + 1] = {0, 0, 0, 3, 6, 13}, key_offset[SEQUENCES + 1] = {0, 0, 2, 2, 9, 13};
+static const uint32_t query_offset[SEQUENCES + 1] = {0, 0, 0, 3, 6, 13},
+                                               key_offset[SEQUENCES + 1] = {0, 0, 2, 2, 9, 13};
 
 struct fixture {
     struct pool *pool;
@@ -26,10 +34,21 @@ static struct fixture *fixture_new(bool causal, bool bias)
     for (size_t i = 0; i < 4; i++)
         gradient_draw(drawn[i], MOST, i + 1);
     gradient_draw(f->bias, BIASES, 9);
-    f->attention = (struct silu_attention){.sequences = SEQUENCES, .heads = HEADS, .dim = DIM, .span = SPAN, .longest_keys = SPAN,
-                                           .causal = causal, .scale = 0.7, .weight = 0.3, .query_offset = query_offset,
-                                           .key_offset = key_offset, .q = f->q, .k = f->k, .v = f->v, .bias = bias ? f->bias : NULL,
-                                           .out = f->out};
+    f->attention = (struct silu_attention){.sequences = SEQUENCES,
+            .heads = HEADS,
+            .dim = DIM,
+            .span = SPAN,
+            .longest_keys = SPAN,
+            .causal = causal,
+            .scale = 0.7,
+            .weight = 0.3,
+            .query_offset = query_offset,
+            .key_offset = key_offset,
+            .q = f->q,
+            .k = f->k,
+            .v = f->v,
+            .bias = bias ? f->bias : NULL,
+            .out = f->out};
     f->attention.scratch = malloc(ops_silu_attention_scratch(&f->attention, true) * sizeof(double));
     return f;
 }
@@ -48,14 +67,16 @@ static double written_down(const struct fixture *f, int sequence, int i, int hea
     double sum = 0;
     for (int key = 0; key < keys; key++) {
         int distance = (i - queries) - (key - keys);
-        const double *q = f->q + ((query_offset[sequence] + (uint32_t)i) * HEADS + (uint32_t)head) * DIM;
+        const double *q =
+                f->q + ((query_offset[sequence] + (uint32_t)i) * HEADS + (uint32_t)head) * DIM;
         size_t at = ((key_offset[sequence] + (uint32_t)key) * HEADS + (uint32_t)head) * DIM;
         if (f->attention.causal && distance < 0)
             continue;
         double s = 0;
         for (int d = 0; d < DIM; d++)
             s += q[d] * f->k[at + (size_t)d];
-        s = 0.7 * s + (f->attention.bias ? f->bias[head * (2 * SPAN - 1) + SPAN - 1 + distance] : 0);
+        s = 0.7 * s +
+                (f->attention.bias ? f->bias[head * (2 * SPAN - 1) + SPAN - 1 + distance] : 0);
         sum += 0.3 * s / (1 + exp(-s)) * f->v[at + (size_t)j];
     }
     return sum;
@@ -71,8 +92,11 @@ TEST(silu_attention_is_the_sum_written_down)
             for (int i = 0; i < (int)(query_offset[s + 1] - query_offset[s]); i++)
                 for (int head = 0; head < HEADS; head++)
                     for (int j = 0; j < DIM; j++)
-                        CHECK_DBL(f->out[((query_offset[s] + (uint32_t)i) * HEADS + (uint32_t)head) * DIM + (uint32_t)j],
-                                  written_down(f, s, i, head, j), 1e-14);
+                        CHECK_DBL(
+                                f->out[((query_offset[s] + (uint32_t)i) * HEADS + (uint32_t)head) *
+                                                DIM +
+                                        (uint32_t)j],
+                                written_down(f, s, i, head, j), 1e-14);
         fixture_free(f);
     }
 }
@@ -89,9 +113,14 @@ TEST(silu_attention_gradients)
     for (int variant = 0; variant < 4; variant++) {
         struct fixture *f = fixture_new(variant & 1, variant & 2);
         static double dq[MOST], dk[MOST], dv[MOST], dbias[BIASES];
-        struct silu_attention_gradient gradient = {.dout = f->weights, .dq = dq, .dk = dk, .dv = dv, .dbias = variant & 2 ? dbias : NULL};
+        struct silu_attention_gradient gradient = {.dout = f->weights,
+                .dq = dq,
+                .dk = dk,
+                .dv = dv,
+                .dbias = variant & 2 ? dbias : NULL};
         ops_silu_attention_backward(f->pool, &f->attention, &gradient);
-        size_t queries = query_offset[SEQUENCES] * HEADS * DIM, keys = key_offset[SEQUENCES] * HEADS * DIM;
+        size_t queries = query_offset[SEQUENCES] * HEADS * DIM,
+               keys = key_offset[SEQUENCES] * HEADS * DIM;
         gradient_check(silu_scalar, f, f->q, dq, queries, 1);
         gradient_check(silu_scalar, f, f->k, dk, keys, 1);
         gradient_check(silu_scalar, f, f->v, dv, keys, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nodes say to each other, with what somebody else has written into their files; and which steps of a pair on several nodes count.
-// Node 1 is a child here, or a file.
+// What nodes say to each other, with what somebody else has written into their files; and which
+// steps of a pair on several nodes count. Node 1 is a child here, or a file.
 #include "harness/run/nodes/nodes.h"
 
 #include <errno.h>
@@ -14,13 +14,21 @@
 
 static char made_dir[64], made_run[80];
 
-enum { SHORTLY_MS = 300, LONG_MS = 60000 }; // what is missing is waited for so long, and what is on its way
+enum {
+    SHORTLY_MS = 300,
+    LONG_MS = 60000
+}; // what is missing is waited for so long, and what is on its way
 
 // How long the others are waited for, and each of their answers.
 static struct nodes_opts made_opts(int node, int64_t wait_ms, int64_t handover_ms)
 {
-    return (struct nodes_opts){.dir = made_run, .node = node, .count = 2, .master = node ? "other" : "first", .identity = "plan 1",
-                               .wait_ns = wait_ms * 1000000, .handover_ns = handover_ms * 1000000};
+    return (struct nodes_opts){.dir = made_run,
+            .node = node,
+            .count = 2,
+            .master = node ? "other" : "first",
+            .identity = "plan 1",
+            .wait_ns = wait_ms * 1000000,
+            .handover_ns = handover_ms * 1000000};
 }
 
 static void made_begin(void)
@@ -80,10 +88,12 @@ static int live_one_pair(struct nodes *nodes)
     const json_t *order = NULL;
     int exit_code = 0;
     struct error err = {0};
-    if (strcmp(nodes_master(nodes), "first") != 0 || nodes_next(nodes, &order, &exit_code, &err) != 1)
+    if (strcmp(nodes_master(nodes), "first") != 0 ||
+            nodes_next(nodes, &order, &exit_code, &err) != 1)
         return 101;
     nodes_fail(nodes, 1, "exited with 5");
-    if (nodes_answer(nodes, json_pack("{sO}", "echo", order), &err) || nodes_next(nodes, &order, &exit_code, &err) != 0)
+    if (nodes_answer(nodes, json_pack("{sO}", "echo", order), &err) ||
+            nodes_next(nodes, &order, &exit_code, &err) != 0)
         return 102;
     return exit_code;
 }
@@ -124,7 +134,8 @@ TEST(who_does_not_answer_is_named_and_garbage_is_no_answer)
     char *why = NULL;
     CHECK_INT(nodes_open(&opts, &nodes, &err), 0);
     CHECK_INT(made_status(other), 0);
-    made_write(1, "a", "no JSON\n[1]\n{\"n\":\"one\",\"begun\":true}\n{\"n\":1,\"begun\":true}"); // the last line is not ended
+    // the last line is not ended
+    made_write(1, "a", "no JSON\n[1]\n{\"n\":\"one\",\"begun\":true}\n{\"n\":1,\"begun\":true}");
     CHECK_INT(nodes_order(nodes, json_object(), &why, &err), 1);
     CHECK_CONTAINS(why, "node 1 of 2 did not answer within 300 ms");
     free(why);
@@ -149,8 +160,9 @@ TEST(an_earlier_run_is_not_obeyed)
     char path[80];
     snprintf(path, sizeof path, "mkdir %s", made_run);
     CHECK_INT(system(path), 0);
-    made_write(0, "w", "{\"here\":true,\"node\":0,\"count\":2,\"nonce\":\"old\",\"identity\":\"plan 1\",\"master\":\"x\"}\n"
-                       "{\"all\":[\"old\",\"older\"]}\n{\"end\":0}\n");
+    made_write(0, "w",
+            "{\"here\":true,\"node\":0,\"count\":2,\"nonce\":\"old\",\"identity\":\"plan 1\",\"master\":\"x\"}\n"
+            "{\"all\":[\"old\",\"older\"]}\n{\"end\":0}\n");
     CHECK_INT(nodes_open(&opts, &nodes, &err), -ETIMEDOUT);
     CHECK_CONTAINS(err.text, "node 0 did not come within 400 ms");
     CHECK(access(made_path(1), F_OK) != 0);
@@ -161,7 +173,8 @@ TEST(an_earlier_run_is_not_obeyed)
     made_end();
 }
 
-// Nobody may have been told yet that this node has come. arg: a text, with which it fails; NULL: it does not.
+// Nobody may have been told yet that this node has come. arg: a text, with which it fails; NULL: it
+// does not.
 static int made_prepare(void *arg, struct error *err)
 {
     char said[8];
@@ -218,10 +231,14 @@ TEST(nodes_of_two_minds_do_not_begin)
 {
     static const struct {
         const char *here, *text;
-    } cases[] = {{"{\"here\":true,\"node\":1,\"count\":2,\"nonce\":\"a\",\"identity\":\"plan 2\"}\n", "another plan, seed or version"},
-                 {"{\"here\":true,\"node\":1,\"count\":3,\"nonce\":\"a\",\"identity\":\"plan 1\"}\n", "one of 3 nodes"},
-                 {"{\"here\":true,\"node\":7,\"count\":2,\"nonce\":\"a\",\"identity\":\"plan 1\"}\n", "start all with the same launcher"},
-                 {"{\"here\":true}\n", "one of 0 nodes"}};
+    } cases[] = {
+            {"{\"here\":true,\"node\":1,\"count\":2,\"nonce\":\"a\",\"identity\":\"plan 2\"}\n",
+                    "another plan, seed or version"},
+            {"{\"here\":true,\"node\":1,\"count\":3,\"nonce\":\"a\",\"identity\":\"plan 1\"}\n",
+                    "one of 3 nodes"},
+            {"{\"here\":true,\"node\":7,\"count\":2,\"nonce\":\"a\",\"identity\":\"plan 1\"}\n",
+                    "start all with the same launcher"},
+            {"{\"here\":true}\n", "one of 0 nodes"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         made_begin();
         struct nodes_opts opts = made_opts(0, 400, SHORTLY_MS);
@@ -244,19 +261,22 @@ TEST(the_first_step_of_a_block_does_not_count)
     struct samples_step steps[2][22];
     for (int side = 0; side < 2; side++) {
         for (int i = 0; i < 22; i++) // two ranks, 11 steps each
-            steps[side][i] = (struct samples_step){.slot = (uint32_t)(i / 11), .idx = (uint32_t)(i % 11)};
+            steps[side][i] =
+                    (struct samples_step){.slot = (uint32_t)(i / 11), .idx = (uint32_t)(i % 11)};
         const struct {
             int first, steps;
         } of[3] = {{0, 1}, {1, 4}, {5, 4}};
         for (int k = 0; k < 3; k++)
-            blocks[2 * k + side] = (struct pair_block){.couple = k, .side = side, .first_step = of[k].first, .steps = of[k].steps};
+            blocks[2 * k + side] = (struct pair_block){
+                    .couple = k, .side = side, .first_step = of[k].first, .steps = of[k].steps};
         pair.samples[side].steps = steps[side];
         pair.samples[side].step_count = 22;
     }
     pair.blocks = blocks;
     pair.block_count = 6;
     pair_skip_borders(&pair);
-    static const uint32_t kept[] = {0, 2, 3, 4, 6, 7, 8, 10}; // of 9 on nobody has a turn: its first step is a border, too
+    // of 9 on nobody has a turn: its first step is a border, too
+    static const uint32_t kept[] = {0, 2, 3, 4, 6, 7, 8, 10};
     CHECK_INT(pair.samples[1].step_count, 16);
     for (size_t i = 0; i < 16; i++)
         CHECK_INT(steps[1][i].idx, kept[i % 8]);

@@ -20,63 +20,63 @@ struct demo_values {
 };
 
 static const struct option_spec demo_options[] = {
-    {.group = "Sides",
-     .letter = 'a',
-     .name = "baseline",
-     .kind = OPTION_TEXT,
-     .value = "PYTHON",
-     .help = "interpreter of the baseline",
-     .offset = offsetof(struct demo_values, baseline)},
-    {.name = "basic",
-     .kind = OPTION_FLAG,
-     .help = "a name that starts like another",
-     .offset = offsetof(struct demo_values, aa)},
-    {.group = "Schedule",
-     .name = "pairs",
-     .kind = OPTION_UINT,
-     .value = "N",
-     .default_text = "10",
-     .help = "pairs of launches",
-     .offset = offsetof(struct demo_values, pairs),
-     .min = 2,
-     .max = 60,
-     .given_offset = offsetof(struct demo_values, pairs_given)},
-    {.name = "timeout",
-     .kind = OPTION_DURATION,
-     .value = "TIME",
-     .default_text = "10min",
-     .help = "of one launch",
-     .offset = offsetof(struct demo_values, timeout_ns)},
-    {.name = "limit",
-     .kind = OPTION_BYTES,
-     .value = "SIZE",
-     .help = "memory of a launch",
-     .offset = offsetof(struct demo_values, limit_bytes)},
-    {.name = "margin",
-     .kind = OPTION_FRACTION,
-     .value = "SHARE",
-     .default_text = "2%",
-     .help = "what may be lost",
-     .offset = offsetof(struct demo_values, margin)},
-    {.letter = 'm',
-     .name = "mode",
-     .kind = OPTION_CHOICE,
-     .choices = "train,infer",
-     .help = "what is run",
-     .offset = offsetof(struct demo_values, mode)},
-    OPTIONS_COMMON(struct demo_values, common, "RUN.db", "store of the run", "run.db"),
-    {.name = NULL},
+        {.group = "Sides",
+                .letter = 'a',
+                .name = "baseline",
+                .kind = OPTION_TEXT,
+                .value = "PYTHON",
+                .help = "interpreter of the baseline",
+                .offset = offsetof(struct demo_values, baseline)},
+        {.name = "basic",
+                .kind = OPTION_FLAG,
+                .help = "a name that starts like another",
+                .offset = offsetof(struct demo_values, aa)},
+        {.group = "Schedule",
+                .name = "pairs",
+                .kind = OPTION_UINT,
+                .value = "N",
+                .default_text = "10",
+                .help = "pairs of launches",
+                .offset = offsetof(struct demo_values, pairs),
+                .min = 2,
+                .max = 60,
+                .given_offset = offsetof(struct demo_values, pairs_given)},
+        {.name = "timeout",
+                .kind = OPTION_DURATION,
+                .value = "TIME",
+                .default_text = "10min",
+                .help = "of one launch",
+                .offset = offsetof(struct demo_values, timeout_ns)},
+        {.name = "limit",
+                .kind = OPTION_BYTES,
+                .value = "SIZE",
+                .help = "memory of a launch",
+                .offset = offsetof(struct demo_values, limit_bytes)},
+        {.name = "margin",
+                .kind = OPTION_FRACTION,
+                .value = "SHARE",
+                .default_text = "2%",
+                .help = "what may be lost",
+                .offset = offsetof(struct demo_values, margin)},
+        {.letter = 'm',
+                .name = "mode",
+                .kind = OPTION_CHOICE,
+                .choices = "train,infer",
+                .help = "what is run",
+                .offset = offsetof(struct demo_values, mode)},
+        OPTIONS_COMMON(struct demo_values, common, "RUN.db", "store of the run", "run.db"),
+        {.name = NULL},
 };
 static const char *const demo_usage[] = {"demo PLAN [options] [-- COMMAND...]", NULL};
 static const char *const demo_examples[] = {"upgate demo plan.yaml", "run a plan", NULL};
 static const struct verb demo = {.name = "demo",
-                                 .summary = "Show what a table can do.",
-                                 .usage = demo_usage,
-                                 .options = demo_options,
-                                 .examples = demo_examples,
-                                 .exit_codes = "0  done\n2  bad input",
-                                 .positional_max = 1,
-                                 .takes_command = true};
+        .summary = "Show what a table can do.",
+        .usage = demo_usage,
+        .options = demo_options,
+        .examples = demo_examples,
+        .exit_codes = "0  done\n2  bad input",
+        .positional_max = 1,
+        .takes_command = true};
 
 static struct demo_values values;
 static struct options_rest rest;
@@ -99,8 +99,8 @@ static int parse(const struct verb *verb, char **argv)
 TEST(every_kind)
 {
     CHECK_INT(PARSE("--baseline=p1", "--pairs", "14", "--timeout=20ms", "--limit", "64M",
-                    "--margin", "5%", "--mode", "infer", "--basic", "-vv", "-qo", "x.db"),
-              0);
+                      "--margin", "5%", "--mode", "infer", "--basic", "-vv", "-qo", "x.db"),
+            0);
     CHECK_STR(values.baseline, "p1");
     CHECK_INT(values.pairs, 14);
     CHECK(values.pairs_given);
@@ -161,7 +161,7 @@ TEST(refusals_name_the_nearest)
 {
     CHECK_INT(PARSE("--basline", "x"), -EINVAL);
     CHECK_STR(err.text,
-              "unknown option '--basline'; did you mean '--baseline'? try `upgate demo --help`");
+            "unknown option '--basline'; did you mean '--baseline'? try `upgate demo --help`");
     CHECK_INT(PARSE("--basline=x"), -EINVAL);
     CHECK_CONTAINS(err.text, "unknown option '--basline'; did you mean '--baseline'?");
     CHECK_INT(PARSE("--zzzzzzz"), -EINVAL);

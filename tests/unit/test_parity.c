@@ -26,17 +26,16 @@ static void tensors_make(double noise_a, double noise_b)
 }
 
 static struct parity_result compare_as(const double *truth, enum dtype dtype,
-                                       struct parity_yardstick rounding,
-                                       struct parity_yardstick repeat)
+        struct parity_yardstick rounding, struct parity_yardstick repeat)
 {
     struct parity_input input = {.a = a,
-                                 .b = b,
-                                 .anchor = truth,
-                                 .count = COUNT,
-                                 .dtype = dtype,
-                                 .factor = 2,
-                                 .rounding = rounding,
-                                 .repeat = repeat};
+            .b = b,
+            .anchor = truth,
+            .count = COUNT,
+            .dtype = dtype,
+            .factor = 2,
+            .rounding = rounding,
+            .repeat = repeat};
     return parity_compare(&input);
 }
 
@@ -64,10 +63,10 @@ static struct parity_yardstick yardstick_of(double noise)
 
 TEST(half_precision_values)
 {
-    static const unsigned short f16[8] = {0x3C00, 0xC000, 0x7BFF, 0x0001,
-                                          0x0400, 0x3555, 0x8000, 0x7C00};
+    static const unsigned short f16[8] = {
+            0x3C00, 0xC000, 0x7BFF, 0x0001, 0x0400, 0x3555, 0x8000, 0x7C00};
     static const double want[8] = {
-        1, -2, 65504, 5.960464477539063e-08, 6.103515625e-05, 0.333251953125, -0.0, INFINITY};
+            1, -2, 65504, 5.960464477539063e-08, 6.103515625e-05, 0.333251953125, -0.0, INFINITY};
     double got[8];
     dtype_decode(DTYPE_F16, f16, 8, got);
     for (int i = 0; i < 8; i++)
@@ -130,7 +129,7 @@ TEST(zeros_fail_at_every_magnitude)
         CHECK_INT(compare(anchor).state, PARITY_FAIL);
         CHECK_INT(compare(NULL).state, PARITY_FAIL);
         CHECK_INT(compare_as(NULL, DTYPE_F32, yardstick_of(1e-6 * scale), unknown).state,
-                  PARITY_FAIL);
+                PARITY_FAIL);
         CHECK_DBL(compare(NULL).cosine, 0, 0);
     }
     scale = 10;
@@ -225,7 +224,7 @@ TEST(a_limit_that_zeros_would_keep_judges_nothing)
 TEST(training_drifts_and_defects_strike)
 {
     struct parity_input input = {
-        .a = a, .b = b, .count = COUNT, .dtype = DTYPE_F32, .factor = 2, .drift_max = 5};
+            .a = a, .b = b, .count = COUNT, .dtype = DTYPE_F32, .factor = 2, .drift_max = 5};
     tensors_make(0, 3); // everywhere alike, and it was there a step ago
     CHECK(parity_compare(&input).cosine < 0.99);
     CHECK_INT(parity_compare(&input).state, PARITY_INCONCLUSIVE);
@@ -281,12 +280,12 @@ static int false_alarms(enum dtype dtype, bool sums, bool anchored)
         }
         if (trial < 8) {
             struct parity_error error =
-                parity_distance(anchor, a, COUNT, parity_rms(anchor, COUNT));
+                    parity_distance(anchor, a, COUNT, parity_rms(anchor, COUNT));
             parity_yardstick_add(&rounding, &error);
             continue;
         }
         alarms +=
-            compare_as(anchored ? anchor : NULL, dtype, rounding, unknown).state != PARITY_PASS;
+                compare_as(anchored ? anchor : NULL, dtype, rounding, unknown).state != PARITY_PASS;
     }
     return alarms;
 }
@@ -332,7 +331,8 @@ TEST(an_anchor_that_is_not_finite_is_none)
     CHECK_INT(got.state, PARITY_INCONCLUSIVE);
     CHECK_INT(got.rule, PARITY_RULE_TORCH_TESTING);
     CHECK(got.anchor_broken);
-    CHECK_INT(compare_as(anchor, DTYPE_F32, yardstick_of(1e-2), unknown).state, PARITY_PASS); // by what other seeds say
+    // by what other seeds say
+    CHECK_INT(compare_as(anchor, DTYPE_F32, yardstick_of(1e-2), unknown).state, PARITY_PASS);
     for (int i = 0; i < COUNT; i++)
         b[i] = 0;
     CHECK_INT(compare(anchor).state, PARITY_FAIL);
@@ -403,7 +403,7 @@ TEST(a_sketch_keeps_distances)
     for (int i = 0; i < SKETCH_SUMS; i++)
         if (fabs(sums_a[i] - sums_b[i]) > 0.1) {
             CHECK(sketch_first((size_t)i + 1, LONG) > 40000 &&
-                  sketch_first((size_t)i, LONG) < 40100);
+                    sketch_first((size_t)i, LONG) < 40100);
             far++;
         }
     CHECK(far >= 6);
@@ -434,7 +434,7 @@ static enum mismatch_state integers(long differ, int tensors, long differ_own, i
         mismatch_add(&input.sides, differ * (i + 1) / tensors - differ * i / tensors, 4000);
     for (int i = 0; i < tensors_own; i++)
         mismatch_add(&input.own, differ_own * (i + 1) / tensors_own - differ_own * i / tensors_own,
-                     4000);
+                4000);
     return mismatch_compare(&input).state;
 }
 
@@ -456,10 +456,11 @@ TEST(integers_that_may_all_differ_are_not_judged)
     CHECK_INT(integers(320000, 80, 12800, 8), MISMATCH_VAGUE); // none is right
     CHECK_INT(integers(200000, 80, 12800, 8), MISMATCH_VAGUE);
     CHECK_INT(integers(128000, 80, 12800, 8), MISMATCH_WITHIN); // as many as of the baseline
-    CHECK_INT(integers(320000, 80, 6400, 8), MISMATCH_GROSS); // a limit of 0.6
+    CHECK_INT(integers(320000, 80, 6400, 8), MISMATCH_GROSS);   // a limit of 0.6
 }
 
-// 80 tensors of 4,000 booleans, `differ` of each; 8 of the baseline's own differ in a fifth. Of any two, `unrelated` of 256 differ.
+// 80 tensors of 4,000 booleans, `differ` of each; 8 of the baseline's own differ in a fifth. Of any
+// two, `unrelated` of 256 differ.
 static enum mismatch_state booleans(int differ, int unrelated)
 {
     struct mismatch_input input = {.factor = 3, .alpha = 0.0025};
@@ -475,11 +476,14 @@ static enum mismatch_state booleans(int differ, int unrelated)
 // Three times a fifth are more than differ by chance.
 TEST(booleans_that_match_by_chance_are_not_judged)
 {
-    CHECK_INT(booleans(2000, 128), MISMATCH_VAGUE);  // of two balanced classes: none has anything to do with the baseline's
+    // of two balanced classes: none has anything to do with the baseline's
+    CHECK_INT(booleans(2000, 128), MISMATCH_VAGUE);
     CHECK_INT(booleans(1100, 128), MISMATCH_VAGUE);
-    CHECK_INT(booleans(800, 128), MISMATCH_WITHIN);  // as many as of the baseline
-    CHECK_INT(booleans(1280, 82), MISMATCH_VAGUE);   // four of five are the same: 32 % differ by chance
-    CHECK_INT(booleans(2000, 255), MISMATCH_WITHIN); // many classes: half are right, which no chance explains
+    CHECK_INT(booleans(800, 128), MISMATCH_WITHIN); // as many as of the baseline
+    CHECK_INT(
+            booleans(1280, 82), MISMATCH_VAGUE); // four of five are the same: 32 % differ by chance
+    // many classes: half are right, which no chance explains
+    CHECK_INT(booleans(2000, 255), MISMATCH_WITHIN);
 }
 
 TEST(a_wrong_tensor_of_integers_does_not_drown)
@@ -557,13 +561,13 @@ static struct curve_result curves_of(int count, int repeats, enum curve_part par
         again[s] = (struct curve_pair){loss_a[s], loss_c[s], STEPS};
     }
     struct curve_input input = {.pairs = pairs,
-                                .repeats = again,
-                                .pair_count = count,
-                                .repeat_count = repeats,
-                                .steps = STEPS,
-                                .margin = 0.01,
-                                .alpha = 0.0025,
-                                .factor = 10};
+            .repeats = again,
+            .pair_count = count,
+            .repeat_count = repeats,
+            .steps = STEPS,
+            .margin = 0.01,
+            .alpha = 0.0025,
+            .factor = 10};
     return curve_compare(&input, part);
 }
 
@@ -588,8 +592,8 @@ TEST(noise_without_a_sign_is_settled)
     int first = 0, settled = 0, shifted = 0;
     for (uint64_t seed = 1; seed <= 100; seed++) {
         curves_make(0.03, 0.03, 0, seed);
-        enum curve_state states[] = {curves_of(10, 1, CURVE_WHOLE).state,
-                                     curves_of(28, 4, CURVE_WHOLE).state};
+        enum curve_state states[] = {
+                curves_of(10, 1, CURVE_WHOLE).state, curves_of(28, 4, CURVE_WHOLE).state};
         first += states[0] == CURVE_WITHIN;
         settled += states[1] == CURVE_WITHIN;
         shifted += states[0] == CURVE_SHIFTED || states[1] == CURVE_SHIFTED;

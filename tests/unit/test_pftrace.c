@@ -13,13 +13,13 @@
 enum { FILE_MAX_BYTES = 1 << 20 };
 
 static const char *const rows[] = {
-    "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) VALUES (1, 0, 9000000, 100000, 997, 0, '{}', '[]')",
-    "INSERT INTO process (id, recording_id, tgid, start_ns, comm, kind) VALUES (1, 1, 100, 5, 'train', 'target')",
-    "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 100, 'train')",
-    "INSERT INTO frame (id, name) VALUES (1, 'gemm')",
-    "INSERT INTO stack (id, kind, depth, frames) VALUES (1, 'user', 1, '[1]')",
-    "INSERT INTO gap (id, thread_id, out_ns, in_ns, state, flags) VALUES (1, 1, 1000000, 3000000, 1, 0)",
-    "INSERT INTO sample (thread_id, at_ns, cpu, why, user_stack) VALUES (1, 4000000, 0, 1, 1), (1, 5000000, 0, 1, 1)",
+        "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) VALUES (1, 0, 9000000, 100000, 997, 0, '{}', '[]')",
+        "INSERT INTO process (id, recording_id, tgid, start_ns, comm, kind) VALUES (1, 1, 100, 5, 'train', 'target')",
+        "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 100, 'train')",
+        "INSERT INTO frame (id, name) VALUES (1, 'gemm')",
+        "INSERT INTO stack (id, kind, depth, frames) VALUES (1, 'user', 1, '[1]')",
+        "INSERT INTO gap (id, thread_id, out_ns, in_ns, state, flags) VALUES (1, 1, 1000000, 3000000, 1, 0)",
+        "INSERT INTO sample (thread_id, at_ns, cpu, why, user_stack) VALUES (1, 4000000, 0, 1, 1), (1, 5000000, 0, 1, 1)",
 };
 
 struct writer {
@@ -27,7 +27,8 @@ struct writer {
     int tried;
 };
 
-// Between the tables that were read before and the samples: as a recorder would, from a connection of its own.
+// Between the tables that were read before and the samples: as a recorder would, from a connection
+// of its own.
 static int write_between(unsigned type, void *context, void *statement, void *sql)
 {
     struct writer *writer = context;
@@ -37,12 +38,14 @@ static int write_between(unsigned type, void *context, void *statement, void *sq
     if (!strstr(sqlite3_sql(statement), "FROM sample") || writer->tried++)
         return 0;
     CHECK_INT(sqlite3_open(writer->path, &db), SQLITE_OK);
-    sqlite3_exec(db, "DELETE FROM sample", NULL, NULL, NULL); // where a reader keeps it out it fails, which is as well
+    // where a reader keeps it out it fails, which is as well
+    sqlite3_exec(db, "DELETE FROM sample", NULL, NULL, NULL);
     sqlite3_close(db);
     return 0;
 }
 
-static char *written(const char *store_path, const char *out, struct writer *writer, size_t *ret_size)
+static char *written(
+        const char *store_path, const char *out, struct writer *writer, size_t *ret_size)
 {
     struct store *store = NULL;
     struct error err = {0};
@@ -71,7 +74,8 @@ TEST(a_store_that_is_written_meanwhile_is_not_torn)
     store_close(store);
     struct writer writer = {.path = path};
     size_t size = 0, size_meanwhile = 0;
-    char *before = written(path, out, NULL, &size), *meanwhile = written(path, out, &writer, &size_meanwhile);
+    char *before = written(path, out, NULL, &size),
+         *meanwhile = written(path, out, &writer, &size_meanwhile);
     CHECK_INT(writer.tried > 0, 1);
     CHECK_INT((int64_t)size_meanwhile, (int64_t)size);
     CHECK(before && meanwhile && size == size_meanwhile && memcmp(before, meanwhile, size) == 0);

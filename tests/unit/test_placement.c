@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tables go: whole, by columns, by rows, and what cannot be placed. That the decisions are PyTorch's is tests/e2e/placement.py.
+// Where tables go: whole, by columns, by rows, and what cannot be placed. That the decisions are
+// PyTorch's is tests/e2e/placement.py.
 #include <errno.h>
 
 #include "reference_models/native/models/placement.h"
@@ -22,10 +23,12 @@ static void check_piece(const struct placement *plan, size_t i, const struct pla
 
 TEST(whole_where_there_is_room)
 {
-    static const struct placement_piece want[] = {{.table = 0, .rank = 0, .rows = 800, .columns = DIM},
-                                                  {.table = 1, .rank = 1, .rows = 100, .columns = DIM},
-                                                  {.table = 2, .rank = 1, .rows = 20, .columns = DIM}};
-    static const uint64_t budgets[] = {58880, 80000, UINT64_MAX}; // more than all need changes nothing
+    static const struct placement_piece want[] = {
+            {.table = 0, .rank = 0, .rows = 800, .columns = DIM},
+            {.table = 1, .rank = 1, .rows = 100, .columns = DIM},
+            {.table = 2, .rank = 1, .rows = 20, .columns = DIM}};
+    // more than all need changes nothing
+    static const uint64_t budgets[] = {58880, 80000, UINT64_MAX};
     struct placement plan;
     for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++) {
         CHECK_INT(placement_plan(small, TABLES, DIM, 2, budgets[b], &plan, NULL), 0);
@@ -38,32 +41,42 @@ TEST(whole_where_there_is_room)
 // The largest is larger than all a rank has; the next fits an empty rank and not what is left.
 TEST(by_rows_and_by_columns)
 {
-    static const struct placement_piece want[] = {{.table = 0, .kind = PLACEMENT_ROW, .rank = 0, .rows = 400, .columns = 8},
-                                                  {.table = 0, .kind = PLACEMENT_ROW, .rank = 1, .row = 400, .rows = 400, .columns = 8},
-                                                  {.table = 1, .kind = PLACEMENT_COLUMN, .rank = 0, .rows = 100, .columns = 4},
-                                                  {.table = 1, .kind = PLACEMENT_COLUMN, .rank = 1, .rows = 100, .column = 4, .columns = 4},
-                                                  {.table = 2, .rank = 0, .rows = 20, .columns = 8}};
+    static const struct placement_piece want[] = {
+            {.table = 0, .kind = PLACEMENT_ROW, .rank = 0, .rows = 400, .columns = 8},
+            {.table = 0, .kind = PLACEMENT_ROW, .rank = 1, .row = 400, .rows = 400, .columns = 8},
+            {.table = 1, .kind = PLACEMENT_COLUMN, .rank = 0, .rows = 100, .columns = 4},
+            {.table = 1,
+                    .kind = PLACEMENT_COLUMN,
+                    .rank = 1,
+                    .rows = 100,
+                    .column = 4,
+                    .columns = 4},
+            {.table = 2, .rank = 0, .rows = 20, .columns = 8}};
     struct placement plan;
     CHECK_INT(placement_plan(small, TABLES, DIM, 2, 31000, &plan, NULL), 0);
     CHECK_INT(plan.pieces, 5);
     for (size_t i = 0; i < 5; i++)
         check_piece(&plan, i, &want[i]);
-    CHECK_INT(placement_plan(small, TABLES, DIM, 2, 36800, &plan, NULL), 0); // both others fit whole
+    // both others fit whole
+    CHECK_INT(placement_plan(small, TABLES, DIM, 2, 36800, &plan, NULL), 0);
     CHECK_INT(plan.pieces, 4);
-    CHECK(plan.piece[1].kind == PLACEMENT_ROW && plan.piece[2].kind == PLACEMENT_TABLE && plan.piece[3].kind == PLACEMENT_TABLE);
+    CHECK(plan.piece[1].kind == PLACEMENT_ROW && plan.piece[2].kind == PLACEMENT_TABLE &&
+            plan.piece[3].kind == PLACEMENT_TABLE);
 }
 
 // Every value of every table is in one piece, and no rank has more than its budget.
 TEST(a_plan_is_a_partition)
 {
     for (uint32_t ranks = 1; ranks <= PLACEMENT_RANKS_MAX; ranks++) {
-        uint64_t used[PLACEMENT_RANKS_MAX] = {0}, values[TABLES] = {0}, budget = placement_budget(small, TABLES, DIM, ranks);
+        uint64_t used[PLACEMENT_RANKS_MAX] = {0}, values[TABLES] = {0},
+                 budget = placement_budget(small, TABLES, DIM, ranks);
         struct placement plan;
         if (placement_plan(small, TABLES, DIM, ranks, budget, &plan, NULL))
             continue; // what PyTorch's planner says, too: tests/e2e/placement.py
         for (size_t i = 0; i < plan.pieces; i++) {
             const struct placement_piece *piece = &plan.piece[i];
-            CHECK(piece->rank < ranks && piece->row + piece->rows <= small[piece->table] && piece->column + piece->columns <= DIM);
+            CHECK(piece->rank < ranks && piece->row + piece->rows <= small[piece->table] &&
+                    piece->column + piece->columns <= DIM);
             used[piece->rank] += (uint64_t)piece->rows * piece->columns * 8;
             values[piece->table] += (uint64_t)piece->rows * piece->columns;
         }
@@ -75,7 +88,8 @@ TEST(a_plan_is_a_partition)
     CHECK_INT(placement_budget(small, TABLES, DIM, 2), 36800);
 }
 
-static void check_refused(const uint32_t *rows, size_t tables, size_t dim, uint32_t ranks, uint64_t budget, const char *words)
+static void check_refused(const uint32_t *rows, size_t tables, size_t dim, uint32_t ranks,
+        uint64_t budget, const char *words)
 {
     struct placement plan;
     struct error err = {0};
@@ -86,9 +100,11 @@ static void check_refused(const uint32_t *rows, size_t tables, size_t dim, uint3
 TEST(refused)
 {
     static const uint32_t three[] = {3}, none[] = {5, 0};
-    check_refused(small, TABLES, DIM, 2, 1000, "the tables take 58880 bytes with their optimizer state, 2 ranks have 1000 each");
+    check_refused(small, TABLES, DIM, 2, 1000,
+            "the tables take 58880 bytes with their optimizer state, 2 ranks have 1000 each");
     check_refused(small, TABLES, DIM, 2, 29439, "2 ranks have 29439 each");
-    check_refused(three, 1, DIM, 2, 96, "no rank has room for its rows of a table of 3"); // 2 rows take 128
+    // 2 rows take 128
+    check_refused(three, 1, DIM, 2, 96, "no rank has room for its rows of a table of 3");
     check_refused(none, 2, DIM, 2, 1000, "table 1 has no rows");
     check_refused(small, 0, DIM, 2, 1000, "0 tables cannot be placed");
     check_refused(small, TABLES, 0, 2, 1000, "rows of 0 values");

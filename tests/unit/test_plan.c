@@ -38,54 +38,54 @@ static struct plan *load(const char *text)
 
 // INTERFACES.md's example, as it stands there.
 static const char example[] =
-    "baseline:  {name: torch-1.13, python: /usr/bin/python3, env: {OMP_NUM_THREADS: \"1\"}}\n"
-    "candidate: {name: torch-2.x,  python: envs/b/bin/python, cuda: /usr/local/cuda-13.0, prefix: "
-    "[]}\n"
-    "workloads:\n"
-    "  - {name: dlrm-train, model: dlrm, mode: train, steps: 200, ranks: 1}\n"
-    "  - {name: mine, command: [\"{python}\", \"train.py\", \"--steps\", \"{steps}\"], steps: "
-    "300}\n"
-    "schedule: {looks: [10, 14, 20, 28], seed: 7, interleave: auto, block: 20ms, traced_launches: "
-    "4, timeout: 10min}\n"
-    "gate:\n"
-    "  alpha: 0.01\n"
-    "  metrics: {step_time: {margin: 2%}, throughput: {margin: 2%}, latency_p99: {margin: 5%},\n"
-    "            peak_memory: {margin: 1%}, first_step_time: {observe: true}}\n"
-    "  parity: {rule: fp64-anchored}\n";
+        "baseline:  {name: torch-1.13, python: /usr/bin/python3, env: {OMP_NUM_THREADS: \"1\"}}\n"
+        "candidate: {name: torch-2.x,  python: envs/b/bin/python, cuda: /usr/local/cuda-13.0, prefix: "
+        "[]}\n"
+        "workloads:\n"
+        "  - {name: dlrm-train, model: dlrm, mode: train, steps: 200, ranks: 1}\n"
+        "  - {name: mine, command: [\"{python}\", \"train.py\", \"--steps\", \"{steps}\"], steps: "
+        "300}\n"
+        "schedule: {looks: [10, 14, 20, 28], seed: 7, interleave: auto, block: 20ms, traced_launches: "
+        "4, timeout: 10min}\n"
+        "gate:\n"
+        "  alpha: 0.01\n"
+        "  metrics: {step_time: {margin: 2%}, throughput: {margin: 2%}, latency_p99: {margin: 5%},\n"
+        "            peak_memory: {margin: 1%}, first_step_time: {observe: true}}\n"
+        "  parity: {rule: fp64-anchored}\n";
 
 static const char minimal[] = "baseline: {python: a}\n"
                               "candidate: {python: b}\n"
                               "workloads: [{name: w, model: dlrm}]\n";
 
 static const char everything[] =
-    "baseline: &side\n"
-    "  name: \"old \\u00e9\"\n"
-    "  python: bin/python\n"
-    "  env: {A: 1, EMPTY: \"\", YES: yes}\n"
-    "  libs: [/a, /b]\n"
-    "  prefix: [taskset, -c, \"3\"]\n"
-    "  workdir: /tmp\n"
-    "candidate:\n"
-    "  <<: *side\n"
-    "  name: new\n"
-    "workloads:\n"
-    "  - {name: serve, model: transformer, mode: infer, rate: 200/s, threads: 3, size: small,\n"
-    "     args: [--x, \"1\"], interleave: launches}\n"
-    "  - name: own\n"
-    "    command: [\"./bench\", \"--dtype={dtype}\", '{\"a\": 1}', \"${HOME}\", "
-    "\"print(f'{x}')\"]\n"
-    "    anchor: true\n"
-    "    mode: train\n"
-    "schedule: {looks: [9, 60], seed: 9000000000000000000, interleave: slices, block: 1.5ms,\n"
-    "           traced_launches: 3, traced_gpu: nodes, timeout: 2h, cpus: \"0-3,8\", voids: 0}\n"
-    "gate:\n"
-    "  alpha: 1%\n"
-    "  confirm: never\n"
-    "  fail_on: likely\n"
-    "  calibrate: require\n"
-    "  calibration: {bound: 1%, age: 7d}\n"
-    "  parity: {rule: 'off', factor: 3.5}\n"
-    "  metrics: {cpu_time: {margin: 33.3%}, total_time: {}, latency_p50: {observe: true}}\n";
+        "baseline: &side\n"
+        "  name: \"old \\u00e9\"\n"
+        "  python: bin/python\n"
+        "  env: {A: 1, EMPTY: \"\", YES: yes}\n"
+        "  libs: [/a, /b]\n"
+        "  prefix: [taskset, -c, \"3\"]\n"
+        "  workdir: /tmp\n"
+        "candidate:\n"
+        "  <<: *side\n"
+        "  name: new\n"
+        "workloads:\n"
+        "  - {name: serve, model: transformer, mode: infer, rate: 200/s, threads: 3, size: small,\n"
+        "     args: [--x, \"1\"], interleave: launches}\n"
+        "  - name: own\n"
+        "    command: [\"./bench\", \"--dtype={dtype}\", '{\"a\": 1}', \"${HOME}\", "
+        "\"print(f'{x}')\"]\n"
+        "    anchor: true\n"
+        "    mode: train\n"
+        "schedule: {looks: [9, 60], seed: 9000000000000000000, interleave: slices, block: 1.5ms,\n"
+        "           traced_launches: 3, traced_gpu: nodes, timeout: 2h, cpus: \"0-3,8\", voids: 0}\n"
+        "gate:\n"
+        "  alpha: 1%\n"
+        "  confirm: never\n"
+        "  fail_on: likely\n"
+        "  calibrate: require\n"
+        "  calibration: {bound: 1%, age: 7d}\n"
+        "  parity: {rule: 'off', factor: 3.5}\n"
+        "  metrics: {cpu_time: {margin: 33.3%}, total_time: {}, latency_p50: {observe: true}}\n";
 
 TEST(example_of_the_interface)
 {
@@ -189,7 +189,7 @@ static void check_round_trip(const struct plan *plan)
     CHECK_STR(last_text, text);
     for (int id = 0; id < METRIC_COUNT; id++)
         CHECK(!plan->gate.metrics[id].present ||
-              copy->gate.metrics[id].margin == plan->gate.metrics[id].margin);
+                copy->gate.metrics[id].margin == plan->gate.metrics[id].margin);
     CHECK(copy->gate.metrics_default == plan->gate.metrics_default);
     json_decref(json);
     json_decref(again);
@@ -221,7 +221,8 @@ TEST(json_round_trip_of_drawn_plans)
             plan->gate.metrics[id].observe = (state >> 62) & 1;
             plan->gate.metrics[id].margin = (double)(state >> 11) / 9007199254740992.0;
         }
-        for (int id = METRIC_MEAN_STEP_TIME; id <= METRIC_WARM_UP_TIME; id++) // follow from step_time
+        // follow from step_time
+        for (int id = METRIC_MEAN_STEP_TIME; id <= METRIC_WARM_UP_TIME; id++)
             plan->gate.metrics[id].present |= plan->gate.metrics[METRIC_STEP_TIME].present;
         plan->gate.alpha = (double)(state >> 12) / 9007199254740992.0;
         plan->gate.calibration_bound = 1.0 / (double)((state >> 33) | 1);
@@ -241,20 +242,16 @@ TEST(json_round_trip_of_drawn_plans)
 
 TEST(json_of_others_is_refused)
 {
-    static const char *const texts[] = {
-        "{}",
-        "[]",
-        "{\"schema\":\"upgate.plan/2\"}",
-        "{\"schema\":\"upgate.plan/1\"}",
-        "{\"schema\":\"upgate.plan/1\",\"workloads\":[]}",
-        "{\"schema\":\"upgate.plan/1\",\"workloads\":[{\"name\":7}]}",
-        "{\"schema\":\"upgate.plan/1\",\"workloads\":[{\"name\":\"a\"}]}",
-        "{\"schema\":\"upgate.plan/"
-        "1\",\"baseline\":{\"name\":\"a\"},\"candidate\":{\"name\":\"b\"},"
-        "\"workloads\":[{\"name\":\"a\",\"mode\":\"train\"}],\"schedule\":{\"looks\":"
-        "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}}",
-        ("{\"schema\":\"upgate.plan/1\",\"gate\":{\"metrics\":{\"speed\":{}}},"
-         "\"workloads\":[{\"name\":\"a\",\"mode\":\"train\"}]}")};
+    static const char *const texts[] = {"{}", "[]", "{\"schema\":\"upgate.plan/2\"}",
+            "{\"schema\":\"upgate.plan/1\"}", "{\"schema\":\"upgate.plan/1\",\"workloads\":[]}",
+            "{\"schema\":\"upgate.plan/1\",\"workloads\":[{\"name\":7}]}",
+            "{\"schema\":\"upgate.plan/1\",\"workloads\":[{\"name\":\"a\"}]}",
+            "{\"schema\":\"upgate.plan/"
+            "1\",\"baseline\":{\"name\":\"a\"},\"candidate\":{\"name\":\"b\"},"
+            "\"workloads\":[{\"name\":\"a\",\"mode\":\"train\"}],\"schedule\":{\"looks\":"
+            "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}}",
+            ("{\"schema\":\"upgate.plan/1\",\"gate\":{\"metrics\":{\"speed\":{}}},"
+             "\"workloads\":[{\"name\":\"a\",\"mode\":\"train\"}]}")};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         json_t *json = json_loads(texts[i], 0, NULL);
         struct plan *plan = NULL;
@@ -288,14 +285,17 @@ TEST(native_and_distributed_models)
     CHECK_STR(plan->sides[0].models, "build/o1");
     CHECK(!plan->sides[1].models);
     plan_free(plan);
-    plan = load("baseline: {models: build/o1}\ncandidate: {}\nworkloads: [{name: w, model: dlrm-cached, mode: infer}]\n");
+    plan = load(
+            "baseline: {models: build/o1}\ncandidate: {}\nworkloads: [{name: w, model: dlrm-cached, mode: infer}]\n");
     CHECK_STR(plan->workloads[0].model, "dlrm-cached");
     plan_free(plan);
-    plan = load("baseline: {models: build/o1}\ncandidate: {}\nworkloads: [{name: w, model: vision}]\n");
+    plan = load(
+            "baseline: {models: build/o1}\ncandidate: {}\nworkloads: [{name: w, model: vision}]\n");
     CHECK_STR(plan->workloads[0].model, "vision");
     plan_free(plan);
-    plan = load("baseline: {models: build/o1}\ncandidate: {name: own}\n"
-                "workloads: [{name: w, model: ddp}, {name: x, model: fsdp, ranks: 4, mode: infer}, {name: y, model: dlrm-sharded}]\n");
+    plan = load(
+            "baseline: {models: build/o1}\ncandidate: {name: own}\n"
+            "workloads: [{name: w, model: ddp}, {name: x, model: fsdp, ranks: 4, mode: infer}, {name: y, model: dlrm-sharded}]\n");
     CHECK_INT(plan->workloads[0].ranks, 2);
     CHECK_INT(plan->workloads[1].ranks, 4);
     CHECK_INT(plan->workloads[2].ranks, 2);
@@ -309,11 +309,13 @@ TEST(native_and_distributed_models)
 
 TEST(metrics_of_two_workloads)
 {
-    struct plan *plan = load("baseline: {python: a}\ncandidate: {python: b}\n"
-                             "workloads: [{name: two, command: [x, \"{ranks}\"], ranks: 2, step: graph},\n"
-                             "            {name: one, command: [x, \"{ranks}\"], step: graph, steps: 90, interleave: launches}]\n"
-                             "gate: {metrics: {scaling_efficiency: {}}}\n");
-    CHECK(plan_workload_against(plan, &plan->workloads[0], METRIC_SCALING_EFFICIENCY) == &plan->workloads[1]);
+    struct plan *plan = load(
+            "baseline: {python: a}\ncandidate: {python: b}\n"
+            "workloads: [{name: two, command: [x, \"{ranks}\"], ranks: 2, step: graph},\n"
+            "            {name: one, command: [x, \"{ranks}\"], step: graph, steps: 90, interleave: launches}]\n"
+            "gate: {metrics: {scaling_efficiency: {}}}\n");
+    CHECK(plan_workload_against(plan, &plan->workloads[0], METRIC_SCALING_EFFICIENCY) ==
+            &plan->workloads[1]);
     CHECK(!plan_workload_against(plan, &plan->workloads[1], METRIC_SCALING_EFFICIENCY));
     CHECK(!plan_workload_against(plan, &plan->workloads[0], METRIC_MEMORY_SAVED));
     CHECK_DBL(plan_floor_of(&plan->gate, 2), 0.85, 0); // by default
@@ -322,19 +324,24 @@ TEST(metrics_of_two_workloads)
     CHECK(!plan->gate.metrics[METRIC_SCALING_EFFICIENCY].floors_given);
     check_round_trip(plan);
     plan_free(plan);
-    plan = load("baseline: {python: a}\ncandidate: {python: b}\n"
-                "workloads: [{name: one, model: ddp, ranks: 1}, {name: c, model: ddp, ranks: 8, variant: compile}, {name: e, model: ddp, ranks: 8}]\n"
-                "gate: {metrics: {scaling_efficiency: {margin: 3%, floors: {8: 72.5%}}, memory_saved: {}}}\n");
-    CHECK(plan_workload_against(plan, &plan->workloads[1], METRIC_MEMORY_SAVED) == &plan->workloads[2]);
-    CHECK(plan_workload_against(plan, &plan->workloads[2], METRIC_SCALING_EFFICIENCY) == &plan->workloads[0]);
-    CHECK(!plan_workload_against(plan, &plan->workloads[1], METRIC_SCALING_EFFICIENCY)); // compiled on one rank is none
+    plan = load(
+            "baseline: {python: a}\ncandidate: {python: b}\n"
+            "workloads: [{name: one, model: ddp, ranks: 1}, {name: c, model: ddp, ranks: 8, variant: compile}, {name: e, model: ddp, ranks: 8}]\n"
+            "gate: {metrics: {scaling_efficiency: {margin: 3%, floors: {8: 72.5%}}, memory_saved: {}}}\n");
+    CHECK(plan_workload_against(plan, &plan->workloads[1], METRIC_MEMORY_SAVED) ==
+            &plan->workloads[2]);
+    CHECK(plan_workload_against(plan, &plan->workloads[2], METRIC_SCALING_EFFICIENCY) ==
+            &plan->workloads[0]);
+    // compiled on one rank is none
+    CHECK(!plan_workload_against(plan, &plan->workloads[1], METRIC_SCALING_EFFICIENCY));
     CHECK(!plan_workload_against(plan, &plan->workloads[2], METRIC_MEMORY_SAVED));
     CHECK_DBL(plan_floor_of(&plan->gate, 8), 0.725, 1e-12);
     CHECK(isnan(plan_floor_of(&plan->gate, 2)));
     check_round_trip(plan);
     plan_free(plan);
-    plan = load("baseline: {python: a}\ncandidate: {python: b}\nworkloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1}]\n"
-                "gate: {metrics: {scaling_efficiency: {floors: {}}}}\n");
+    plan = load(
+            "baseline: {python: a}\ncandidate: {python: b}\nworkloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1}]\n"
+            "gate: {metrics: {scaling_efficiency: {floors: {}}}}\n");
     CHECK(isnan(plan_floor_of(&plan->gate, 2)));
     check_round_trip(plan);
     plan_free(plan);
@@ -342,9 +349,13 @@ TEST(metrics_of_two_workloads)
 
 TEST(a_stored_plan_without_floors)
 {
-    struct plan *plan = load("baseline: {python: a}\ncandidate: {python: b}\nworkloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1}]\n"
-                             "gate: {metrics: {scaling_efficiency: {}}}\n"), *copy = NULL;
-    json_t *json = plan_to_json(plan), *metrics = json_object_get(json_object_get(json, "gate"), "metrics");
+    struct plan *
+            plan = load(
+                   "baseline: {python: a}\ncandidate: {python: b}\nworkloads: [{name: two, model: ddp}, {name: one, model: ddp, ranks: 1}]\n"
+                   "gate: {metrics: {scaling_efficiency: {}}}\n"),
+           *copy = NULL;
+    json_t *json = plan_to_json(plan),
+           *metrics = json_object_get(json_object_get(json, "gate"), "metrics");
     CHECK_INT(json_object_del(json_object_get(metrics, "scaling_efficiency"), "floors"), 0);
     err = (struct error){0};
     CHECK_INT(plan_from_json(json, &copy, &err), 0);
@@ -381,7 +392,7 @@ TEST(from_the_command_line)
     plan_free(plan);
 
     CHECK_INT(from_command("py1", "py2", (char *[]){"python3", "src/train.py", "-v", NULL}, &plan),
-              0);
+            0);
     CHECK_STR(plan->workloads[0].name, "train.py");
     CHECK_STR(plan->workloads[0].command[0], "{python}");
     CHECK_STR(plan->workloads[0].command[1], "src/train.py");
@@ -401,7 +412,8 @@ TEST(from_the_command_line)
     plan_free(plan);
 }
 
-// The interpreter of an image is the one it has, unless the plan names another; where nothing asks for one there is none.
+// The interpreter of an image is the one it has, unless the plan names another; where nothing asks
+// for one there is none.
 TEST(images)
 {
     struct plan *plan = NULL;
@@ -440,8 +452,8 @@ TEST(directories_as_sides)
     free(python);
 }
 
-static void check_path(char *(*find)(const struct plan_side *, const char *), const struct plan_side *side, const char *path,
-                       const char *want)
+static void check_path(char *(*find)(const struct plan_side *, const char *),
+        const struct plan_side *side, const char *path, const char *want)
 {
     char *got = find(side, path), *here = getcwd(NULL, 0), *below = xasprintf("%s/%s", here, path);
     CHECK_STR(got, want ? want : below);
@@ -453,7 +465,8 @@ static void check_path(char *(*find)(const struct plan_side *, const char *), co
 // A side may start elsewhere: what the plan says relative to here stays what it is.
 TEST(paths_of_a_side_are_from_here)
 {
-    struct plan_side bare = {.name = (char *)"a"}, boxed = {.name = (char *)"b", .image = (char *)"train:1"};
+    struct plan_side bare = {.name = (char *)"a"},
+                     boxed = {.name = (char *)"b", .image = (char *)"train:1"};
     check_path(plan_side_program, &bare, "envs/b/bin/python", NULL);
     check_path(plan_side_program, &bare, "/usr/bin/python3", "/usr/bin/python3");
     check_path(plan_side_program, &bare, "python3", "python3"); // found in PATH
@@ -466,8 +479,11 @@ TEST(paths_of_a_side_are_from_here)
 // Its libraries and toolkit come before those of its own variables, and these in the place of ours.
 TEST(environment_of_a_side)
 {
-    struct plan_side side = {.name = (char *)"a", .cuda = (char *)"/opt/cuda", .libs = (char *[]){"/one", "/two", NULL}, .env_count = 1,
-                             .env = &(struct plan_env){.name = (char *)"LD_LIBRARY_PATH", .value = (char *)"/its"}};
+    struct plan_side side = {.name = (char *)"a",
+            .cuda = (char *)"/opt/cuda",
+            .libs = (char *[]){"/one", "/two", NULL},
+            .env_count = 1,
+            .env = &(struct plan_env){.name = (char *)"LD_LIBRARY_PATH", .value = (char *)"/its"}};
     setenv("LD_LIBRARY_PATH", "/ours", 1);
     setenv("PATH", "/bin", 1);
     plan_side_set_environment(&side);
@@ -522,7 +538,7 @@ TEST(policies)
     CHECK_INT(load_gate("gate: {alpha: 1%}\nschedule: {}\n", &gate), -EINVAL);
     CHECK_CONTAINS(err.text, "a policy is a gate section");
     CHECK_INT(load_gate("metrics: {cpu_time: {observe: true}}\nparity: {rule: off}\n", &gate),
-              -EINVAL);
+            -EINVAL);
     CHECK_CONTAINS(err.text, ":1:1: nothing would be judged");
     CHECK_INT(load_gate("- 1\n", &gate), -EINVAL);
     CHECK(memcmp(&untouched, &gate, sizeof gate) == 0);
@@ -537,28 +553,38 @@ TEST(what_is_gated)
         enum metric_id gated[7];
         int count;
     } cases[] = {
-        {PLAN_MODE_TRAIN, true,
-         {METRIC_STEP_TIME, METRIC_THROUGHPUT, METRIC_PEAK_MEMORY, METRIC_PEAK_GPU_MEMORY,
-          METRIC_MEAN_STEP_TIME, METRIC_SLOW_STEPS, METRIC_WARM_UP_TIME}, 7},
-        {PLAN_MODE_COMMAND, true,
-         {METRIC_STEP_TIME, METRIC_THROUGHPUT, METRIC_PEAK_MEMORY, METRIC_PEAK_GPU_MEMORY,
-          METRIC_MEAN_STEP_TIME, METRIC_SLOW_STEPS, METRIC_WARM_UP_TIME}, 7},
-        {PLAN_MODE_INFER, true,
-         {METRIC_LATENCY_P50, METRIC_LATENCY_P99, METRIC_PEAK_MEMORY, METRIC_PEAK_GPU_MEMORY,
-          METRIC_MEAN_STEP_TIME, METRIC_SLOW_STEPS, METRIC_WARM_UP_TIME}, 7},
-        {PLAN_MODE_COMMAND, false,
-         {METRIC_TOTAL_TIME, METRIC_CPU_TIME, METRIC_PEAK_MEMORY, METRIC_PEAK_GPU_MEMORY}, 4},
-        {PLAN_MODE_TRAIN, false,
-         {METRIC_TOTAL_TIME, METRIC_CPU_TIME, METRIC_PEAK_MEMORY, METRIC_PEAK_GPU_MEMORY}, 4},
+            {PLAN_MODE_TRAIN, true,
+                    {METRIC_STEP_TIME, METRIC_THROUGHPUT, METRIC_PEAK_MEMORY,
+                            METRIC_PEAK_GPU_MEMORY, METRIC_MEAN_STEP_TIME, METRIC_SLOW_STEPS,
+                            METRIC_WARM_UP_TIME},
+                    7},
+            {PLAN_MODE_COMMAND, true,
+                    {METRIC_STEP_TIME, METRIC_THROUGHPUT, METRIC_PEAK_MEMORY,
+                            METRIC_PEAK_GPU_MEMORY, METRIC_MEAN_STEP_TIME, METRIC_SLOW_STEPS,
+                            METRIC_WARM_UP_TIME},
+                    7},
+            {PLAN_MODE_INFER, true,
+                    {METRIC_LATENCY_P50, METRIC_LATENCY_P99, METRIC_PEAK_MEMORY,
+                            METRIC_PEAK_GPU_MEMORY, METRIC_MEAN_STEP_TIME, METRIC_SLOW_STEPS,
+                            METRIC_WARM_UP_TIME},
+                    7},
+            {PLAN_MODE_COMMAND, false,
+                    {METRIC_TOTAL_TIME, METRIC_CPU_TIME, METRIC_PEAK_MEMORY,
+                            METRIC_PEAK_GPU_MEMORY},
+                    4},
+            {PLAN_MODE_TRAIN, false,
+                    {METRIC_TOTAL_TIME, METRIC_CPU_TIME, METRIC_PEAK_MEMORY,
+                            METRIC_PEAK_GPU_MEMORY},
+                    4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int id = 0; id < METRIC_COUNT; id++) {
             bool want = false;
             for (int k = 0; k < cases[i].count; k++)
                 want |= (int)cases[i].gated[k] == id;
-            CHECK_INT(plan_metric_gated(&plan->gate, cases[i].mode, cases[i].has_steps,
-                                        (enum metric_id)id),
-                      want);
+            CHECK_INT(plan_metric_gated(
+                              &plan->gate, cases[i].mode, cases[i].has_steps, (enum metric_id)id),
+                    want);
         }
     }
     plan_free(plan);
@@ -571,15 +597,18 @@ TEST(what_is_gated)
 
 TEST(time_that_nothing_judges)
 {
-    static const struct { const char *policy, *why; } cases[] = {
-        {"alpha: 1%\n", NULL},
-        {"metrics: {throughput: {}}\n", NULL},
-        {"metrics: {peak_memory: {}, latency_p99: {}}\n", NULL},
-        {"metrics: {total_time: {}, step_time: {observe: true}}\n", NULL},
-        {"metrics: {peak_memory: {margin: 1%}}\n", "gate.metrics names peak_memory only"},
-        {"metrics: {peak_memory: {}, cpu_time: {}, first_step_time: {observe: true}}\n", "gate.metrics names cpu_time, peak_memory only"},
-        {"metrics: {peak_memory: {}, step_time: {observe: true}}\n", "gate.metrics only observes step_time, mean_step_time"},
-        {"metrics: {cpu_time: {observe: true}}\n", "gate.metrics judges nothing"}, // but parity
+    static const struct {
+        const char *policy, *why;
+    } cases[] = {
+            {"alpha: 1%\n", NULL}, {"metrics: {throughput: {}}\n", NULL},
+            {"metrics: {peak_memory: {}, latency_p99: {}}\n", NULL},
+            {"metrics: {total_time: {}, step_time: {observe: true}}\n", NULL},
+            {"metrics: {peak_memory: {margin: 1%}}\n", "gate.metrics names peak_memory only"},
+            {"metrics: {peak_memory: {}, cpu_time: {}, first_step_time: {observe: true}}\n",
+                    "gate.metrics names cpu_time, peak_memory only"},
+            {"metrics: {peak_memory: {}, step_time: {observe: true}}\n",
+                    "gate.metrics only observes step_time, mean_step_time"},
+            {"metrics: {cpu_time: {observe: true}}\n", "gate.metrics judges nothing"}, // but parity
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct plan_gate gate = {0};

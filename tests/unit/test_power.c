@@ -23,7 +23,7 @@ TEST(pairs_that_would_settle)
     // sd 5 %: ((2.80703 + 1.28155) * .05 / .0198026)^2 = 106.6
     CHECK_INT(power_pairs_needed(0.05, 0, 0.02, 0.0025, 0.9), 107);
     CHECK_INT(power_pairs_needed(0.05, 2 * log1p(0.02), 0.02, 0.0025, 0.9),
-              107); // as far on the other side
+            107); // as far on the other side
     CHECK_INT(power_pairs_needed(0.05, log1p(0.02), 0.02, 0.0025, 0.9), -1);
     CHECK_INT(power_pairs_needed(NAN, 0, 0.02, 0.0025, 0.9), -1);
 }

@@ -21,10 +21,10 @@ static const char *text_of(const json_t *object, const char *key)
 }
 
 static int probe(char *const *argv, bool interpreter, int64_t timeout_ns, json_t **document,
-                 struct error *err)
+        struct error *err)
 {
     struct probe_spec spec = {
-        .side = "old", .argv = argv, .interpreter = interpreter, .timeout_ns = timeout_ns};
+            .side = "old", .argv = argv, .interpreter = interpreter, .timeout_ns = timeout_ns};
     return fingerprint_probe(&spec, document, err);
 }
 
@@ -34,13 +34,17 @@ static void check_no_children(void)
     CHECK_INT(errno, ECHILD);
 }
 
-// The process whose number is in this file ends. What kills it does not wait for that, and init may still have to reap it.
+// The process whose number is in this file ends. What kills it does not wait for that, and init may
+// still have to reap it.
 static void check_gone(const char *file)
 {
-    char *pid = string_read_file(file, 64, NULL), *path = xasprintf("/proc/%d/stat", pid ? atoi(pid) : 0), *stat;
+    char *pid = string_read_file(file, 64, NULL),
+         *path = xasprintf("/proc/%d/stat", pid ? atoi(pid) : 0), *stat;
     CHECK(pid != NULL && atoi(pid) > 0);
     for (int64_t end_ns = clock_monotonic_ns() + INT64_C(60000000000);
-         (stat = string_read_file(path, 4096, NULL)) && !strstr(stat, ") Z") && clock_monotonic_ns() < end_ns; free(stat))
+            (stat = string_read_file(path, 4096, NULL)) && !strstr(stat, ") Z") &&
+            clock_monotonic_ns() < end_ns;
+            free(stat))
         usleep(10000);
     CHECK(!stat || strstr(stat, ") Z"));
     free(stat);
@@ -99,8 +103,8 @@ TEST(framework_that_does_not_import)
     json_t *document = NULL;
     struct error err = {0};
     CHECK_INT(probe((char *[]){"python3", NULL}, true, 0, &document, &err), 0);
-    CHECK_CONTAINS(text_of(json_object_get(document, "missing"), "python.import torch"),
-                   "libdoom.so.1");
+    CHECK_CONTAINS(
+            text_of(json_object_get(document, "missing"), "python.import torch"), "libdoom.so.1");
     CHECK(json_is_null(json_object_get(json_object_get(document, "python"), "torch")));
     json_decref(document);
     unlink(path);
@@ -176,10 +180,12 @@ TEST(nothing_that_hides_survives)
     char dir[] = "/tmp/test_probe.XXXXXX";
     CHECK(mkdtemp(dir) != NULL);
     char *path = xasprintf("%s/pid", dir); // by who is in the other session already
-    char *script = xasprintf("(setsid sh -c 'echo $$ > %s.new; mv %s.new %s; exec sleep 778' &) & while [ ! -e %s ]; do sleep 0.05; done; exit 3",
-                             path, path, path, path);
+    char *script = xasprintf(
+            "(setsid sh -c 'echo $$ > %s.new; mv %s.new %s; exec sleep 778' &) & while [ ! -e %s ]; do sleep 0.05; done; exit 3",
+            path, path, path, path);
     char *argv[] = {"sh", "-c", script, "sh", NULL};
-    CHECK_INT(probe(argv, true, INT64_C(300000000000), &document, &err), -ECHILD); // it would hold the output open for 778 s
+    // it would hold the output open for 778 s
+    CHECK_INT(probe(argv, true, INT64_C(300000000000), &document, &err), -ECHILD);
     check_no_children();
     check_gone(path);
     unlink(path);
@@ -190,7 +196,8 @@ TEST(nothing_that_hides_survives)
 
 static int64_t own_memory_kb(void)
 {
-    char *text = string_read_file("/proc/self/status", 4096, NULL), *at = text ? strstr(text, "VmHWM:") : NULL;
+    char *text = string_read_file("/proc/self/status", 4096, NULL),
+         *at = text ? strstr(text, "VmHWM:") : NULL;
     int64_t kb = at ? atoll(at + 6) : -1;
     free(text);
     return kb;
@@ -201,7 +208,9 @@ TEST(chatty_stderr_takes_no_memory_and_no_disk)
     json_t *document = NULL;
     struct error err = {0};
     int64_t before_kb = own_memory_kb();
-    char *argv[] = {"sh", "-c", "(yes a long line of noise | head -c 300000000; echo the last words) >&2; exit 4", "sh", NULL};
+    char *argv[] = {"sh", "-c",
+            "(yes a long line of noise | head -c 300000000; echo the last words) >&2; exit 4", "sh",
+            NULL};
     CHECK_INT(probe(argv, true, INT64_C(300000000000), &document, &err), -ECHILD);
     CHECK_CONTAINS(err.text, "exit code 4");
     CHECK_CONTAINS(err.text, "the last words");
@@ -236,7 +245,8 @@ TEST(answer_without_an_end)
 {
     json_t *document = NULL;
     struct error err = {0};
-    char *argv[] = {"sh", "-c", "printf 'UPGATE-FINGERPRINT '; exec tr '\\0' x < /dev/zero", "sh", NULL};
+    char *argv[] = {
+            "sh", "-c", "printf 'UPGATE-FINGERPRINT '; exec tr '\\0' x < /dev/zero", "sh", NULL};
     CHECK_INT(probe(argv, true, INT64_C(300000000000), &document, &err), -EMSGSIZE);
     check_no_children();
 }
@@ -257,8 +267,8 @@ TEST(program_that_does_not_speak_is_read_as_it_runs)
     json_t *document = NULL;
     struct error err = {0};
     CHECK_INT(probe((char *[]){"sleep", "60", NULL}, false, 0, &document, &err), 0);
-    CHECK_CONTAINS(text_of(json_object_get(json_object_get(document, "process"), "exe"), "path"),
-                   "sleep");
+    CHECK_CONTAINS(
+            text_of(json_object_get(json_object_get(document, "process"), "exe"), "path"), "sleep");
     CHECK(json_is_null(json_object_get(document, "python")));
     CHECK_CONTAINS(text_of(json_object_get(document, "components"), "libc"), " ");
     json_decref(document);

@@ -49,7 +49,8 @@ TEST(stat_of_ourselves)
     CHECK_INT(stat.state, 'R');
     CHECK_INT(stat.parent, getppid());
     CHECK_INT(stat.threads, 1);
-    CHECK(stat.start_ticks > 0 && stat.code_begin > 1 && stat.code_end > stat.code_begin && stat.stack_begin > 1);
+    CHECK(stat.start_ticks > 0 && stat.code_begin > 1 && stat.code_end > stat.code_begin &&
+            stat.stack_begin > 1);
     CHECK(!proc_stat_ended(&stat));
 }
 
@@ -72,8 +73,9 @@ TEST(stat_fields_by_number)
 {
     struct proc_stat stat;
     world_begin();
-    world_file("stat", "7 (x y) S 4 5 6 7 -1 9 10 11 12 13 14 15 16 17 18 -19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 "
-                       "35 36 37 38 39 40 41 42\n");
+    world_file("stat",
+            "7 (x y) S 4 5 6 7 -1 9 10 11 12 13 14 15 16 17 18 -19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 "
+            "35 36 37 38 39 40 41 42\n");
     CHECK_INT(proc_stat_read(world, &stat), 0);
     CHECK_INT(stat.parent, 4);
     CHECK_INT(stat.flags, 9);
@@ -102,7 +104,8 @@ TEST(status_lines)
     world_begin();
     CHECK_INT(proc_status_read(world, "Name", text, sizeof text), -ESRCH);
     CHECK_INT(proc_inner_pid(world), 0);
-    world_file("status", "Name:\ta name that is long\nTgid:\t81\nPid:\t82\nVmHWM:\t    1234 kB\nX:\nNSpid:\t82\t12\t5\n");
+    world_file("status",
+            "Name:\ta name that is long\nTgid:\t81\nPid:\t82\nVmHWM:\t    1234 kB\nX:\nNSpid:\t82\t12\t5\n");
     CHECK_INT(proc_status_read(world, "Name", text, sizeof text), 0);
     CHECK_STR(text, "a name that is "); // cut, with its end
     CHECK_INT(proc_status_number(world, "Tgid"), 81);
@@ -136,7 +139,8 @@ static int in_namespace(void *arg)
     return write(fds[1], &self, sizeof self) != sizeof self || read(fds[2], bytes, 1) < 0;
 }
 
-// A process is found by what it calls itself in a pid namespace of its own; another's number is not taken for it.
+// A process is found by what it calls itself in a pid namespace of its own; another's number is not
+// taken for it.
 TEST(pids_of_another_namespace)
 {
     static char stack[65536] __attribute__((aligned(16)));
@@ -145,7 +149,8 @@ TEST(pids_of_another_namespace)
     char path[64];
     CHECK_INT(pipe(fds) | pipe(fds + 2), 0);
     int of_child[3] = {fds[0], fds[1], fds[2]};
-    pid_t pid = clone(in_namespace, stack + sizeof stack, CLONE_NEWPID | SIGCHLD, of_child), inner = 0;
+    pid_t pid = clone(in_namespace, stack + sizeof stack, CLONE_NEWPID | SIGCHLD, of_child),
+          inner = 0;
     if (pid < 0) // not root
         return;
     CHECK_INT(read(fds[0], &inner, sizeof inner), sizeof inner);
@@ -170,11 +175,13 @@ TEST(variables)
     CHECK(!proc_variable(world, "PATH")); // no such file
     snprintf(path, sizeof path, "%s/environ", world);
     FILE *file = fopen(path, "w");
-    CHECK(file != NULL && fwrite(block, 1, sizeof block - 1, file) == sizeof block - 1 && fclose(file) == 0);
+    CHECK(file != NULL && fwrite(block, 1, sizeof block - 1, file) == sizeof block - 1 &&
+            fclose(file) == 0);
     char *empty = proc_variable(world, "NAME"), *two = proc_variable(world, "NAME2");
     CHECK_STR(empty, "");
     CHECK_STR(two, "two=2");
-    CHECK(!proc_variable(world, "NAM") && !proc_variable(world, "no sign") && !proc_variable(world, ""));
+    CHECK(!proc_variable(world, "NAM") && !proc_variable(world, "no sign") &&
+            !proc_variable(world, ""));
     free(empty);
     free(two);
     world_end();
@@ -186,9 +193,10 @@ TEST(maps_line_by_line)
     struct proc_mapping one;
     world_begin();
     CHECK_INT(proc_maps_open(world, &maps), -ENOENT);
-    world_file("maps", "400000-401000 r-xp 00001000 08:01 77 /usr/bin/a b (deleted)\nnonsense\n"
-                       "7f0000000000-7f0000001000 rw-p 00000000 00:00 0\n"
-                       "7ffd00000000-7ffd00001000 rw-p 00000000 00:00 0                          [stack]\n");
+    world_file("maps",
+            "400000-401000 r-xp 00001000 08:01 77 /usr/bin/a b (deleted)\nnonsense\n"
+            "7f0000000000-7f0000001000 rw-p 00000000 00:00 0\n"
+            "7ffd00000000-7ffd00001000 rw-p 00000000 00:00 0                          [stack]\n");
     CHECK_INT(proc_maps_open(world, &maps), 0);
     CHECK(proc_maps_next(&maps, &one));
     CHECK_INT(one.begin, 0x400000);
@@ -214,25 +222,25 @@ TEST(maps_of_ourselves)
     bool found = false;
     CHECK_INT(proc_maps_open("/proc/self", &maps), 0);
     while (proc_maps_next(&maps, &one))
-        found |= one.begin <= (uintptr_t)&proc_maps_next && (uintptr_t)&proc_maps_next < one.end && one.permissions[2] == 'x' &&
-                 one.path[0] == '/' && one.inode;
+        found |= one.begin <= (uintptr_t)&proc_maps_next && (uintptr_t)&proc_maps_next < one.end &&
+                one.permissions[2] == 'x' && one.path[0] == '/' && one.inode;
     CHECK_INT(proc_maps_close(&maps), 0);
     CHECK(found);
 }
 
 // Of a kernel 6.1: a library, anonymous memory, a shared one.
 static const char smaps_text[] =
-    "7f5a3c000000-7f5a3c200000 r-xp 00026000 fe:01 1318                       /usr/lib/libc.so.6\n"
-    "Size:               2048 kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB\nRss:                1360 kB\n"
-    "Pss:                 103 kB\nPss_Dirty:             0 kB\nShared_Clean:       1356 kB\nShared_Dirty:          0 kB\n"
-    "Private_Clean:         0 kB\nPrivate_Dirty:         4 kB\nReferenced:         1360 kB\nAnonymous:             4 kB\n"
-    "LazyFree:              0 kB\nAnonHugePages:         0 kB\nFilePmdMapped:         0 kB\nLocked:                0 kB\n"
-    "THPeligible:    0\nVmFlags: rd ex mr mw me sd \n"
-    "7f5a40000000-7f5a44000000 rw-p 00000000 00:00 0 \n"
-    "Size:              65536 kB\nRss:               65536 kB\nAnonymous:         65536 kB\nAnonHugePages:     65536 kB\n"
-    "VmFlags: rd wr mr mw me ac sd \n"
-    "7f5a50000000-7f5a50001000 rw-s 00000000 00:01 4                          /memfd:a b (deleted)\n"
-    "Size:                  4 kB\nRss:                   4 kB\nAnonymous:             0 kB\n";
+        "7f5a3c000000-7f5a3c200000 r-xp 00026000 fe:01 1318                       /usr/lib/libc.so.6\n"
+        "Size:               2048 kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB\nRss:                1360 kB\n"
+        "Pss:                 103 kB\nPss_Dirty:             0 kB\nShared_Clean:       1356 kB\nShared_Dirty:          0 kB\n"
+        "Private_Clean:         0 kB\nPrivate_Dirty:         4 kB\nReferenced:         1360 kB\nAnonymous:             4 kB\n"
+        "LazyFree:              0 kB\nAnonHugePages:         0 kB\nFilePmdMapped:         0 kB\nLocked:                0 kB\n"
+        "THPeligible:    0\nVmFlags: rd ex mr mw me sd \n"
+        "7f5a40000000-7f5a44000000 rw-p 00000000 00:00 0 \n"
+        "Size:              65536 kB\nRss:               65536 kB\nAnonymous:         65536 kB\nAnonHugePages:     65536 kB\n"
+        "VmFlags: rd wr mr mw me ac sd \n"
+        "7f5a50000000-7f5a50001000 rw-s 00000000 00:01 4                          /memfd:a b (deleted)\n"
+        "Size:                  4 kB\nRss:                   4 kB\nAnonymous:             0 kB\n";
 
 TEST(smaps_of_a_kernel)
 {
@@ -282,7 +290,8 @@ TEST(smaps_damaged)
     }
     struct proc_smaps smaps;
     struct proc_usage one;
-    world_file("smaps", "Rss: 7 kB\nnonsense\n400000-401000 r-xp 0 08:01 77 /a\nRss: 99999999999999999999999 kB\nAnonymous: x kB\nRss\n");
+    world_file("smaps",
+            "Rss: 7 kB\nnonsense\n400000-401000 r-xp 0 08:01 77 /a\nRss: 99999999999999999999999 kB\nAnonymous: x kB\nRss\n");
     CHECK_INT(proc_smaps_open(world, &smaps), 0);
     CHECK(proc_smaps_next(&smaps, &one));
     CHECK_STR(one.mapping.path, "/a");
@@ -312,6 +321,7 @@ TEST(smaps_of_ourselves)
     int64_t told = proc_status_number("/proc/self", "VmRSS") * 1024;
     free((void *)memory);
     CHECK(holding >= TOUCHED - 4096);
-    // The kernel's own counters are behind: before Linux 6.2 three of them by 64 pages each, since then by some pages a CPU.
+    // The kernel's own counters are behind: before Linux 6.2 three of them by 64 pages each, since
+    // then by some pages a CPU.
     CHECK(llabs(sum - told) <= told / 10 + 3 * 64 * 4096);
 }

@@ -26,7 +26,7 @@ static uint64_t three_frames(struct world *world)
 {
     uint64_t root = world_frame(world, world_code(world, "root", "/src/root.py", 10), 0);
     uint64_t middle =
-        world_frame(world, world_code(world, "Middle.run", "/src/middle.py", 20), root);
+            world_frame(world, world_code(world, "Middle.run", "/src/middle.py", 20), root);
     uint64_t leaf = world_frame(world, world_code(world, "leaf", "/src/leaf.py", 30), middle);
     world_leaf(world, 0, leaf);
     return leaf;
@@ -86,9 +86,9 @@ TEST(the_gil_and_the_collector_are_read)
         world_put(&world, world.gc + (uint64_t)world.layout.gc_collecting, 1, 4);
         for (uint64_t i = 0; i < 3; i++)
             world_put(&world,
-                      world.gc + (uint64_t)world.layout.gc_collections +
-                          i * (uint64_t)world.layout.gc_collections_step,
-                      100 + i, 8);
+                    world.gc + (uint64_t)world.layout.gc_collections +
+                            i * (uint64_t)world.layout.gc_collections_step,
+                    100 + i, 8);
         memory_refresh(&world.target.memory);
         CHECK_INT(target_gil_holder(&world.target, interpreter, &holder), 0);
         CHECK_INT(holder, 0);
@@ -123,7 +123,7 @@ TEST(a_thread_state_that_left_the_list_is_forgotten)
     CHECK_INT(walk(&world, WORLD_TID), 0);
     // Thread 0 ends: the list begins with thread 1; its freed memory keeps what it had.
     world_put(&world, world.interpreter + (uint64_t)world.layout.interpreter_threads,
-              world.threads[1], 8);
+            world.threads[1], 8);
     world_put(&world, world.threads[1] + (uint64_t)world.layout.thread_prev, 0, 8);
     CHECK_INT(walk(&world, WORLD_TID), -ENOENT);
     CHECK_INT(walk(&world, WORLD_TID + 1), 0);
@@ -188,7 +188,7 @@ TEST(thread_and_interpreter_lists_that_never_end_do)
     world_put(&world, world.threads[1] + (uint64_t)world.layout.thread_next, world.threads[0], 8);
     CHECK_INT(walk(&world, 12345), -ENOENT);
     world_put(&world, world.interpreter + (uint64_t)world.layout.interpreter_next,
-              world.interpreter, 8);
+            world.interpreter, 8);
     memory_refresh(&world.target.memory);
     CHECK_INT(walk(&world, 12345), -ENOENT);
     CHECK_INT(target_main_interpreter(&world.target, &interpreter), 0);
@@ -198,7 +198,7 @@ TEST(thread_and_interpreter_lists_that_never_end_do)
 TEST(bad_pointers_end_the_chain_or_the_name)
 {
     static const uint64_t bad[] = {
-        1, 4096, 0x7f0000000000ull, WORLD_BASE + WORLD_SIZE - 4, 1ull << 60, UINT64_MAX};
+            1, 4096, 0x7f0000000000ull, WORLD_BASE + WORLD_SIZE - 4, 1ull << 60, UINT64_MAX};
     for (int minor = LAYOUT_MINOR_MIN; minor <= LAYOUT_MINOR_MAX; minor++)
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
             struct world world;
@@ -259,8 +259,9 @@ TEST(names_of_any_width_and_length_become_short_utf8)
         uint64_t latin_at = world_wide(&world, 1, latin, 3), two_at = world_wide(&world, 2, two, 4);
         uint64_t four_at = world_wide(&world, 4, four, 4), long_at = world_string(&world, whole);
         CHECK_INT(code_read_string(codes, latin_at, buf, sizeof(buf)), 0);
-        CHECK_STR(buf, "a\xc3\xa9"
-                       "b");
+        CHECK_STR(buf,
+                "a\xc3\xa9"
+                "b");
         CHECK_INT(code_read_string(codes, two_at, buf, sizeof(buf)), 0);
         CHECK_STR(buf, "f\xe2\x82\xac?\xce\xb1");
         CHECK_INT(code_read_string(codes, four_at, buf, sizeof(buf)), 0);
@@ -296,13 +297,13 @@ TEST(strings_that_lie_about_themselves_are_none)
         world_put(&world, name + (uint64_t)world.layout.unicode_state, kind << 2 | 1u << 5, 4);
         memory_refresh(&world.target.memory);
         CHECK_INT(code_read_string(codes, name, buf, sizeof(buf)),
-                  kind == 1 || kind == 2 || kind == 4 ? 0 : -EFAULT);
+                kind == 1 || kind == 2 || kind == 4 ? 0 : -EFAULT);
     }
     uint64_t at_end = WORLD_BASE + WORLD_SIZE - 48; // its characters stand behind the end of memory
     world_put(&world, at_end + 8, world.string_type, 8);
     world_put(&world, at_end + (uint64_t)world.layout.unicode_length, 1 << 20, 8);
-    world_put(&world, at_end + (uint64_t)world.layout.unicode_state, 1u << 2 | 1u << 5 | 1u << 6,
-              4);
+    world_put(
+            &world, at_end + (uint64_t)world.layout.unicode_state, 1u << 2 | 1u << 5 | 1u << 6, 4);
     memory_refresh(&world.target.memory);
     CHECK_INT(code_read_string(codes, at_end, buf, sizeof(buf)), -EFAULT);
     CHECK_INT(code_read_string(codes, world.threads[0], buf, sizeof(buf)), -EFAULT); // another type
@@ -317,7 +318,7 @@ TEST(another_object_at_a_known_address_is_read_anew)
     CHECK_INT(walk(&world, WORLD_TID), 0);
     memcpy(&code, world.bytes + (leaf + (uint64_t)world.layout.frame_code - WORLD_BASE), 8);
     world_put(&world, code + (uint64_t)world.layout.code_qualname, world_string(&world, "newcomer"),
-              8);
+            8);
     world_put(&world, code + (uint64_t)world.layout.code_first_line, 77, 4);
     CHECK_INT(walk(&world, WORLD_TID), 0);
     CHECK_STR(frames[0].function, "newcomer");
@@ -328,13 +329,16 @@ TEST(another_object_at_a_known_address_is_read_anew)
     world_free(&world);
 }
 
-// Frames that somebody else has walked: a code object is read once a round, and never where its memory must be left alone.
+// Frames that somebody else has walked: a code object is read once a round, and never where its
+// memory must be left alone.
 TEST(found_frames_are_named_and_read_again_in_a_new_round)
 {
     struct world world;
     world_new(&world, 11);
-    uint64_t leaf = world_code(&world, "leaf", "/src/leaf.py", 30), root = world_code(&world, "root", "/src/root.py", 10);
-    struct pystack_place places[] = {{leaf, 6}, {root, INT64_MAX}, {WORLD_BASE + 8, 6}, {0x1238, 6}};
+    uint64_t leaf = world_code(&world, "leaf", "/src/leaf.py", 30),
+             root = world_code(&world, "root", "/src/root.py", 10);
+    struct pystack_place places[] = {
+            {leaf, 6}, {root, INT64_MAX}, {WORLD_BASE + 8, 6}, {0x1238, 6}};
     target_name(&world.target, places, 4, false, frames);
     for (size_t i = 0; i < 4; i++)
         CHECK_INT(frames[i].first_line, -1);
@@ -343,11 +347,12 @@ TEST(found_frames_are_named_and_read_again_in_a_new_round)
     CHECK_STR(frames[0].file, "/src/leaf.py");
     CHECK_INT(frames[0].line, 31);
     CHECK_STR(frames[1].function, "root");
-    CHECK_INT(frames[1].line, 0); // not known where in it
+    CHECK_INT(frames[1].line, 0);        // not known where in it
     CHECK_INT(frames[2].first_line, -1); // no code object
     CHECK_INT(frames[3].first_line, -1); // no memory
     CHECK(!code_cache_refresh(&world.target.codes, true));
-    world_put(&world, leaf + (uint64_t)world.layout.code_qualname, world_string(&world, "another"), 8);
+    world_put(&world, leaf + (uint64_t)world.layout.code_qualname, world_string(&world, "another"),
+            8);
     target_name(&world.target, places, 2, true, frames);
     CHECK_STR(frames[0].function, "leaf"); // of this round
     CHECK(!code_cache_refresh(&world.target.codes, false));
@@ -433,7 +438,7 @@ TEST(structures_that_do_not_fit_are_refused)
     struct error err;
     world_new(&world, 12);
     world_put(&world, world.threads[0] + (uint64_t)world.layout.thread_interpreter,
-              world.interpreter + 8, 8);
+            world.interpreter + 8, 8);
     CHECK_INT(target_check(&world.target, &err), -ENOTSUP);
     CHECK_CONTAINS(err.text, "3.12");
     world_put(&world, world.runtime + (uint64_t)world.layout.runtime_interpreters, 12345, 8);
@@ -466,7 +471,7 @@ TEST(random_damage_never_breaks_the_walker)
                 CHECK(count <= PYSTACK_FRAMES_MAX);
                 for (size_t i = 0; i < count; i++)
                     CHECK(strlen(frames[i].function) < PYSTACK_STRING_MAX &&
-                          strlen(frames[i].file) > 0);
+                            strlen(frames[i].file) > 0);
             }
             memcpy(world.bytes, whole, WORLD_SIZE);
         }

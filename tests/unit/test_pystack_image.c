@@ -59,7 +59,7 @@ static void own_mapping(uint64_t *start, uint64_t *offset)
 TEST(symbols_stand_where_the_linker_put_them)
 {
     struct image_symbol wanted[] = {
-        {"Py_test_marker", 0}, {"Py_test_other", 0}, {"Py_test_missing", 0}};
+            {"Py_test_marker", 0}, {"Py_test_other", 0}, {"Py_test_missing", 0}};
     struct error err;
     uint64_t start = 0, offset = 1, bias = 0;
     int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -124,8 +124,7 @@ TEST(a_damaged_file_never_breaks_the_reader)
     memcpy(&header, bytes, sizeof(header));
     for (int round = 0; round < 400; round++) {
         // A byte of the ELF header behind its identity, or of the section or segment headers.
-        size_t at =
-            round % 4 == 0
+        size_t at = round % 4 == 0
                 ? 16 + (size_t)rand() % 48
                 : (round % 4 == 1 ? header.e_phoff + (size_t)rand() % (header.e_phnum * 56u)
                                   : header.e_shoff + (size_t)rand() % (header.e_shnum * 64u));
@@ -190,14 +189,14 @@ TEST(versions_in_names)
         const char *path;
         int minor, major;
     } cases[] = {
-        {"/usr/lib/libpython3.11.so.1.0", 11, 3},
-        {"/opt/python3.9/bin/python3.8", 8, 3},
-        {"/opt/python3.9/bin/python3", -1, 0},
-        {"/usr/lib/libpython2.7.so", 7, 2},
-        {"libpython3.10d.so", 10, 3},
-        {"/bin/true", -1, 0},
-        {"/usr/lib/libpython3.so", -1, 0},
-        {"", -1, 0},
+            {"/usr/lib/libpython3.11.so.1.0", 11, 3},
+            {"/opt/python3.9/bin/python3.8", 8, 3},
+            {"/opt/python3.9/bin/python3", -1, 0},
+            {"/usr/lib/libpython2.7.so", 7, 2},
+            {"libpython3.10d.so", 10, 3},
+            {"/bin/true", -1, 0},
+            {"/usr/lib/libpython3.so", -1, 0},
+            {"", -1, 0},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         int major = 0;
@@ -224,9 +223,11 @@ TEST(memory_of_a_process_bad_addresses_among_good_ones)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     void *hole = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct memory_span spans[5] = {
-        {(uintptr_t)&values[0], &got[0], 8, false}, {(uintptr_t)hole, &got[1], 8, false},
-        {(uintptr_t)&values[1], &got[2], 8, false}, {(uintptr_t)hole + 8, &got[3], 8, false},
-        {(uintptr_t)&values[2], &got[4], 8, false},
+            {(uintptr_t)&values[0], &got[0], 8, false},
+            {(uintptr_t)hole, &got[1], 8, false},
+            {(uintptr_t)&values[1], &got[2], 8, false},
+            {(uintptr_t)hole + 8, &got[3], 8, false},
+            {(uintptr_t)&values[2], &got[4], 8, false},
     };
     CHECK_INT(memory_read_process(&self, spans, 5), 0);
     CHECK(spans[0].ok && !spans[1].ok && spans[2].ok && !spans[3].ok && spans[4].ok);
@@ -274,7 +275,8 @@ TEST(more_pages_than_are_kept_are_read_all_the_same)
     free(block);
 }
 
-// Who reads for us is stopped: so it waits where the mmap lock of a process is held. Its memory is not read then: that waits for the lock, too.
+// Who reads for us is stopped: so it waits where the mmap lock of a process is held. Its memory is
+// not read then: that waits for the lock, too.
 TEST(a_process_whose_memory_map_is_locked_says_so)
 {
     struct pystack *ps = NULL;

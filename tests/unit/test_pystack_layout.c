@@ -19,25 +19,39 @@ static const struct {
     size_t offset; // of the field in struct layout
     int word_13, word_14, value;
 } fields[] = {
-#define FIELD(field, word_13, word_14, value)                                                      \
-    {                                                                                              \
-#field, offsetof(struct layout, field), word_13, word_14, value                            \
+#define FIELD(field, word_13, word_14, value) \
+    { \
+#field, offsetof(struct layout, field), word_13, word_14, value \
     }
-    FIELD(runtime_interpreters, 5, 5, 632), FIELD(interpreter_next, 8, 8, 7264),
-    FIELD(interpreter_threads, 9, 9, 7344), FIELD(interpreter_gc, 10, 11, 7704),
-    FIELD(interpreter_gil, 14, 15, 16),     FIELD(thread_size, 19, 22, 304),
-    FIELD(thread_prev, 20, 23, 8),          FIELD(thread_next, 21, 24, 16),
-    FIELD(thread_interpreter, 22, 25, 24),  FIELD(thread_frame, 23, 26, 72),
-    FIELD(thread_id, 24, 27, 152),          FIELD(thread_native, 25, 28, 160),
-    FIELD(frame_back, 29, 32, 8),           FIELD(frame_code, 30, 33, 0),
-    FIELD(frame_instruction, 31, 34, 56),   FIELD(frame_size, 32, 35, 72),
-    FIELD(frame_owner, 33, 36, 70),         FIELD(code_file, 35, 40, 112),
-    FIELD(code_name, 36, 41, 120),          FIELD(code_qualname, 37, 42, 128),
-    FIELD(code_lines, 38, 43, 136),         FIELD(code_first_line, 39, 44, 68),
-    FIELD(code_start, 43, 48, 200),         FIELD(bytes_length, 65, 75, 16),
-    FIELD(bytes_data, 66, 76, 32),          FIELD(unicode_state, 68, 78, 32),
-    FIELD(unicode_length, 69, 79, 17),      FIELD(ascii_size, 70, 80, 40),
-    FIELD(gc_collecting, 72, 82, 188),
+        FIELD(runtime_interpreters, 5, 5, 632),
+        FIELD(interpreter_next, 8, 8, 7264),
+        FIELD(interpreter_threads, 9, 9, 7344),
+        FIELD(interpreter_gc, 10, 11, 7704),
+        FIELD(interpreter_gil, 14, 15, 16),
+        FIELD(thread_size, 19, 22, 304),
+        FIELD(thread_prev, 20, 23, 8),
+        FIELD(thread_next, 21, 24, 16),
+        FIELD(thread_interpreter, 22, 25, 24),
+        FIELD(thread_frame, 23, 26, 72),
+        FIELD(thread_id, 24, 27, 152),
+        FIELD(thread_native, 25, 28, 160),
+        FIELD(frame_back, 29, 32, 8),
+        FIELD(frame_code, 30, 33, 0),
+        FIELD(frame_instruction, 31, 34, 56),
+        FIELD(frame_size, 32, 35, 72),
+        FIELD(frame_owner, 33, 36, 70),
+        FIELD(code_file, 35, 40, 112),
+        FIELD(code_name, 36, 41, 120),
+        FIELD(code_qualname, 37, 42, 128),
+        FIELD(code_lines, 38, 43, 136),
+        FIELD(code_first_line, 39, 44, 68),
+        FIELD(code_start, 43, 48, 200),
+        FIELD(bytes_length, 65, 75, 16),
+        FIELD(bytes_data, 66, 76, 32),
+        FIELD(unicode_state, 68, 78, 32),
+        FIELD(unicode_length, 69, 79, 17),
+        FIELD(ascii_size, 70, 80, 40),
+        FIELD(gc_collecting, 72, 82, 188),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -50,9 +64,9 @@ static struct block block_of(int minor)
     block.words[2] = 0;
     for (size_t i = 0; i < FIELDS; i++)
         block.words[minor == 13 ? fields[i].word_13 : fields[i].word_14] =
-            (uint64_t)fields[i].value;
-    int gil =
-        minor == 13 ? 15 : 16; // _gil, enabled, locked, last_holder: from the interpreter's start
+                (uint64_t)fields[i].value;
+    int gil = minor == 13 ? 15
+                          : 16; // _gil, enabled, locked, last_holder: from the interpreter's start
     block.words[gil] = 1000;
     block.words[gil + 2] = 1000 + 16;
     block.words[gil + 3] = 1000 + 8;
@@ -135,7 +149,7 @@ TEST(the_table_has_each_version_once_and_fits_the_bounds)
         CHECK(layout->frame_size > 0 && layout->frame_size <= LAYOUT_FRAME_MAX);
         CHECK(layout->code_start > 0 && layout->code_start <= LAYOUT_CODE_MAX);
         CHECK(layout->frame_back + 8 <= layout->frame_size &&
-              layout->frame_code + 8 <= layout->frame_size);
+                layout->frame_code + 8 <= layout->frame_size);
         CHECK(layout->code_first_line + 4 <= layout->code_start);
         CHECK((layout->code_qualname >= 0) == (minor >= 11));
         CHECK((layout->thread_native >= 0) == (minor >= 11));

@@ -19,9 +19,8 @@ TEST(every_instruction_has_the_line_its_interpreter_gives)
             struct line_range range = line_fixtures[f].ranges[r];
             for (int at = range.start; at < range.end; at++)
                 CHECK_INT(line_table_lookup(format, line_fixtures[f].table,
-                                            line_fixtures[f].table_len, line_fixtures[f].first_line,
-                                            at),
-                          range.line);
+                                  line_fixtures[f].table_len, line_fixtures[f].first_line, at),
+                        range.line);
         }
     }
 }
@@ -47,9 +46,9 @@ TEST(behind_the_last_instruction_is_no_line_where_the_format_has_an_end)
     for (size_t f = 0; f < FIXTURES; f++)
         if (line_fixtures[f].minor >= 10)
             CHECK_INT(line_table_lookup(layout_lines_of(line_fixtures[f].minor),
-                                        line_fixtures[f].table, line_fixtures[f].table_len,
-                                        line_fixtures[f].first_line, 1 << 20),
-                      0);
+                              line_fixtures[f].table, line_fixtures[f].table_len,
+                              line_fixtures[f].first_line, 1 << 20),
+                    0);
 }
 
 // PEP 657 by hand: short form, one-line form, no columns with a negative delta, long form, no
@@ -57,20 +56,20 @@ TEST(behind_the_last_instruction_is_no_line_where_the_format_has_an_end)
 TEST(the_location_table_by_hand)
 {
     const uint8_t table[] = {
-        0x80 | 5 << 3 | 1,  0x35,                 // 2 units on the same line
-        0x80 | 11 << 3 | 0, 1,        2,          // 1 unit, a line further
-        0x80 | 13 << 3 | 2, 3,                    // 3 units, delta -1: 3 = 1 << 1 | 1
-        0x80 | 14 << 3 | 0, 0x40 | 2, 2, 0, 1, 1, // 1 unit, delta (2 | 2 << 6) >> 1 = 65
-        0x80 | 15 << 3 | 7,                       // 8 units without a line
-        0x80 | 12 << 3 | 0, 9,        9,          // 1 unit, 2 lines further
+            0x80 | 5 << 3 | 1, 0x35,                  // 2 units on the same line
+            0x80 | 11 << 3 | 0, 1, 2,                 // 1 unit, a line further
+            0x80 | 13 << 3 | 2, 3,                    // 3 units, delta -1: 3 = 1 << 1 | 1
+            0x80 | 14 << 3 | 0, 0x40 | 2, 2, 0, 1, 1, // 1 unit, delta (2 | 2 << 6) >> 1 = 65
+            0x80 | 15 << 3 | 7,                       // 8 units without a line
+            0x80 | 12 << 3 | 0, 9, 9,                 // 1 unit, 2 lines further
     };
     static const int wanted[] = {100, 100, 101, 100, 100, 100, 165, 0, 0, 0, 0, 0, 0, 0, 0, 167};
     for (int unit = 0; unit < 16; unit++) {
         CHECK_INT(line_table_lookup(LAYOUT_LINES_LOCATIONS, table, sizeof(table), 100, unit * 2),
-                  wanted[unit]);
+                wanted[unit]);
         CHECK_INT(
-            line_table_lookup(LAYOUT_LINES_LOCATIONS, table, sizeof(table), 100, unit * 2 + 1),
-            wanted[unit]);
+                line_table_lookup(LAYOUT_LINES_LOCATIONS, table, sizeof(table), 100, unit * 2 + 1),
+                wanted[unit]);
     }
     CHECK_INT(line_table_lookup(LAYOUT_LINES_LOCATIONS, table, sizeof(table), 100, 32), 0);
 }
@@ -96,7 +95,7 @@ TEST(a_damaged_table_gives_some_line_or_none)
             uint8_t *table = malloc(len ? len : 1);
             memcpy(table, line_fixtures[f].table, len);
             CHECK(line_table_lookup(layout_lines_of(line_fixtures[f].minor), table, len,
-                                    line_fixtures[f].first_line, 300) >= 0);
+                          line_fixtures[f].first_line, 300) >= 0);
             free(table);
         }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small parts of the recorder: what a descriptor is, where an interpreter keeps its data, what /proc
-// tells of a process.
+// Small parts of the recorder: what a descriptor is, where an interpreter keeps its data, what
+// /proc tells of a process.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -35,7 +35,8 @@
 #include "tracer/record/writer.h"
 #include "tracer/store/store.h"
 
-// A network of our own where that is permitted: of a table of more than 1 MB, which a busy machine has, the rest is not read.
+// A network of our own where that is permitted: of a table of more than 1 MB, which a busy machine
+// has, the rest is not read.
 static void leave_the_network(void)
 {
     struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
@@ -56,7 +57,8 @@ static bool rank_of(char *const *environment, int32_t *rank, int32_t *ranks)
     CHECK_INT(posix_spawn(&pid, words[0], NULL, NULL, words, environment), 0);
     do // until it sleeps: exec lets us go on before its environment is in place
         usleep(2000);
-    while (task_stat_read((uint32_t)pid, &stat) && (stat.state != 'S' || strcmp(stat.comm, "sleep")));
+    while (task_stat_read((uint32_t)pid, &stat) &&
+            (stat.state != 'S' || strcmp(stat.comm, "sleep")));
     bool later = true, found = task_rank_read((uint32_t)pid, rank, ranks, &later);
     CHECK(!later);
     kill(pid, SIGKILL);
@@ -67,8 +69,8 @@ static bool rank_of(char *const *environment, int32_t *rank, int32_t *ranks)
 TEST(which_rank_a_launcher_made_it)
 {
     int32_t rank = -1, ranks = -1;
-    char *const torchrun[] = {(char *)"OLD_RANK=9", (char *)"SLURM_PROCID=0", (char *)"SLURM_NTASKS=2", (char *)"RANK=3",
-                              (char *)"WORLD_SIZE=8", NULL};
+    char *const torchrun[] = {(char *)"OLD_RANK=9", (char *)"SLURM_PROCID=0",
+            (char *)"SLURM_NTASKS=2", (char *)"RANK=3", (char *)"WORLD_SIZE=8", NULL};
     CHECK(rank_of(torchrun, &rank, &ranks)); // the innermost launcher's
     CHECK_INT(rank, 3);
     CHECK_INT(ranks, 8);
@@ -76,8 +78,10 @@ TEST(which_rank_a_launcher_made_it)
     CHECK(rank_of(mpi, &rank, &ranks));
     CHECK_INT(rank, 1);
     CHECK_INT(ranks, 2);
-    char *const half[] = {(char *)"RANK=3", NULL}, *const wrong[] = {(char *)"RANK=8", (char *)"WORLD_SIZE=8", NULL},
-               *const words[] = {(char *)"RANK=three", (char *)"WORLD_SIZE=8x", NULL}, *const none[] = {NULL};
+    char *const half[] = {(char *)"RANK=3", NULL},
+                *const wrong[] = {(char *)"RANK=8", (char *)"WORLD_SIZE=8", NULL},
+                *const words[] = {(char *)"RANK=three", (char *)"WORLD_SIZE=8x", NULL},
+                *const none[] = {NULL};
     CHECK(!rank_of(half, &rank, &ranks));
     CHECK(!rank_of(wrong, &rank, &ranks));
     CHECK(!rank_of(words, &rank, &ranks));
@@ -88,11 +92,13 @@ TEST(which_rank_a_launcher_made_it)
 
 TEST(a_variable_of_a_process)
 {
-    char *const words[] = {(char *)"LONGER_NAME=1", (char *)"NAME=a=b", (char *)"EMPTY=", NULL}, *const line[] = {(char *)"sleep", (char *)"60", NULL};
+    char *const words[] = {(char *)"LONGER_NAME=1", (char *)"NAME=a=b", (char *)"EMPTY=", NULL},
+                *const line[] = {(char *)"sleep", (char *)"60", NULL};
     pid_t child = -1;
     char *told = NULL, *empty, *none;
     CHECK_INT(posix_spawn(&child, "/bin/sleep", NULL, NULL, line, words), 0);
-    for (int i = 0; i < 5000 && !(told = task_variable_read((uint32_t)child, "NAME")); i++) // exec lets us go on before its environment is in place
+    // exec lets us go on before its environment is in place
+    for (int i = 0; i < 5000 && !(told = task_variable_read((uint32_t)child, "NAME")); i++)
         usleep(1000);
     empty = task_variable_read((uint32_t)child, "EMPTY");
     none = task_variable_read((uint32_t)child, "NAM");
@@ -138,9 +144,11 @@ TEST(the_other_end_of_a_connection)
     }
     close(far);
     struct files *files = files_new();
-    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 2000000000, 2000000000), "127.0.0.1:");
+    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 2000000000, 2000000000),
+            "127.0.0.1:");
     CHECK_INT(files_peer(files, own, (uint64_t)near), child);
-    CHECK_CONTAINS(files_target(files, own, SYS_accept, (uint64_t)listener, 2000000000, 2000000000), "socket:[");
+    CHECK_CONTAINS(files_target(files, own, SYS_accept, (uint64_t)listener, 2000000000, 2000000000),
+            "socket:[");
     CHECK_INT(files_peer(files, own, (uint64_t)listener), 0);
     CHECK_INT(files_peer(files, own, 100000), 0);
     close(stop[1]);
@@ -173,7 +181,8 @@ static void test_forks_of_the_other_end(bool another_program)
     }
     close(far);
     CHECK_INT(read(told[0], &worker, sizeof worker), sizeof worker);
-    static const char words[] = "sleep\0" "60";
+    static const char words[] = "sleep\0"
+                                "60";
     char path[64];
     bool ready = !another_program;
     snprintf(path, sizeof path, "/proc/%d/cmdline", (int)worker);
@@ -186,8 +195,11 @@ static void test_forks_of_the_other_end(bool another_program)
     }
     CHECK(ready);
     struct files *files = files_new();
-    CHECK_CONTAINS(files_target(files, (uint32_t)getpid(), SYS_recvfrom, (uint64_t)near, 2000000000, 2000000000), "127.0.0.1:");
-    CHECK_INT(files_peer(files, (uint32_t)getpid(), (uint64_t)near), another_program ? worker : rank);
+    CHECK_CONTAINS(files_target(files, (uint32_t)getpid(), SYS_recvfrom, (uint64_t)near, 2000000000,
+                           2000000000),
+            "127.0.0.1:");
+    CHECK_INT(
+            files_peer(files, (uint32_t)getpid(), (uint64_t)near), another_program ? worker : rank);
     files_free(files);
     kill(worker, SIGKILL);
     kill(rank, SIGKILL);
@@ -205,7 +217,8 @@ TEST(the_other_end_of_a_connection_and_its_forks)
     test_forks_of_the_other_end(true);
 }
 
-// A child had the other end, too, and was taken for its owner. Its number is soon another process's.
+// A child had the other end, too, and was taken for its owner. Its number is soon another
+// process's.
 TEST(the_owner_of_a_connection_ends)
 {
     leave_the_network();
@@ -217,14 +230,18 @@ TEST(the_owner_of_a_connection_ends)
     while (child == 0)
         pause();
     struct files *files = files_new();
-    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 2000000000, 2000000000), "127.0.0.1:");
+    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 2000000000, 2000000000),
+            "127.0.0.1:");
     CHECK_INT(files_peer(files, own, (uint64_t)near), child);
     kill(child, SIGKILL);
     siginfo_t info;
-    CHECK_INT(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0); // a zombie has no descriptors
-    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 2500000000, 2500000000), "127.0.0.1:");
+    // a zombie has no descriptors
+    CHECK_INT(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 2500000000, 2500000000),
+            "127.0.0.1:");
     CHECK_INT(files_peer(files, own, (uint64_t)near), 0); // all descriptors are read once a second
-    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 4000000000, 4000000000), "127.0.0.1:");
+    CHECK_CONTAINS(files_target(files, own, SYS_recvfrom, (uint64_t)near, 4000000000, 4000000000),
+            "127.0.0.1:");
     CHECK_INT(files_peer(files, own, (uint64_t)near), own);
     CHECK_INT(waitpid(child, NULL, 0), child);
     files_free(files);
@@ -252,9 +269,11 @@ TEST(descriptors_by_name)
     CHECK(files_target(files, own, SYS_read, (uint64_t)file, 2000000000, 2000000000) == NULL);
     // Waits of 50 ms come at once: that is asked once.
     int other = open("/proc/self/stat", O_RDONLY);
-    CHECK_CONTAINS(files_target(files, own, SYS_read, (uint64_t)other, 3000000000, 4000000000), "/stat");
+    CHECK_CONTAINS(
+            files_target(files, own, SYS_read, (uint64_t)other, 3000000000, 4000000000), "/stat");
     close(other);
-    CHECK_CONTAINS(files_target(files, own, SYS_read, (uint64_t)other, 3050000000, 4001000000), "/stat");
+    CHECK_CONTAINS(
+            files_target(files, own, SYS_read, (uint64_t)other, 3050000000, 4001000000), "/stat");
     CHECK(files_target(files, own, SYS_read, (uint64_t)other, 3100000000, 4030000000) == NULL);
     files_free(files);
     files_free(NULL);
@@ -268,12 +287,13 @@ TEST(connections_by_their_other_end)
     socklen_t len = sizeof address;
     int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
     if (bind(server, (struct sockaddr *)&address, sizeof address) || listen(server, 1) ||
-        getsockname(server, (struct sockaddr *)&address, &len) ||
-        connect(client, (struct sockaddr *)&address, sizeof address))
+            getsockname(server, (struct sockaddr *)&address, &len) ||
+            connect(client, (struct sockaddr *)&address, sizeof address))
         runner_skip("no loopback network");
     char peer[64];
     snprintf(peer, sizeof peer, " 127.0.0.1:%d", ntohs(address.sin_port));
-    const char *text = files_target(files, (uint32_t)getpid(), SYS_recvfrom, (uint64_t)client, 1, 1);
+    const char *text =
+            files_target(files, (uint32_t)getpid(), SYS_recvfrom, (uint64_t)client, 1, 1);
     CHECK_CONTAINS(text, "socket:[");
     CHECK_CONTAINS(text, peer);
     text = files_target(files, (uint32_t)getpid(), SYS_accept4, (uint64_t)server, 1, 1);
@@ -349,12 +369,14 @@ TEST(data_of_an_interpreter)
         return;
     }
     CHECK_INT(python_data_find((uint32_t)getpid(), &data), 0);
-    CHECK_INT(data.count, 0); // it is called otherwise
+    CHECK_INT(data.count, 0);                                // it is called otherwise
     CHECK_INT(python_data_find(0x7ffffff0, &data), -ENOENT); // no such process
     char dir[] = "/tmp/upgate-parts-XXXXXX";
     CHECK(mkdtemp(dir) != NULL);
-    char *command = xasprintf("cp /proc/%d/exe %s/python3.x && UPGATE_TEST_AS_PYTHON=1 %s/python3.x "
-                              "data_of_an_interpreter; code=$?; rm -r %s; exit $code", getpid(), dir, dir, dir);
+    char *command =
+            xasprintf("cp /proc/%d/exe %s/python3.x && UPGATE_TEST_AS_PYTHON=1 %s/python3.x "
+                      "data_of_an_interpreter; code=$?; rm -r %s; exit $code",
+                    getpid(), dir, dir, dir);
     CHECK_INT(system(command), 0);
     free(command);
 }
@@ -378,7 +400,8 @@ TEST(data_of_an_interpreter_whose_memory_map_is_locked)
 TEST(stacks_that_wait_for_long_keep_no_room_of_others)
 {
     enum { STACKS = 2000, BYTES_MAX = 64 << 10 }; // 2 MB of addresses
-    char *const line[] = {(char *)"python3", (char *)"-c", (char *)"import time\ntime.sleep(1000)", NULL};
+    char *const line[] = {
+            (char *)"python3", (char *)"-c", (char *)"import time\ntime.sleep(1000)", NULL};
     static char dir[] = "/tmp/upgate-parts-XXXXXX";
     struct error err = {0};
     struct store *store = NULL;
@@ -407,7 +430,8 @@ TEST(stacks_that_wait_for_long_keep_no_room_of_others)
         CHECK(python_frames_row(frames, idle, 2 + i, NULL, words, UG_PSTACK_MAX) > 0);
         python_frames_name(frames, idle, false);
     }
-    CHECK(python_frames_wait(frames, busy) && !python_frames_wait(frames, idle) && python_frames_wait(frames, NULL));
+    CHECK(python_frames_wait(frames, busy) && !python_frames_wait(frames, idle) &&
+            python_frames_wait(frames, NULL));
     CHECK(python_frames_bytes(frames) < BYTES_MAX);
     python_frames_name(frames, busy, false);
     CHECK(!python_frames_wait(frames, NULL));
@@ -422,16 +446,17 @@ TEST(stacks_that_wait_for_long_keep_no_room_of_others)
     waitpid(pid, NULL, 0);
 }
 
-// As programs in Go do that become another one (gosu). Nobody names it, and it is forgotten while it lives, with all that is of it.
+// As programs in Go do that become another one (gosu). Nobody names it, and it is forgotten while
+// it lives, with all that is of it.
 TEST(a_stranger_that_calls_exec_as_another_thread)
 {
     struct tasks *tasks = tasks_new(NULL, 1); // no row is written
     struct ug_task_event exec = {.head = {.kind = UG_EVENT_TASK},
-                                 .at_ns = 1,
-                                 .task = {.tid = (__u32)getpid(), .tgid = (__u32)getpid(), .comm = "server"},
-                                 .what = UG_TASK_EXEC,
-                                 .ppid = 1,
-                                 .old_tid = 4100000};
+            .at_ns = 1,
+            .task = {.tid = (__u32)getpid(), .tgid = (__u32)getpid(), .comm = "server"},
+            .what = UG_TASK_EXEC,
+            .ppid = 1,
+            .old_tid = 4100000};
     tasks_event(tasks, &exec);
     CHECK(tasks_thread_by_tid(tasks, (uint32_t)getpid()) == NULL);
     for (int64_t second = 0; second < 3; second++) // what was freed would be read in the second
@@ -467,7 +492,8 @@ static char *cpu_stat_of(const char *dir, const char *name, int throttled)
 {
     char *path = xasprintf("%s/%s", dir, name);
     FILE *file = fopen(path, "w");
-    CHECK(file && fprintf(file, "nr_periods 100\nnr_throttled %d\n", throttled) > 0 && fclose(file) == 0);
+    CHECK(file && fprintf(file, "nr_periods 100\nnr_throttled %d\n", throttled) > 0 &&
+            fclose(file) == 0);
     return path;
 }
 
@@ -483,14 +509,16 @@ static void put_file(const char *dir, const char *name, const char *text)
 TEST(a_quota_above_the_cgroup_of_the_target)
 {
     static char dir[] = "/tmp/upgate-parts-XXXXXX";
-    static const char throttled[] = "SELECT group_concat(at_ns || ' ' || name || ' ' || value, ', ') FROM (SELECT * FROM counter WHERE source = 'cpu.stat' AND "
-                                    "name LIKE 'nr_throttled%' ORDER BY rowid)";
+    static const char throttled[] =
+            "SELECT group_concat(at_ns || ' ' || name || ' ' || value, ', ') FROM (SELECT * FROM counter WHERE source = 'cpu.stat' AND "
+            "name LIKE 'nr_throttled%' ORDER BY rowid)";
     struct error err = {0};
     struct store *store = NULL;
     struct writer *writer = NULL;
     int64_t id = 0;
     CHECK(runner_directory(dir) != NULL);
-    char *path = xasprintf("%s/run.db", dir), *root = xasprintf("%s/", dir), *pod = xasprintf("%s/pod", dir), *box = xasprintf("%s/box", pod);
+    char *path = xasprintf("%s/run.db", dir), *root = xasprintf("%s/", dir),
+         *pod = xasprintf("%s/pod", dir), *box = xasprintf("%s/box", pod);
     CHECK(mkdir(pod, 0700) == 0 && mkdir(box, 0700) == 0);
     free(cpu_stat_of(dir, "cpu.stat", 100));
     free(cpu_stat_of(pod, "cpu.stat", 7));
@@ -498,8 +526,12 @@ TEST(a_quota_above_the_cgroup_of_the_target)
     put_file(dir, "cpu.cfs_quota_us", "-1\n");
     put_file(pod, "cpu.max", "max 100000\n");
     CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
-    CHECK_INT(store_insert(store, &id, &err, "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
-                           "(1, 1, 0, 0, '{}', '[]')", ""), 0);
+    CHECK_INT(
+            store_insert(store, &id, &err,
+                    "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
+                    "(1, 1, 0, 0, '{}', '[]')",
+                    ""),
+            0);
     CHECK_INT(writer_new(store, &writer, &err), 0);
     struct counters *counters = counters_new(writer, id, 0, box, -1);
     counters_read(counters, 10, false); // none has a quota
@@ -507,11 +539,13 @@ TEST(a_quota_above_the_cgroup_of_the_target)
     counters_read(counters, 20, false);
     put_file(dir, "cpu.cfs_quota_us", "200000\n");
     counters_read(counters, 30, false);
-    struct counters *own = counters_new(writer, id, 0, root, -1); // a container's, in a namespace of its own, ends with a slash
+    // a container's, in a namespace of its own, ends with a slash
+    struct counters *own = counters_new(writer, id, 0, root, -1);
     counters_read(own, 40, false);
     CHECK_INT(writer_commit(writer, true, &err), 0);
     char *told = store_get_text(store, throttled, "");
-    CHECK_STR(told, "20 nr_throttled.above 7, 30 nr_throttled.above 107, 40 nr_throttled 100"); // its own quota counts once
+    // its own quota counts once
+    CHECK_STR(told, "20 nr_throttled.above 7, 30 nr_throttled.above 107, 40 nr_throttled 100");
     free(told);
     counters_free(own);
     counters_free(counters);
@@ -523,12 +557,14 @@ TEST(a_quota_above_the_cgroup_of_the_target)
     free(box);
 }
 
-// One cgroup is told once; from the first rank on that has another one each rank has its own, and nothing is counted twice.
+// One cgroup is told once; from the first rank on that has another one each rank has its own, and
+// nothing is counted twice.
 TEST(each_rank_has_its_cgroup)
 {
     static char dir[] = "/tmp/upgate-parts-XXXXXX";
-    static const char throttled[] = "SELECT group_concat(at_ns || ' ' || name || ' ' || value, ', ') FROM (SELECT * FROM counter WHERE source = 'cpu.stat' AND "
-                                    "name LIKE 'nr_throttled%' ORDER BY rowid)";
+    static const char throttled[] =
+            "SELECT group_concat(at_ns || ' ' || name || ' ' || value, ', ') FROM (SELECT * FROM counter WHERE source = 'cpu.stat' AND "
+            "name LIKE 'nr_throttled%' ORDER BY rowid)";
     struct error err = {0};
     struct store *store = NULL;
     struct writer *writer = NULL;
@@ -537,8 +573,12 @@ TEST(each_rank_has_its_cgroup)
     char *path = xasprintf("%s/run.db", dir), *other = xasprintf("%s/other", dir);
     free(cpu_stat_of(dir, "cpu.stat", 3));
     CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
-    CHECK_INT(store_insert(store, &id, &err, "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
-                           "(1, 1, 0, 0, '{}', '[]')", ""), 0);
+    CHECK_INT(
+            store_insert(store, &id, &err,
+                    "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
+                    "(1, 1, 0, 0, '{}', '[]')",
+                    ""),
+            0);
     CHECK_INT(writer_new(store, &writer, &err), 0);
     struct counters *counters = counters_new(writer, id, 0, dir, 0);
     counters_add_rank(counters, 1, cpu_stat_of(dir, "cpu.stat", 4), 10);
@@ -550,21 +590,27 @@ TEST(each_rank_has_its_cgroup)
     counters_remove_rank(counters, 9);
     CHECK_INT(writer_commit(writer, true, &err), 0);
     char *told = store_get_text(store, throttled, "");
-    CHECK_STR(told, "20 nr_throttled 4, 30 nr_throttled 4, 30 nr_throttled rank 0 4, 30 nr_throttled rank 1 4, 30 nr_throttled rank 2 7, "
-                    "50 nr_throttled rank 4 7");
+    CHECK_STR(told,
+            "20 nr_throttled 4, 30 nr_throttled 4, 30 nr_throttled rank 0 4, 30 nr_throttled rank 1 4, 30 nr_throttled rank 2 7, "
+            "50 nr_throttled rank 4 7");
     free(told);
     int64_t own = 0, left = -1, common = -1;
     for (int i = 0; i < 500 && own <= 0; i++) { // read again after a hundred times what it took
         usleep(10000);
         counters_read(counters, 60 + i, false);
         CHECK_INT(writer_commit(writer, true, &err), 0);
-        store_get_int(store, &own, NULL, "SELECT count(*) FROM counter WHERE at_ns >= 60 AND name = 'nr_throttled rank 2'", "");
+        store_get_int(store, &own, NULL,
+                "SELECT count(*) FROM counter WHERE at_ns >= 60 AND name = 'nr_throttled rank 2'",
+                "");
     }
-    store_get_int(store, &left, NULL, "SELECT count(*) FROM counter WHERE at_ns >= 60 AND name = 'nr_throttled rank 4'", "");
-    store_get_int(store, &common, NULL, "SELECT count(*) FROM counter WHERE at_ns >= 60 AND name = 'nr_throttled'", "");
+    store_get_int(store, &left, NULL,
+            "SELECT count(*) FROM counter WHERE at_ns >= 60 AND name = 'nr_throttled rank 4'", "");
+    store_get_int(store, &common, NULL,
+            "SELECT count(*) FROM counter WHERE at_ns >= 60 AND name = 'nr_throttled'", "");
     counters_read(counters, 1000, true); // at once
     CHECK_INT(writer_commit(writer, true, &err), 0);
-    store_get_int(store, &own, NULL, "SELECT count(*) FROM counter WHERE at_ns = 1000 AND name = 'nr_throttled rank 2'", "");
+    store_get_int(store, &own, NULL,
+            "SELECT count(*) FROM counter WHERE at_ns = 1000 AND name = 'nr_throttled rank 2'", "");
     CHECK_INT(own, 1);
     CHECK_INT(left, 0);
     CHECK_INT(common, 0);

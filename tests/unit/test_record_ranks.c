@@ -30,8 +30,10 @@ static pid_t start_rank(const char *rank)
         execvp(words[0], words);
         _exit(127);
     }
-    while (task_stat_read((uint32_t)pid, &stat) && stat.state != 'Z' && (stat.state != 'S' || strcmp(stat.comm, "sleep")))
-        clock_sleep_until_ns(clock_monotonic_ns() + 2000000); // until it sleeps: in the middle of an exec there is no environment
+    while (task_stat_read((uint32_t)pid, &stat) && stat.state != 'Z' &&
+            (stat.state != 'S' || strcmp(stat.comm, "sleep")))
+        // until it sleeps: in the middle of an exec there is no environment
+        clock_sleep_until_ns(clock_monotonic_ns() + 2000000);
     CHECK_STR(stat.comm, "sleep");
     return pid;
 }
@@ -62,7 +64,8 @@ static void stop_without_target(void)
     recorder_free(world.recorder);
 }
 
-// One that is taken, and one for which there is no room: that one is another recorder's, and this one's in nothing.
+// One that is taken, and one for which there is no room: that one is another recorder's, and this
+// one's in nothing.
 TEST(a_rank_that_is_refused)
 {
     static const char members[] = "SELECT count(*) FROM process WHERE tgid = ?";
@@ -80,7 +83,8 @@ TEST(a_rank_that_is_refused)
     CHECK_INT(world_number("SELECT count(*) FROM recording WHERE target LIKE '%joined%'"), 0);
     CHECK_INT(world_number("SELECT count(*) FROM recording WHERE target LIKE '%\"rank\":1%'"), 0);
 
-    struct recorder_opts opts = {.pids = &pid, .pid_count = 1, .no_python = true}; // it goes on to be taken
+    // it goes on to be taken
+    struct recorder_opts opts = {.pids = &pid, .pid_count = 1, .no_python = true};
     pid_t other = start_rank("0");
     fake_capture.add_error = 0;
     CHECK_INT(recorder_start(world.store, &opts, &world.recorder, &err), 0);
@@ -105,8 +109,10 @@ static void stop_reader(void)
     CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
 }
 
-// A rank whose command line has not come, as while the mmap lock of a process is held, and whose environment will not.
-static pid_t begin_locked(struct writer **ret_writer, struct tasks **ret_tasks, struct task_process **ret_process)
+// A rank whose command line has not come, as while the mmap lock of a process is held, and whose
+// environment will not.
+static pid_t begin_locked(
+        struct writer **ret_writer, struct tasks **ret_tasks, struct task_process **ret_process)
 {
     struct error err = {0};
     if (!runner_directory(world.dir))
@@ -146,7 +152,8 @@ static void end_locked(struct writer *writer, struct tasks *tasks, pid_t pid)
     end_rank(pid);
 }
 
-static const struct timespec pause_of_silence = {.tv_sec = 2, .tv_nsec = 500000000}; // a process is asked again 2 s later
+// a process is asked again 2 s later
+static const struct timespec pause_of_silence = {.tv_sec = 2, .tv_nsec = 500000000};
 
 // Both are asked for again.
 TEST(a_rank_whose_memory_map_is_locked_for_a_while)
@@ -161,7 +168,8 @@ TEST(a_rank_whose_memory_map_is_locked_for_a_while)
     end_locked(writer, tasks, pid);
 }
 
-// Of a job that hangs many may be so for hours, and the recorder has other things to do; but at the end all are asked.
+// Of a job that hangs many may be so for hours, and the recorder has other things to do; but at the
+// end all are asked.
 TEST(a_rank_whose_memory_map_is_locked_for_long)
 {
     struct writer *writer = NULL;
@@ -171,7 +179,8 @@ TEST(a_rank_whose_memory_map_is_locked_for_long)
     process->asked_late = 10;
     CHECK_INT(flush(tasks), 0);
     CHECK_INT(process->asked_late, 11);
-    CHECK(process->ask_next_ns > clock_monotonic_ns() + INT64_C(10000000000)); // 32 s less what a busy machine takes
+    // 32 s less what a busy machine takes
+    CHECK(process->ask_next_ns > clock_monotonic_ns() + INT64_C(10000000000));
     process->ask_next_ns += INT64_C(1000000000000);
     nanosleep(&pause_of_silence, NULL);
     CHECK_INT(flush(tasks), 0);
@@ -181,10 +190,12 @@ TEST(a_rank_whose_memory_map_is_locked_for_long)
     end_locked(writer, tasks, pid);
 }
 
-// One that gave up meanwhile: it has a recorder of its own, which descends from it, and counts here no more, although the programs still tell of both.
+// One that gave up meanwhile: it has a recorder of its own, which descends from it, and counts here
+// no more, although the programs still tell of both.
 TEST(a_rank_that_leaves)
 {
-    static const char gaps[] = "SELECT count(*) FROM gap g JOIN thread t ON t.id = g.thread_id JOIN process p ON p.id = t.process_id WHERE p.tgid = ?";
+    static const char gaps[] =
+            "SELECT count(*) FROM gap g JOIN thread t ON t.id = g.thread_id JOIN process p ON p.id = t.process_id WHERE p.tgid = ?";
     struct error err = {0};
     bool alive = true;
     world_begin();
@@ -199,12 +210,15 @@ TEST(a_rank_that_leaves)
     CHECK_INT(world_number("SELECT count(*) FROM recording WHERE target LIKE '%\"rank\":1%'"), 0);
 
     struct ug_task_event birth = {.head = {.kind = UG_EVENT_TASK},
-                                  .at_ns = 2000000000,
-                                  .task = {.tid = 4000002, .tgid = 4000002, .comm = "recorder"},
-                                  .what = UG_TASK_FORK,
-                                  .ppid = (__u32)pid,
-                                  .target = 1};
-    struct ug_sample sample = {.head = {.kind = UG_EVENT_SAMPLE}, .at_ns = 2003000000, .task = gap.task, .why = UG_SAMPLE_TARGET};
+            .at_ns = 2000000000,
+            .task = {.tid = 4000002, .tgid = 4000002, .comm = "recorder"},
+            .what = UG_TASK_FORK,
+            .ppid = (__u32)pid,
+            .target = 1};
+    struct ug_sample sample = {.head = {.kind = UG_EVENT_SAMPLE},
+            .at_ns = 2003000000,
+            .task = gap.task,
+            .why = UG_SAMPLE_TARGET};
     gap.out_ns = 2001000000;
     gap.in_ns = 2004000000;
     gap.waking_ns = 0;
@@ -222,7 +236,7 @@ TEST(a_rank_that_leaves)
     world_push(&gap, sizeof gap, NULL, 0);
     CHECK_INT(recorder_poll(world.recorder, 0, &alive, &err), 0);
     recorder_leave(world.recorder, 1);
-    stop_without_target(); // nothing waits for who has left
+    stop_without_target();              // nothing waits for who has left
     CHECK_INT(number_of(gaps, pid), 2); // while it was here
     CHECK_INT(world_number("SELECT count(*) FROM gap"), 3);
     CHECK_INT(world_number("SELECT count(*) FROM sample"), 0);

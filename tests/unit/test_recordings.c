@@ -41,13 +41,14 @@ static struct store *world_side(struct world *world, int side, int seconds, cons
     CHECK(fd >= 0);
     close(fd);
     CHECK_INT(store_open(world->paths[side], STORE_CREATE, &world->stores[side], &err), 0);
-    char *sql = xasprintf("INSERT INTO recording VALUES (1, NULL, 5000000000, %s, 1000000, %d, 0, '{}', '[]');"
-                          "INSERT INTO counter VALUES (1, %lld, 'vmstat', 'x', 1);"
-                          "INSERT INTO process VALUES (1, 1, 77, 1, 1, 'server', 'server', 'target', NULL, NULL, NULL);"
-                          "INSERT INTO thread VALUES (1, 1, 77, 'server', NULL, NULL);"
-                          "INSERT INTO frame VALUES (1, 'gemm', 'libblas.so', NULL, NULL, NULL), (2, 'dumps', 'libjson.so', NULL, NULL, NULL), (3, 'send', '[kernel]', NULL, NULL, NULL);"
-                          "INSERT INTO stack VALUES (1, 'user', 1, '[1]'), (2, 'user', 1, '[2]'), (3, 'kernel', 1, '[3]')",
-                          end, WORLD_HZ, 5000000000LL + seconds * 1000000000LL);
+    char *sql = xasprintf(
+            "INSERT INTO recording VALUES (1, NULL, 5000000000, %s, 1000000, %d, 0, '{}', '[]');"
+            "INSERT INTO counter VALUES (1, %lld, 'vmstat', 'x', 1);"
+            "INSERT INTO process VALUES (1, 1, 77, 1, 1, 'server', 'server', 'target', NULL, NULL, NULL);"
+            "INSERT INTO thread VALUES (1, 1, 77, 'server', NULL, NULL);"
+            "INSERT INTO frame VALUES (1, 'gemm', 'libblas.so', NULL, NULL, NULL), (2, 'dumps', 'libjson.so', NULL, NULL, NULL), (3, 'send', '[kernel]', NULL, NULL, NULL);"
+            "INSERT INTO stack VALUES (1, 'user', 1, '[1]'), (2, 'user', 1, '[2]'), (3, 'kernel', 1, '[3]')",
+            end, WORLD_HZ, 5000000000LL + seconds * 1000000000LL);
     world_sql(world->stores[side], sql);
     free(sql);
     return world->stores[side];
@@ -60,9 +61,14 @@ static void world_samples(struct world *world, int side, int seconds, int stack,
     CHECK_INT(store_begin(world->stores[side], &err), 0);
     for (int second = 0; second < seconds; second++)
         for (unsigned i = world_draw(world, 3); i < count; i++) {
-            const int64_t id = stack, *kernel = stack == 3 ? &id : NULL, *user = stack == 3 ? NULL : &id;
-            CHECK_INT(store_exec(world->stores[side], &err, "INSERT INTO sample VALUES (1, ?, 0, 1, ?, ?, NULL)", "iII",
-                                 INT64_C(5000000000) + second * INT64_C(1000000000) + (int64_t)world_draw(world, 1000) * 1000000, kernel, user), 0);
+            const int64_t id = stack, *kernel = stack == 3 ? &id : NULL,
+                          *user = stack == 3 ? NULL : &id;
+            CHECK_INT(store_exec(world->stores[side], &err,
+                              "INSERT INTO sample VALUES (1, ?, 0, 1, ?, ?, NULL)", "iII",
+                              INT64_C(5000000000) + second * INT64_C(1000000000) +
+                                      (int64_t)world_draw(world, 1000) * 1000000,
+                              kernel, user),
+                    0);
         }
     CHECK_INT(store_commit(world->stores[side], &err), 0);
 }
@@ -99,7 +105,8 @@ TEST(told_apart)
     CHECK_INT(recordings_diff(world.stores, requests, &diff, &err), 0);
     CHECK_STR(diff->unit, "request");
     CHECK_INT(diff->slices[0], 10);
-    const struct recordings_row *gemm = world_row(diff, "gemm"), *dumps = world_row(diff, "dumps"), *sent = world_row(diff, "send");
+    const struct recordings_row *gemm = world_row(diff, "gemm"), *dumps = world_row(diff, "dumps"),
+                                *sent = world_row(diff, "send");
     CHECK(dumps->told && dumps->lo_ns > 0 && dumps->a_ns == 0);
     CHECK_DBL(dumps->b_ns, 29 * 10.0 / WORLD_HZ * 1e9 / 2500, 1e5); // 0.116 ms a request
     CHECK(!gemm->told);
@@ -111,15 +118,19 @@ TEST(told_apart)
     char *answer = recordings_view_answer(diff);
     CHECK_CONTAINS(answer, "of CPU time more");
     free(answer);
-    json_t *json = recordings_view_json(diff), *rows = json_object_get(json_array_get(json_object_get(json, "workloads"), 0), "contributions");
-    CHECK_STR(json_string_value(json_object_get(json_array_get(rows, 0), "kind")), "cpu_function_added");
+    json_t *json = recordings_view_json(diff),
+           *rows = json_object_get(
+                   json_array_get(json_object_get(json, "workloads"), 0), "contributions");
+    CHECK_STR(json_string_value(json_object_get(json_array_get(rows, 0), "kind")),
+            "cpu_function_added");
     CHECK(json_is_null(json_object_get(json_array_get(rows, 0), "name_a")));
     json_decref(json);
     recordings_diff_free(diff);
     world_end(&world);
 }
 
-// `--sample-hz 0`, `--no-python`, no permission: nothing of it was recorded, which is not that the program does nothing.
+// `--sample-hz 0`, `--no-python`, no permission: nothing of it was recorded, which is not that the
+// program does nothing.
 TEST(what_one_side_alone_recorded_is_not_compared)
 {
     for (int side = 0; side < 2; side++) {
@@ -129,13 +140,16 @@ TEST(what_one_side_alone_recorded_is_not_compared)
         for (int of = 0; of < 2; of++)
             world_side(&world, of, 10, "15000000000");
         world_samples(&world, !side, 10, 1, 40);
-        world_sql(world.stores[!side], "INSERT INTO stack VALUES (9, 'python', 1, '[2]'); UPDATE sample SET python_stack = 9");
+        world_sql(world.stores[!side],
+                "INSERT INTO stack VALUES (9, 'python', 1, '[2]'); UPDATE sample SET python_stack = 9");
         world_sql(world.stores[side], "UPDATE recording SET sample_hz = 0");
         CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
         CHECK_INT(diff->row_count, 0);
         CHECK(!diff->totals[RECORDINGS_CPU].name && !diff->totals[RECORDINGS_PYTHON].name);
         CHECK_INT(diff->note_count, 1);
-        CHECK_CONTAINS(diff->notes[0], side ? "The candidate was recorded without samples" : "The baseline was recorded without samples");
+        CHECK_CONTAINS(diff->notes[0],
+                side ? "The candidate was recorded without samples"
+                     : "The baseline was recorded without samples");
         char *answer = recordings_view_answer(diff);
         CHECK_CONTAINS(answer, "Neither CPU samples nor GPU work were recorded of both sides.");
         free(answer);
@@ -147,13 +161,16 @@ TEST(what_one_side_alone_recorded_is_not_compared)
         CHECK_INT(world_row(diff, "gemm")->kind, RECORDINGS_CPU);
         CHECK(diff->totals[RECORDINGS_CPU].name && !diff->totals[RECORDINGS_PYTHON].name);
         CHECK_INT(diff->note_count, 1);
-        CHECK_CONTAINS(diff->notes[0], side ? "No CPU time in Python was recorded of the candidate" : "No CPU time in Python was recorded of the baseline");
+        CHECK_CONTAINS(diff->notes[0],
+                side ? "No CPU time in Python was recorded of the candidate"
+                     : "No CPU time in Python was recorded of the baseline");
         recordings_diff_free(diff);
         world_end(&world);
     }
 }
 
-// Another virtual environment, another Python, another version of a library: the functions in them are the same ones.
+// Another virtual environment, another Python, another version of a library: the functions in them
+// are the same ones.
 TEST(the_same_function_of_two_installations)
 {
     struct world world = {.seed = 3};
@@ -161,9 +178,11 @@ TEST(the_same_function_of_two_installations)
     struct error err = {0};
     for (int side = 0; side < 2; side++) {
         world_side(&world, side, 10, "15000000000");
-        char *sql = xasprintf("INSERT INTO frame VALUES (4, 'malloc', '%s', NULL, NULL, NULL), (5, 'forward', '/opt/%s/site-packages/torch/nn/linear.py', NULL, NULL, NULL);"
-                              "INSERT INTO stack VALUES (4, 'user', 1, '[4]'), (5, 'python', 1, '[5]')",
-                              side ? "libc.so.6" : "libc-2.31.so", side ? "new/lib/python3.12" : "old/lib/python3.11");
+        char *sql = xasprintf(
+                "INSERT INTO frame VALUES (4, 'malloc', '%s', NULL, NULL, NULL), (5, 'forward', '/opt/%s/site-packages/torch/nn/linear.py', NULL, NULL, NULL);"
+                "INSERT INTO stack VALUES (4, 'user', 1, '[4]'), (5, 'python', 1, '[5]')",
+                side ? "libc.so.6" : "libc-2.31.so",
+                side ? "new/lib/python3.12" : "old/lib/python3.11");
         world_sql(world.stores[side], sql);
         free(sql);
         world_samples(&world, side, 10, 4, 20);
@@ -171,7 +190,8 @@ TEST(the_same_function_of_two_installations)
     }
     CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
     CHECK_INT(diff->row_count, 2);
-    const struct recordings_row *native = world_row(diff, "malloc"), *python = world_row(diff, "forward");
+    const struct recordings_row *native = world_row(diff, "malloc"),
+                                *python = world_row(diff, "forward");
     CHECK(!native->told && native->a_ns > 0 && native->b_ns > 0);
     CHECK_STR(native->where, "libc.so");
     CHECK_INT(python->kind, RECORDINGS_PYTHON);
@@ -184,16 +204,19 @@ TEST(the_same_function_of_two_installations)
 // Versions write the type of an array otherwise; what a template is of tells functions apart.
 TEST(the_same_function_of_two_versions)
 {
-    static const char *const fills[] = {"void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1> >(int)",
-                                        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)"};
+    static const char *const fills[] = {
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1> >(int)",
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)"};
     struct world world = {.seed = 3};
     struct recordings_diff *diff = NULL;
     struct error err = {0};
     for (int side = 0; side < 2; side++) {
         world_side(&world, side, 10, "15000000000");
-        char *sql = xasprintf("INSERT INTO frame VALUES (4, '%s', 'libt.so', NULL, NULL, NULL), (5, 'void at::native::vectorized_elementwise_kernel<4, "
-                              "at::native::AddFunctor<float> >(int)', 'libt.so', NULL, NULL, NULL);"
-                              "INSERT INTO stack VALUES (4, 'user', 1, '[4]'), (5, 'user', 1, '[5]')", fills[side]);
+        char *sql = xasprintf(
+                "INSERT INTO frame VALUES (4, '%s', 'libt.so', NULL, NULL, NULL), (5, 'void at::native::vectorized_elementwise_kernel<4, "
+                "at::native::AddFunctor<float> >(int)', 'libt.so', NULL, NULL, NULL);"
+                "INSERT INTO stack VALUES (4, 'user', 1, '[4]'), (5, 'user', 1, '[5]')",
+                fills[side]);
         world_sql(world.stores[side], sql);
         free(sql);
         world_samples(&world, side, 10, 4, 20);
@@ -209,7 +232,8 @@ TEST(the_same_function_of_two_versions)
     world_end(&world);
 }
 
-// Kernels by name, copies together, graphs together; what other recordings ran, and what lies outside of this one, is none of it.
+// Kernels by name, copies together, graphs together; what other recordings ran, and what lies
+// outside of this one, is none of it.
 TEST(work_on_a_gpu)
 {
     struct world world = {.seed = 9};
@@ -217,25 +241,34 @@ TEST(work_on_a_gpu)
     struct error err = {0};
     for (int side = 0; side < 2; side++) {
         struct store *store = world_side(&world, side, 10, "15000000000");
-        world_sql(store, "PRAGMA foreign_keys = OFF; INSERT INTO string VALUES (1, 'k');"
-                         "INSERT INTO recording VALUES (2, NULL, 5000000000, 15000000000, 1000000, 100, 0, '{}', '[]');"
-                         "INSERT INTO process VALUES (2, 2, 78, 1, 1, 'other', 'other', 'target', NULL, NULL, NULL);"
-                         "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, 1, 0, 1, 7), (2, 2, 0, 1, 7);"
-                         "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static_shared_bytes, "
-                         "dynamic_shared_bytes, local_bytes) VALUES (1, 1, 'gemm', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0), (2, 1, 'gemm', 2, 1, 1, 1, 1, 1, 1, 0, 0, 0);"
-                         "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) VALUES (1, 0, 1, 1), (2, 0, 1, 2), (3, 17, 1, NULL), (4, 80, 1, NULL), (5, 1, 1, NULL), "
-                         "(6, 0, 2, 1), (7, 0, 1, NULL);"
-                         "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (4999999999, 900000000, 1, 1), (15000000000, 900000000, 1, 1), "
-                         "(9000000000, 900000000, 6, 1)");
+        world_sql(store,
+                "PRAGMA foreign_keys = OFF; INSERT INTO string VALUES (1, 'k');"
+                "INSERT INTO recording VALUES (2, NULL, 5000000000, 15000000000, 1000000, 100, 0, '{}', '[]');"
+                "INSERT INTO process VALUES (2, 2, 78, 1, 1, 'other', 'other', 'target', NULL, NULL, NULL);"
+                "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, 1, 0, 1, 7), (2, 2, 0, 1, 7);"
+                "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static_shared_bytes, "
+                "dynamic_shared_bytes, local_bytes) VALUES (1, 1, 'gemm', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0), (2, 1, 'gemm', 2, 1, 1, 1, 1, 1, 1, 0, 0, 0);"
+                "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) VALUES (1, 0, 1, 1), (2, 0, 1, 2), (3, 17, 1, NULL), (4, 80, 1, NULL), (5, 1, 1, NULL), "
+                "(6, 0, 2, 1), (7, 0, 1, NULL);"
+                "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (4999999999, 900000000, 1, 1), (15000000000, 900000000, 1, 1), "
+                "(9000000000, 900000000, 6, 1)");
         for (int second = 0; second < 10; second++)
-            for (int work = 1; work <= 5; work++) { // 10 ms each, and 20 more of the candidate's copies
-                int64_t ns = 10000000 + (int64_t)world_draw(&world, 1000) + (side && work == 3 ? 20000000 : 0);
-                CHECK_INT(store_exec(store, &err, "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)", "iii",
-                                     INT64_C(5000000000) + second * INT64_C(1000000000), ns, (int64_t)work), 0);
+            // 10 ms each, and 20 more of the candidate's copies
+            for (int work = 1; work <= 5; work++) {
+                int64_t ns = 10000000 + (int64_t)world_draw(&world, 1000) +
+                        (side && work == 3 ? 20000000 : 0);
+                CHECK_INT(
+                        store_exec(store, &err,
+                                "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)",
+                                "iii", INT64_C(5000000000) + second * INT64_C(1000000000), ns,
+                                (int64_t)work),
+                        0);
             }
     }
     CHECK_INT(recordings_diff(world.stores, (const double[]){100, 100}, &diff, &err), 0);
-    const struct recordings_row *gemm = world_row(diff, "gemm"), *copies = world_row(diff, "copies and sets"), *graphs = world_row(diff, "CUDA graph");
+    const struct recordings_row *gemm = world_row(diff, "gemm"),
+                                *copies = world_row(diff, "copies and sets"),
+                                *graphs = world_row(diff, "CUDA graph");
     CHECK_INT(gemm->kind, RECORDINGS_GPU);
     CHECK(!gemm->told && !graphs->told);
     CHECK_DBL(gemm->a_ns, 20e6 / 10, 200); // two shapes, of a request: ten are answered in a second
@@ -263,11 +296,17 @@ TEST(what_was_deleted_is_no_time_without_work)
         world_side(&world, side, 20, "25000000000");
         world_samples(&world, side, 20, 1, 40);
     }
-    // Whole seconds of the clock go; the first count that is left may come nearly a second later, and what is before it is in no second of ours.
+    // Whole seconds of the clock go; the first count that is left may come nearly a second later,
+    // and what is before it is in no second of ours.
     world_sql(world.stores[0], "DELETE FROM sample WHERE at_ns < 14000000000");
     for (int second = 15; second < 25; second++)
-        CHECK_INT(store_exec(world.stores[0], &err, "INSERT INTO counter VALUES (1, ?, 'vmstat', 'x', 1)", "i", second * INT64_C(1000000000)), 0);
-    CHECK_INT(store_ledger(world.stores[0], NULL, "retention", "sample", -1, -1, 400, 0, "the first 10 s", &err), 0);
+        CHECK_INT(store_exec(world.stores[0], &err,
+                          "INSERT INTO counter VALUES (1, ?, 'vmstat', 'x', 1)", "i",
+                          second * INT64_C(1000000000)),
+                0);
+    CHECK_INT(store_ledger(world.stores[0], NULL, "retention", "sample", -1, -1, 400, 0,
+                      "the first 10 s", &err),
+            0);
     CHECK_INT(recordings_diff(world.stores, (const double[]){10000, 10000}, &diff, &err), 0);
     CHECK_INT(diff->slices[0], 10);
     CHECK_INT(diff->window_ns[0], INT64_C(10000000000));
@@ -278,7 +317,8 @@ TEST(what_was_deleted_is_no_time_without_work)
     CHECK_DBL(gemm->b_ns, gemm->a_ns, 5e4);
     CHECK_DBL(diff->units[0], 5000, 1e-6);
     CHECK_INT(diff->note_count, 1);
-    CHECK_CONTAINS(diff->notes[0], "The first 10 s of the recording of the baseline were deleted (--max-size)");
+    CHECK_CONTAINS(diff->notes[0],
+            "The first 10 s of the recording of the baseline were deleted (--max-size)");
     recordings_diff_free(diff);
     world_sql(world.stores[0], "DELETE FROM counter"); // damaged: nothing says what is left
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
@@ -298,12 +338,15 @@ TEST(what_was_deleted_of_a_recording_that_was_cut_off)
         world_samples(&world, side, 20, 1, 40);
         world_sql(store, "DELETE FROM counter");
         for (int second = 5; second <= 25; second++)
-            CHECK_INT(store_exec(store, &err, "INSERT INTO counter VALUES (1, ?, 'vmstat', 'x', 1)", "i", second * INT64_C(1000000000)), 0);
+            CHECK_INT(store_exec(store, &err, "INSERT INTO counter VALUES (1, ?, 'vmstat', 'x', 1)",
+                              "i", second * INT64_C(1000000000)),
+                    0);
     }
     CHECK_INT(recordings_diff(world.stores, (const double[]){10000, 10000}, &diff, &err), 0);
     CHECK_INT(diff->slices[0], 20); // nothing was deleted yet
     recordings_diff_free(diff);
-    world_sql(world.stores[0], "DELETE FROM sample WHERE at_ns < 15000000000; DELETE FROM counter WHERE at_ns < 15000000000");
+    world_sql(world.stores[0],
+            "DELETE FROM sample WHERE at_ns < 15000000000; DELETE FROM counter WHERE at_ns < 15000000000");
     CHECK_INT(recordings_diff(world.stores, (const double[]){10000, 10000}, &diff, &err), 0);
     CHECK_INT(diff->slices[0], 10);
     CHECK_INT(diff->slices[1], 20);
@@ -312,12 +355,14 @@ TEST(what_was_deleted_of_a_recording_that_was_cut_off)
     CHECK_DBL(gemm->b_ns, gemm->a_ns, 5e4);
     CHECK_INT(diff->note_count, 2);
     CHECK_CONTAINS(diff->notes[0], "The recording of the baseline was cut off");
-    CHECK_CONTAINS(diff->notes[1], "The first 10 s of the recording of the baseline were deleted (--max-size)");
+    CHECK_CONTAINS(diff->notes[1],
+            "The first 10 s of the recording of the baseline were deleted (--max-size)");
     recordings_diff_free(diff);
     world_end(&world);
 }
 
-// A stripped library of two builds: its functions have other addresses, and are told by what they are inside of where that is known.
+// A stripped library of two builds: its functions have other addresses, and are told by what they
+// are inside of where that is known.
 TEST(functions_without_a_name)
 {
     struct world world = {.seed = 11};
@@ -325,10 +370,11 @@ TEST(functions_without_a_name)
     struct error err = {0};
     for (int side = 0; side < 2; side++) {
         world_side(&world, side, 10, "15000000000");
-        char *sql = xasprintf("INSERT INTO frame VALUES (4, 'libt.so+0x%d0', 'libt.so', 'b%d', NULL, 4), (5, 'at::_ops::mm::call', 'libt.so', 'b%d', NULL, 9),"
-                              " (6, 'libu.so+0x50', 'libu.so', 'c', NULL, 4), (7, 'libv.so+0x%d0', 'libv.so', 'd%d', NULL, 4);"
-                              "INSERT INTO stack VALUES (4, 'user', 2, '[4,5]'), (5, 'user', 1, '[6]'), (6, 'user', 1, '[7]')",
-                              side + 1, side, side, side + 1, side);
+        char *sql = xasprintf(
+                "INSERT INTO frame VALUES (4, 'libt.so+0x%d0', 'libt.so', 'b%d', NULL, 4), (5, 'at::_ops::mm::call', 'libt.so', 'b%d', NULL, 9),"
+                " (6, 'libu.so+0x50', 'libu.so', 'c', NULL, 4), (7, 'libv.so+0x%d0', 'libv.so', 'd%d', NULL, 4);"
+                "INSERT INTO stack VALUES (4, 'user', 2, '[4,5]'), (5, 'user', 1, '[6]'), (6, 'user', 1, '[7]')",
+                side + 1, side, side, side + 1, side);
         world_sql(world.stores[side], sql);
         free(sql);
         world_samples(&world, side, 10, 4, side ? 40 : 10);
@@ -336,7 +382,8 @@ TEST(functions_without_a_name)
         world_samples(&world, side, 10, 6, 10);
     }
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
-    const struct recordings_row *mm = world_row(diff, "[inside at::_ops::mm]"), *other = world_row(diff, "libu.so+0x50");
+    const struct recordings_row *mm = world_row(diff, "[inside at::_ops::mm]"),
+                                *other = world_row(diff, "libu.so+0x50");
     CHECK(mm->told && mm->a_ns > 0 && mm->b_ns > 2 * mm->a_ns);
     CHECK_STR(mm->where, "libt.so");
     CHECK(!other->told && other->a_ns > 0 && other->b_ns > 0); // one build on both sides
@@ -345,12 +392,14 @@ TEST(functions_without_a_name)
     CHECK(!unknown->told && unknown->a_ns > 0 && unknown->b_ns > 0);
     CHECK_STR(unknown->where, "libv.so");
     for (size_t i = 0; i < diff->row_count; i++)
-        CHECK(strncmp(diff->rows[i].name, "libt.so+", 8) != 0 && strncmp(diff->rows[i].name, "libv.so+", 8) != 0);
+        CHECK(strncmp(diff->rows[i].name, "libt.so+", 8) != 0 &&
+                strncmp(diff->rows[i].name, "libv.so+", 8) != 0);
     recordings_diff_free(diff);
     world_end(&world);
 }
 
-// Of equal recordings nothing is told, whatever the seed: 50 comparisons of 3 rows at 1 % for all rows of one.
+// Of equal recordings nothing is told, whatever the seed: 50 comparisons of 3 rows at 1 % for all
+// rows of one.
 TEST(equal_recordings)
 {
     int told = 0;
@@ -378,9 +427,18 @@ TEST(rows_are_text_and_none_is_left_out_in_silence)
     enum { ROWS = 20 };
     struct recordings_row rows[ROWS];
     for (int i = 0; i < ROWS; i++)
-        rows[i] = (struct recordings_row){.kind = RECORDINGS_CPU, .name = "f\x1b[2J\xc3\xa9|<b>", .a_ns = 5e3, .b_ns = 5e3, .delta_ns = -0.2,
-                                          .lo_ns = -0.3, .hi_ns = 1500, .told = true};
-    const struct recordings_diff diff = {.unit = "second", .window_ns = {8000000000, 8000000000}, .rows = rows, .row_count = ROWS};
+        rows[i] = (struct recordings_row){.kind = RECORDINGS_CPU,
+                .name = "f\x1b[2J\xc3\xa9|<b>",
+                .a_ns = 5e3,
+                .b_ns = 5e3,
+                .delta_ns = -0.2,
+                .lo_ns = -0.3,
+                .hi_ns = 1500,
+                .told = true};
+    const struct recordings_diff diff = {.unit = "second",
+            .window_ns = {8000000000, 8000000000},
+            .rows = rows,
+            .row_count = ROWS};
     char *markdown = recordings_view_markdown(&diff, "### x"), *table = NULL;
     size_t len = 0, shown = 0;
     FILE *stream = open_memstream(&table, &len);
@@ -405,8 +463,13 @@ static void world_steps(struct world *world, int side, int rank, int count, int6
     struct error err = {0};
     CHECK_INT(store_begin(world->stores[side], &err), 0);
     for (int i = 0; i < count; i++)
-        CHECK_INT(store_exec(world->stores[side], &err, "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, ?, ?, ?, ?)", "iiii",
-                             (int64_t)rank, (int64_t)i, INT64_C(5000000000) + i * INT64_C(100000000), (us + world_draw(world, 1000)) * 1000), 0);
+        CHECK_INT(
+                store_exec(world->stores[side], &err,
+                        "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, ?, ?, ?, ?)",
+                        "iiii", (int64_t)rank, (int64_t)i,
+                        INT64_C(5000000000) + i * INT64_C(100000000),
+                        (us + world_draw(world, 1000)) * 1000),
+                0);
     CHECK_INT(store_commit(world->stores[side], &err), 0);
 }
 
@@ -432,8 +495,9 @@ TEST(the_typical_and_the_slowest_rank)
     for (int side = 0; side < 2; side++)
         world_side(&world, side, 10, "15000000000");
     for (int rank = 0; rank < 4; rank++) {
-        world_steps(&world, 0, rank, 100, rank == 2 ? 60000 : 40000 + 2000 * rank); // 40, 42, 60, 46 ms
-        world_steps(&world, 1, rank, 100, 50000);                                  // they wait for each other: none is slower
+        // 40, 42, 60, 46 ms
+        world_steps(&world, 0, rank, 100, rank == 2 ? 60000 : 40000 + 2000 * rank);
+        world_steps(&world, 1, rank, 100, 50000); // they wait for each other: none is slower
     }
     world_steps(&world, 0, 4, 4, 90000); // too few to say
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
@@ -448,13 +512,19 @@ TEST(the_typical_and_the_slowest_rank)
     CHECK_INT(b->count, 4);
     CHECK(!b->told && b->lo_ns <= 0);
     CHECK(!a->late && !b->late);
-    check_shown(diff, "Of the 4 ranks of the baseline that made enough steps rank 1 is the typical one, ", true);
+    check_shown(diff,
+            "Of the 4 ranks of the baseline that made enough steps rank 1 is the typical one, ",
+            true);
     check_shown(diff, "and rank 2 the slowest, ", true);
     check_shown(diff, ", which is not told apart in the same steps.", true);
     check_shown(diff, "A step of the typical rank: ", true);
-    json_t *json = recordings_view_json(diff), *ranks = json_object_get(json_array_get(json_object_get(json, "workloads"), 0), "ranks");
-    CHECK_INT(json_integer_value(json_object_get(json_object_get(json_object_get(ranks, "a"), "slowest"), "rank")), 2);
-    CHECK(json_is_true(json_object_get(json_object_get(ranks, "a"), "told")) && json_is_false(json_object_get(json_object_get(ranks, "b"), "told")));
+    json_t *json = recordings_view_json(diff),
+           *ranks = json_object_get(json_array_get(json_object_get(json, "workloads"), 0), "ranks");
+    CHECK_INT(json_integer_value(json_object_get(
+                      json_object_get(json_object_get(ranks, "a"), "slowest"), "rank")),
+            2);
+    CHECK(json_is_true(json_object_get(json_object_get(ranks, "a"), "told")) &&
+            json_is_false(json_object_get(json_object_get(ranks, "b"), "told")));
     CHECK(json_is_null(json_object_get(json_object_get(ranks, "a"), "late")));
     json_decref(json);
     recordings_diff_free(diff);
@@ -472,8 +542,10 @@ TEST(a_recording_without_ranks)
         world_steps(&world, side, 0, 100, 40000);
         world_steps(&world, side, -5, 100, 80000);
     }
-    world_sql(world.stores[0], "INSERT INTO recorded_step SELECT 1, 1, idx, begin_ns, -dur_ns FROM recorded_step WHERE rank = 0");
-    world_sql(world.stores[1], "INSERT INTO recorded_step SELECT 1, 1, idx, begin_ns + 20000000000, dur_ns FROM recorded_step WHERE rank = 0");
+    world_sql(world.stores[0],
+            "INSERT INTO recorded_step SELECT 1, 1, idx, begin_ns, -dur_ns FROM recorded_step WHERE rank = 0");
+    world_sql(world.stores[1],
+            "INSERT INTO recorded_step SELECT 1, 1, idx, begin_ns + 20000000000, dur_ns FROM recorded_step WHERE rank = 0");
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
     CHECK_INT(diff->ranks[0].count, 1);
     CHECK_INT(diff->ranks[1].count, 1);
@@ -487,14 +559,24 @@ TEST(a_recording_without_ranks)
 
 TEST(a_late_rank_in_words)
 {
-    struct recordings_diff diff = {.unit = "second", .window_ns = {10000000000, 10000000000},
-                                   .ranks = {{.late = true, .late_rank = 3, .late_share = 0.245, .late_what = "computing in <b> (a.py)"},
-                                             {.late = true, .late_rank = -1, .late_share = NAN}}};
-    check_shown(&diff, "Of the ranks of the baseline rank 3 comes late, for 24.5 % of the time: computing in &lt;b> (a.py).", true);
+    struct recordings_diff diff = {.unit = "second",
+            .window_ns = {10000000000, 10000000000},
+            .ranks = {{.late = true,
+                              .late_rank = 3,
+                              .late_share = 0.245,
+                              .late_what = "computing in <b> (a.py)"},
+                    {.late = true, .late_rank = -1, .late_share = NAN}}};
+    check_shown(&diff,
+            "Of the ranks of the baseline rank 3 comes late, for 24.5 % of the time: computing in &lt;b> (a.py).",
+            true);
     check_shown(&diff, "Of the ranks of the candidate one rank comes late.", true);
-    json_t *json = recordings_view_json(&diff), *ranks = json_object_get(json_array_get(json_object_get(json, "workloads"), 0), "ranks");
-    CHECK_DBL(json_real_value(json_object_get(json_object_get(json_object_get(ranks, "a"), "late"), "share")), 0.245, 1e-9);
-    CHECK(json_is_null(json_object_get(json_object_get(json_object_get(ranks, "b"), "late"), "what")));
+    json_t *json = recordings_view_json(&diff),
+           *ranks = json_object_get(json_array_get(json_object_get(json, "workloads"), 0), "ranks");
+    CHECK_DBL(json_real_value(json_object_get(
+                      json_object_get(json_object_get(ranks, "a"), "late"), "share")),
+            0.245, 1e-9);
+    CHECK(json_is_null(
+            json_object_get(json_object_get(json_object_get(ranks, "b"), "late"), "what")));
     CHECK(json_is_null(json_object_get(json_object_get(ranks, "a"), "typical")));
     json_decref(json);
 }
@@ -561,17 +643,21 @@ TEST(impossible)
     struct error err = {0};
     world_side(&world, 0, 10, "15000000000");
     world_side(&world, 1, 10, "15000000000");
-    world_sql(world.stores[1], "DELETE FROM counter; DELETE FROM thread; DELETE FROM process; DELETE FROM recording");
+    world_sql(world.stores[1],
+            "DELETE FROM counter; DELETE FROM thread; DELETE FROM process; DELETE FROM recording");
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -ENODATA);
     CHECK_CONTAINS(err.text, world.paths[1]);
     CHECK(diff == NULL);
-    world_sql(world.stores[1], "INSERT INTO recording VALUES (1, NULL, 9, 8, 1, 100, 0, '{}', '[]')");
+    world_sql(
+            world.stores[1], "INSERT INTO recording VALUES (1, NULL, 9, 8, 1, 100, 0, '{}', '[]')");
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -EBADMSG);
     world_sql(world.stores[1], "UPDATE recording SET end_ns = 500000000");
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -ENODATA);
     CHECK_CONTAINS(err.text, "shorter than a second");
-    // One launch of a run of both sides is none: of which side and which pair it is nobody would know.
-    world_sql(world.stores[1], "PRAGMA foreign_keys = OFF; UPDATE recording SET launch_id = 7, begin_ns = 5000000000, end_ns = 15000000000");
+    // One launch of a run of both sides is none: of which side and which pair it is nobody would
+    // know.
+    world_sql(world.stores[1],
+            "PRAGMA foreign_keys = OFF; UPDATE recording SET launch_id = 7, begin_ns = 5000000000, end_ns = 15000000000");
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), -ENODATA);
     CHECK_CONTAINS(err.text, world.paths[1]);
     CHECK_CONTAINS(err.text, "is a run of `upgate ab` and holds both sides");

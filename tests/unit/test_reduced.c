@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduced ranks: the same bytes by any tree, sizes of realistic and of hostile windows, files that are cut, changed or made up.
+// Reduced ranks: the same bytes by any tree, sizes of realistic and of hostile windows, files that
+// are cut, changed or made up.
 #include "reports/analyse/reduce/reduced.h"
 
 #include <errno.h>
@@ -12,23 +13,26 @@
 
 enum { RANKS = 24, A_NODE = 4, WINDOWS = 3, COLLECTIVES = 30, GISTS = 30 };
 
-// --- gists ----------------------------------------------------------------------------------------
+// --- gists ---------------------------------------------------------------------------------------
 
 static uint64_t length(struct random_state *random, double middle, double wide)
 {
     return (uint64_t)(middle * exp(wide * random_normal(random)));
 }
 
-// Five steps of 200 ms of a transformer: 24 layers, forward and backward, kernels of few shapes that vary by 3 %.
+// Five steps of 200 ms of a transformer: 24 layers, forward and backward, kernels of few shapes
+// that vary by 3 %.
 static void put_realistic(struct gist *gist, struct random_state *random)
 {
     static const struct {
         enum gist_spread what;
         double us[4]; // shapes
         int times;
-    } kernels[] = {{GIST_KERNEL_MATRIX, {310, 620, 1240, 95}, 72},    {GIST_KERNEL_ATTENTION, {540, 1100, 540, 1100}, 24},
-                   {GIST_KERNEL_POINTWISE, {12, 35, 70, 5}, 120},     {GIST_KERNEL_REDUCTION, {28, 60, 28, 60}, 48},
-                   {GIST_KERNEL_COLLECTIVE, {900, 1800, 900, 1800}, 12}, {GIST_COPY, {4, 9, 4, 9}, 10}};
+    } kernels[] = {{GIST_KERNEL_MATRIX, {310, 620, 1240, 95}, 72},
+            {GIST_KERNEL_ATTENTION, {540, 1100, 540, 1100}, 24},
+            {GIST_KERNEL_POINTWISE, {12, 35, 70, 5}, 120},
+            {GIST_KERNEL_REDUCTION, {28, 60, 28, 60}, 48},
+            {GIST_KERNEL_COLLECTIVE, {900, 1800, 900, 1800}, 12}, {GIST_COPY, {4, 9, 4, 9}, 10}};
     static const char *const phases[] = {"data", "forward", "backward", "optimizer"};
     for (int step = 0; step < 5; step++) {
         gist_put(gist, GIST_STEP, length(random, 200e6, 0.01));
@@ -47,8 +51,10 @@ static void put_realistic(struct gist *gist, struct random_state *random)
 static void put_hostile(struct gist *gist, struct random_state *random)
 {
     char name[40];
-    gist_put(gist, (enum gist_spread)(random_next(random) % GIST_SPREAD_COUNT), random_next(random) >> (random_next(random) % 64));
-    snprintf(name, sizeof name, "%.*s%d", (int)(random_next(random) % 20), "a phase whose name is long", (int)(random_next(random) % 9));
+    gist_put(gist, (enum gist_spread)(random_next(random) % GIST_SPREAD_COUNT),
+            random_next(random) >> (random_next(random) % 64));
+    snprintf(name, sizeof name, "%.*s%d", (int)(random_next(random) % 20),
+            "a phase whose name is long", (int)(random_next(random) % 9));
     gist_put_phase(gist, name, random_next(random));
 }
 
@@ -161,7 +167,7 @@ TEST(kernels_are_told_by_their_names)
     CHECK_STR(gist_name(GIST_COPY), "copy");
 }
 
-// --- ranks ----------------------------------------------------------------------------------------
+// --- ranks ---------------------------------------------------------------------------------------
 
 static int64_t arrival(int rank, int number) // of a collective; at some two come at the same time
 {
@@ -177,12 +183,17 @@ static void rank_make(int rank, struct reduced *ret)
     uint8_t bytes[GIST_BYTES_MAX];
     *ret = (struct reduced){.run = xstrdup("job"), .restart = 1, .ranks = RANKS, .window_steps = 5};
     char boot[16];
-    snprintf(boot, sizeof boot, "boot-%d", 9 - rank / A_NODE); // the order of nodes is not that of ranks
-    struct reduced_node node = {.boot = xstrdup(boot), .host = xasprintf("host-%d", rank % 2), .wall_minus_monotonic_ns = 5000 + rank,
-                                .error_ns = 100 + rank};
+    // the order of nodes is not that of ranks
+    snprintf(boot, sizeof boot, "boot-%d", 9 - rank / A_NODE);
+    struct reduced_node node = {.boot = xstrdup(boot),
+            .host = xasprintf("host-%d", rank % 2),
+            .wall_minus_monotonic_ns = 5000 + rank,
+            .error_ns = 100 + rank};
     vector_push(ret->nodes, ret->node_count, node);
     vector_push(ret->members, ret->member_count,
-                ((struct reduced_rank){.rank = rank, .flags = REDUCED_ENDED | REDUCED_NCCL, .dropped = (uint64_t)rank}));
+            ((struct reduced_rank){.rank = rank,
+                    .flags = REDUCED_ENDED | REDUCED_NCCL,
+                    .dropped = (uint64_t)rank}));
     if (rank % 3) { // the others have none
         struct reduced_rank *member = &ret->members[0];
         member->flags |= REDUCED_GPU;
@@ -198,19 +209,24 @@ static void rank_make(int rank, struct reduced *ret)
     }
     for (int i = 0; i < COLLECTIVES; i++)
         vector_push(ret->meetings, ret->meeting_count,
-                    ((struct reduced_meeting){.communicator = i % 2 ? (uint64_t)7 : UINT64_MAX - 7, .number = (uint64_t)i, .count = 1, .last = rank,
-                                              .last_ns = arrival(rank, i)}));
+                ((struct reduced_meeting){.communicator = i % 2 ? (uint64_t)7 : UINT64_MAX - 7,
+                        .number = (uint64_t)i,
+                        .count = 1,
+                        .last = rank,
+                        .last_ns = arrival(rank, i)}));
     reduced_sort_meetings(ret);
 }
 
-static void job_make(struct reduced *ret, struct random_state *random) // random NULL: one rank after the other
+// random NULL: one rank after the other
+static void job_make(struct reduced *ret, struct random_state *random)
 {
     struct reduced ranks[RANKS];
     struct error err = {0};
     for (int i = 0; i < RANKS; i++)
         rank_make(i, &ranks[i]);
     for (size_t left = RANKS; left > 1; left--) {
-        size_t to = random ? random_next(random) % left : 0, from = random ? random_next(random) % (left - 1) : RANKS - left;
+        size_t to = random ? random_next(random) % left : 0,
+               from = random ? random_next(random) % (left - 1) : RANKS - left;
         if (!random) { // in their order
             CHECK_INT(reduced_add(&ranks[0], &ranks[from + 1], &err), 0);
             reduced_free(&ranks[from + 1]);
@@ -276,21 +292,26 @@ TEST(who_came_last_is_exact)
         CHECK(!one->repeats);
     }
     for (size_t i = 0; i < job.node_count; i++) { // of four ranks each
-        CHECK_INT(job.nodes[i].wall_minus_monotonic_ns, 5000 + (RANKS / A_NODE - 1 - (int)i) * A_NODE);
+        CHECK_INT(job.nodes[i].wall_minus_monotonic_ns,
+                5000 + (RANKS / A_NODE - 1 - (int)i) * A_NODE);
         // Of the last rank, as much as the clock was set until that one began.
-        CHECK_INT(job.nodes[i].error_ns, 100 + (RANKS / A_NODE - 1 - (int)i) * A_NODE + 2 * (A_NODE - 1));
+        CHECK_INT(job.nodes[i].error_ns,
+                100 + (RANKS / A_NODE - 1 - (int)i) * A_NODE + 2 * (A_NODE - 1));
         CHECK_STR(job.nodes[i].host, "host-0");
     }
     reduced_free(&job);
 }
 
-// Whichever is added to which: the clock of the node is not known better than that it was set, or not known at all.
+// Whichever is added to which: the clock of the node is not known better than that it was set, or
+// not known at all.
 TEST(a_clock_that_was_set_is_not_known_better)
 {
     static const struct {
         int64_t walls[2], errors[2], wall, error;
-    } cases[] = {{{5000, 5000}, {100, 300}, 5000, 300}, {{5000, 900005000}, {100, 300}, 5000, 900000300}, {{900005000, 5000}, {100, 300}, 5000, 900000100},
-                 {{5000, 5001}, {100, -1}, 5000, -1}, {{-REDUCED_NS_END + 1, REDUCED_NS_END - 1}, {0, 0}, -REDUCED_NS_END + 1, -1}};
+    } cases[] = {{{5000, 5000}, {100, 300}, 5000, 300},
+            {{5000, 900005000}, {100, 300}, 5000, 900000300},
+            {{900005000, 5000}, {100, 300}, 5000, 900000100}, {{5000, 5001}, {100, -1}, 5000, -1},
+            {{-REDUCED_NS_END + 1, REDUCED_NS_END - 1}, {0, 0}, -REDUCED_NS_END + 1, -1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int first = 0; first < 2; first++) {
             struct reduced ranks[2];
@@ -313,7 +334,10 @@ TEST(a_number_that_repeats_is_marked)
     struct reduced rank = {0};
     for (int i = 0; i < 3; i++)
         vector_push(rank.meetings, rank.meeting_count,
-                    ((struct reduced_meeting){.communicator = 7, .number = (uint64_t)(i / 2), .count = 1, .last_ns = 100 - i}));
+                ((struct reduced_meeting){.communicator = 7,
+                        .number = (uint64_t)(i / 2),
+                        .count = 1,
+                        .last_ns = 100 - i}));
     reduced_sort_meetings(&rank);
     CHECK_INT(rank.meeting_count, 2);
     CHECK(rank.meetings[0].repeats && rank.meetings[0].count == 1);
@@ -352,7 +376,7 @@ TEST(what_is_no_part_of_the_job_is_refused)
     reduced_free(&b);
 }
 
-// --- files ----------------------------------------------------------------------------------------
+// --- files ---------------------------------------------------------------------------------------
 
 // Puts the checksum right.
 static void seal(uint8_t *bytes, size_t size)
@@ -461,7 +485,7 @@ TEST(a_file_that_somebody_made_up_does_no_harm)
             bytes[at] = (uint8_t)(how ? 0xffu : bytes[at] ^ (1u << (random_next(&random) % 8)));
             check_sealed(bytes, file.len, &accepted);
         }
-    CHECK(accepted > 100); // the lengths of things are nobody's secret
+    CHECK(accepted > 100);                             // the lengths of things are nobody's secret
     for (size_t at = 4; at + 24 < file.len; at += 3) { // huge numbers: 9 bytes that say 2^63
         memcpy(bytes, file.text, file.len);
         memset(bytes + at, 0x80, 8);
@@ -478,20 +502,45 @@ TEST(a_file_that_somebody_made_up_does_no_harm)
     reduced_free(&job);
 }
 
-// Bodies behind magic and version, piece by piece; each escape stands apart from letters that would be digits of it.
-#define HEAD "\x03" "job" "\x00\x02\x05"
-#define NODES "\x01" "\x01" "b" "\x01" "h" "\x00\x01"
-#define MEMBERS "\x02" "\x00\x00\x03\x00" "\x00\x00\x03\x00"
-#define MEMBER "\x01" "\x00\x00\x03\x00"
+// Bodies behind magic and version, piece by piece; each escape stands apart from letters that would
+// be digits of it.
+#define HEAD \
+    "\x03" \
+    "job" \
+    "\x00\x02\x05"
+#define NODES \
+    "\x01" \
+    "\x01" \
+    "b" \
+    "\x01" \
+    "h" \
+    "\x00\x01"
+#define MEMBERS \
+    "\x02" \
+    "\x00\x00\x03\x00" \
+    "\x00\x00\x03\x00"
+#define MEMBER \
+    "\x01" \
+    "\x00\x00\x03\x00"
 #define UUID "0123456789abcdef"
-#define PHASES "\x01\x01" "p" "\x01\x0a"
+#define PHASES \
+    "\x01\x01" \
+    "p" \
+    "\x01\x0a"
 #define GIST "\x01\x00\x00\x01\x64\x05\xf4\x03" PHASES
-#define GISTS "\x01" "\x00\x00\x0d" GIST
+#define GISTS \
+    "\x01" \
+    "\x00\x00\x0d" GIST
 #define WORD "\x07\x00\x00\x00\x00\x00\x00\x00"
-#define MEETINGS "\x01" WORD "\x00\x00\x04\x01\xd0\x0f\x1e" "\x00"
+#define MEETINGS \
+    "\x01" WORD "\x00\x00\x04\x01\xd0\x0f\x1e" \
+    "\x00"
 #define LAST_NUMBER "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 #define TWO_TO_62 "\x80\x80\x80\x80\x80\x80\x80\x80\x40"
-#define BODY(bytes, words) {bytes, sizeof(bytes) - 1, words}
+#define BODY(bytes, words) \
+    { \
+        bytes, sizeof(bytes) - 1, words \
+    }
 
 TEST(what_cannot_be_is_refused_in_words)
 {
@@ -499,50 +548,146 @@ TEST(what_cannot_be_is_refused_in_words)
         const char *bytes;
         size_t size;
         const char *words; // "": it is a file
-    } bodies[] = {
-        BODY(HEAD NODES MEMBERS GISTS MEETINGS, ""),
-        BODY("\x03" "job" "\x00\x81\x80\x40\x05" NODES MEMBERS GISTS MEETINGS, "how many ranks the job has is 1048577"),
-        BODY("\x03" "job" "\x00\x00\x05" NODES MEMBERS GISTS MEETINGS, "no ranks"),
-        BODY(HEAD "\x7f" NODES MEMBERS GISTS MEETINGS, "it counts 127 nodes"),
-        BODY(HEAD "\x02" "\x01" "b" "\x01" "h" "\x00\x01" "\x01" "b" "\x01" "h" "\x00\x01" MEMBERS GISTS MEETINGS, "node 1 is there twice"),
-        BODY(HEAD "\x01" "\x01" "b" "\x01" "h" TWO_TO_62 "\x01" MEMBERS GISTS MEETINGS, "the clock of node 0"),
-        BODY(HEAD NODES "\x7f" "\x00\x00\x03\x00" GISTS MEETINGS, "it counts 127 ranks"),
-        BODY(HEAD NODES "\x03" "\x00\x00\x03\x00" "\x00\x00\x03\x00" GISTS MEETINGS, "it counts 3 ranks of a job of 2"),
-        BODY(HEAD NODES "\x01" "\x02\x00\x03\x00" GISTS MEETINGS, "a rank behind 0 is not below 2"),
-        BODY(HEAD NODES "\x02" "\x01\x00\x03\x00" "\x00\x00\x03\x00" GISTS MEETINGS, "a rank behind 2 is not below 2"),
-        BODY(HEAD NODES "\x01" "\x00\x01\x03\x00" GISTS MEETINGS, "the node of a rank is 1"),
-        BODY(HEAD NODES "\x01" "\x00\x00\x20\x00" GISTS MEETINGS, "what is told of a rank is 32"),
-        BODY(HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x19" "a model that has 25 bytes" GISTS MEETINGS, "the name of a GPU has 25 bytes"),
-        BODY(HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x02" "a\x00" GISTS MEETINGS, "the name of a GPU has a zero in it"),
-        BODY(HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x00" GISTS "\x00", ""),
-        BODY(HEAD NODES MEMBERS "\x7f" "\x00\x00\x0d" GIST MEETINGS, "it counts 127 windows"),
-        BODY(HEAD NODES MEMBERS "\x01" "\x02\x00\x0d" GIST MEETINGS, "the rank of a window behind 0 is not below 2"),
-        BODY(HEAD NODES MEMBER "\x01" "\x01\x00\x0d" GIST MEETINGS, "a window of rank 1, which is not among its ranks"),
-        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\xd0\x0f" GIST MEETINGS, "the size of a window is 2000"),
-        BODY(HEAD NODES MEMBERS "\x02" "\x00\x00\x0d" GIST "\x00" LAST_NUMBER "\x0d" GIST MEETINGS, "windows of rank 0 are out of order"),
-        BODY(HEAD NODES MEMBERS "\x02" "\x00" LAST_NUMBER "\x0d" GIST "\x00\x00\x0d" GIST MEETINGS, "windows of rank 0 are out of order"),
-        // Sketches: an index, a level, a count of bins, a count, sums below and beyond what their bins can have.
-        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\x0e" "\x01\x00\x00\x01\xc0\x1d\x05\xf4\x03" PHASES MEETINGS, "window 0 of rank 0"),
-        BODY(HEAD NODES MEMBERS "\x01" "\x00\x07\x0d" "\x01\x00\x0d\x01\x64\x05\xf4\x03" PHASES MEETINGS, "window 7 of rank 0"),
-        BODY(HEAD NODES MEMBERS "\x01" "\x01\x00\x0d" "\x01\x00\x00\x7f\x64\x05\xf4\x03" PHASES MEETINGS, "window 0 of rank 1"),
-        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\x0d" "\x01\x00\x00\x01\x64\x00\xf4\x03" PHASES MEETINGS, "window 0 of rank 0"),
-        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\x0d" "\x01\x00\x00\x01\x64\x05\xf3\x03" PHASES MEETINGS, "window 0 of rank 0"),
-        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\x0d" "\x01\x00\x00\x01\x64\x05\xfa\x03" PHASES MEETINGS, "window 0 of rank 0"),
-        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\x15" "\x01\x00\x00\x01\x64\x05" LAST_NUMBER PHASES MEETINGS, "window 0 of rank 0"),
-        BODY(HEAD NODES MEMBERS GISTS "\x7f" WORD "\x00\x00\x04\x01\xd0\x0f\x1e" "\x00", "it counts 127 collectives"),
-        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x01\x04\x01\xd0\x0f\x1e" "\x00", "the node of a collective is 1"),
-        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x02\xd0\x0f\x1e" "\x00", "who came last to a collective is 2"),
-        BODY(HEAD NODES MEMBER GISTS "\x01" WORD "\x00\x00\x02\x01\xd0\x0f" "\x00", "rank 1 came last to a collective on node 0, and is not there"),
-        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x00\x01\xd0\x0f" "\x00", "0 ranks came to a collective on a node that has 2"),
-        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x06\x01\xd0\x0f\x1e" "\x00", "3 ranks came to a collective on a node that has 2"),
-        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01\xd0\x0f" TWO_TO_62 "\x00", "the sum of the waits in a collective"),
-        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01" TWO_TO_62 "\x1e" "\x00", "none that a clock shows"),
-        BODY(HEAD NODES MEMBERS GISTS "\x02" WORD "\x00\x00\x04\x01\xd0\x0f\x1e" "\x00\x00\x04\x01\x00\x1e" "\x00",
-             "collective 0 is there twice on a node"),
-        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01\xd0\x0f\x1e" "\x01" WORD "\x00\x00\x04\x01\xd0\x0f\x1e" "\x00",
-             "a communicator is there twice"),
-        BODY(HEAD NODES MEMBERS GISTS MEETINGS "\x00", "something follows its end"),
-        BODY(HEAD NODES MEMBERS GISTS, "it ends too early")};
+    } bodies[] = {BODY(HEAD NODES MEMBERS GISTS MEETINGS, ""),
+            BODY("\x03"
+                 "job"
+                 "\x00\x81\x80\x40\x05" NODES MEMBERS GISTS MEETINGS,
+                    "how many ranks the job has is 1048577"),
+            BODY("\x03"
+                 "job"
+                 "\x00\x00\x05" NODES MEMBERS GISTS MEETINGS,
+                    "no ranks"),
+            BODY(HEAD "\x7f" NODES MEMBERS GISTS MEETINGS, "it counts 127 nodes"),
+            BODY(HEAD "\x02"
+                      "\x01"
+                      "b"
+                      "\x01"
+                      "h"
+                      "\x00\x01"
+                      "\x01"
+                      "b"
+                      "\x01"
+                      "h"
+                      "\x00\x01" MEMBERS GISTS MEETINGS,
+                    "node 1 is there twice"),
+            BODY(HEAD "\x01"
+                      "\x01"
+                      "b"
+                      "\x01"
+                      "h" TWO_TO_62 "\x01" MEMBERS GISTS MEETINGS,
+                    "the clock of node 0"),
+            BODY(HEAD NODES "\x7f"
+                            "\x00\x00\x03\x00" GISTS MEETINGS,
+                    "it counts 127 ranks"),
+            BODY(HEAD NODES "\x03"
+                            "\x00\x00\x03\x00"
+                            "\x00\x00\x03\x00" GISTS MEETINGS,
+                    "it counts 3 ranks of a job of 2"),
+            BODY(HEAD NODES "\x01"
+                            "\x02\x00\x03\x00" GISTS MEETINGS,
+                    "a rank behind 0 is not below 2"),
+            BODY(HEAD NODES "\x02"
+                            "\x01\x00\x03\x00"
+                            "\x00\x00\x03\x00" GISTS MEETINGS,
+                    "a rank behind 2 is not below 2"),
+            BODY(HEAD NODES "\x01"
+                            "\x00\x01\x03\x00" GISTS MEETINGS,
+                    "the node of a rank is 1"),
+            BODY(HEAD NODES "\x01"
+                            "\x00\x00\x20\x00" GISTS MEETINGS,
+                    "what is told of a rank is 32"),
+            BODY(HEAD NODES "\x01"
+                            "\x00\x00\x10\x00" UUID "\x19"
+                            "a model that has 25 bytes" GISTS MEETINGS,
+                    "the name of a GPU has 25 bytes"),
+            BODY(HEAD NODES "\x01"
+                            "\x00\x00\x10\x00" UUID "\x02"
+                            "a\x00" GISTS MEETINGS,
+                    "the name of a GPU has a zero in it"),
+            BODY(HEAD NODES "\x01"
+                            "\x00\x00\x10\x00" UUID "\x00" GISTS "\x00",
+                    ""),
+            BODY(HEAD NODES MEMBERS "\x7f"
+                                    "\x00\x00\x0d" GIST MEETINGS,
+                    "it counts 127 windows"),
+            BODY(HEAD NODES MEMBERS "\x01"
+                                    "\x02\x00\x0d" GIST MEETINGS,
+                    "the rank of a window behind 0 is not below 2"),
+            BODY(HEAD NODES MEMBER "\x01"
+                                   "\x01\x00\x0d" GIST MEETINGS,
+                    "a window of rank 1, which is not among its ranks"),
+            BODY(HEAD NODES MEMBERS "\x01"
+                                    "\x00\x00\xd0\x0f" GIST MEETINGS,
+                    "the size of a window is 2000"),
+            BODY(HEAD NODES MEMBERS "\x02"
+                                    "\x00\x00\x0d" GIST "\x00" LAST_NUMBER "\x0d" GIST MEETINGS,
+                    "windows of rank 0 are out of order"),
+            BODY(HEAD NODES MEMBERS "\x02"
+                                    "\x00" LAST_NUMBER "\x0d" GIST "\x00\x00\x0d" GIST MEETINGS,
+                    "windows of rank 0 are out of order"),
+            // Sketches: an index, a level, a count of bins, a count, sums below and beyond what
+            // their bins can have.
+            BODY(HEAD NODES MEMBERS "\x01"
+                                    "\x00\x00\x0e"
+                                    "\x01\x00\x00\x01\xc0\x1d\x05\xf4\x03" PHASES MEETINGS,
+                    "window 0 of rank 0"),
+            BODY(HEAD NODES MEMBERS "\x01"
+                                    "\x00\x07\x0d"
+                                    "\x01\x00\x0d\x01\x64\x05\xf4\x03" PHASES MEETINGS,
+                    "window 7 of rank 0"),
+            BODY(HEAD NODES MEMBERS "\x01"
+                                    "\x01\x00\x0d"
+                                    "\x01\x00\x00\x7f\x64\x05\xf4\x03" PHASES MEETINGS,
+                    "window 0 of rank 1"),
+            BODY(HEAD NODES MEMBERS "\x01"
+                                    "\x00\x00\x0d"
+                                    "\x01\x00\x00\x01\x64\x00\xf4\x03" PHASES MEETINGS,
+                    "window 0 of rank 0"),
+            BODY(HEAD NODES MEMBERS "\x01"
+                                    "\x00\x00\x0d"
+                                    "\x01\x00\x00\x01\x64\x05\xf3\x03" PHASES MEETINGS,
+                    "window 0 of rank 0"),
+            BODY(HEAD NODES MEMBERS "\x01"
+                                    "\x00\x00\x0d"
+                                    "\x01\x00\x00\x01\x64\x05\xfa\x03" PHASES MEETINGS,
+                    "window 0 of rank 0"),
+            BODY(HEAD NODES MEMBERS "\x01"
+                                    "\x00\x00\x15"
+                                    "\x01\x00\x00\x01\x64\x05" LAST_NUMBER PHASES MEETINGS,
+                    "window 0 of rank 0"),
+            BODY(HEAD NODES MEMBERS GISTS "\x7f" WORD "\x00\x00\x04\x01\xd0\x0f\x1e"
+                                          "\x00",
+                    "it counts 127 collectives"),
+            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x01\x04\x01\xd0\x0f\x1e"
+                                          "\x00",
+                    "the node of a collective is 1"),
+            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x02\xd0\x0f\x1e"
+                                          "\x00",
+                    "who came last to a collective is 2"),
+            BODY(HEAD NODES MEMBER GISTS "\x01" WORD "\x00\x00\x02\x01\xd0\x0f"
+                                         "\x00",
+                    "rank 1 came last to a collective on node 0, and is not there"),
+            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x00\x01\xd0\x0f"
+                                          "\x00",
+                    "0 ranks came to a collective on a node that has 2"),
+            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x06\x01\xd0\x0f\x1e"
+                                          "\x00",
+                    "3 ranks came to a collective on a node that has 2"),
+            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01\xd0\x0f" TWO_TO_62 "\x00",
+                    "the sum of the waits in a collective"),
+            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01" TWO_TO_62 "\x1e"
+                                          "\x00",
+                    "none that a clock shows"),
+            BODY(HEAD NODES MEMBERS GISTS "\x02" WORD "\x00\x00\x04\x01\xd0\x0f\x1e"
+                                          "\x00\x00\x04\x01\x00\x1e"
+                                          "\x00",
+                    "collective 0 is there twice on a node"),
+            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01\xd0\x0f\x1e"
+                                          "\x01" WORD "\x00\x00\x04\x01\xd0\x0f\x1e"
+                                          "\x00",
+                    "a communicator is there twice"),
+            BODY(HEAD NODES MEMBERS GISTS MEETINGS "\x00", "something follows its end"),
+            BODY(HEAD NODES MEMBERS GISTS, "it ends too early")};
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         struct reduced back;
         struct error err;
@@ -568,7 +713,9 @@ TEST(what_cannot_be_is_refused_in_words)
 TEST(a_file_of_version_1_is_read)
 {
     static const char old[] = "UGRD\x01" HEAD NODES MEMBERS GISTS MEETINGS "checksum";
-    static const char gpu[] = "UGRD\x01" HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x00" GISTS "\x00" "checksum";
+    static const char gpu[] = "UGRD\x01" HEAD NODES "\x01"
+                              "\x00\x00\x10\x00" UUID "\x00" GISTS "\x00"
+                              "checksum";
     uint8_t file[sizeof gpu + sizeof old];
     struct reduced back;
     struct error err;
@@ -604,7 +751,7 @@ TEST(waits_that_do_not_fit_are_refused_and_nothing_is_changed)
     CHECK_INT(reduced_encode(&a, &after, &err), 0);
     CHECK(before.len == after.len && memcmp(before.text, after.text, after.len) == 0);
     CHECK_INT(reduced_add(&b, &a, &err), -EBADMSG); // the other way round, too
-    a.meetings[0].waits_ns -= 10; // it just fits
+    a.meetings[0].waits_ns -= 10;                   // it just fits
     CHECK_INT(reduced_add(&a, &b, &err), 0);
     CHECK(a.meetings[0].waits_ns == REDUCED_WAITS_NS_END - 1);
     strbuf_free(&before);
@@ -638,8 +785,11 @@ TEST(a_file_is_written_as_it_is_encoded)
 
 TEST(a_file_that_could_not_be_read_again_is_not_made)
 {
-    struct reduced_gist gists[3] = {{.size = REDUCED_BYTES_MAX / 2}, {.size = REDUCED_BYTES_MAX / 2}, {.size = 1}}; // nothing is read of them
-    const struct reduced large = {.run = (char[]){"job"}, .ranks = 1, .window_steps = 5, .gists = gists, .gist_count = 3};
+    // nothing is read of them
+    struct reduced_gist gists[3] = {
+            {.size = REDUCED_BYTES_MAX / 2}, {.size = REDUCED_BYTES_MAX / 2}, {.size = 1}};
+    const struct reduced large = {
+            .run = (char[]){"job"}, .ranks = 1, .window_steps = 5, .gists = gists, .gist_count = 3};
     struct strbuf file = {0};
     struct error err = {0};
     CHECK_INT(reduced_encode(&large, &file, &err), -E2BIG);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard, reduced: what is in which window, what is in none; of several ranks the same as of each alone; and shards that cannot be reduced.
+// A shard, reduced: what is in which window, what is in none; of several ranks the same as of each
+// alone; and shards that cannot be reduced.
 #include "reports/analyse/reduce/reduced_load.h"
 
 #include <errno.h>
@@ -10,27 +11,40 @@
 
 enum { STEPS = 20, STEP_MS = 100, WINDOW = 5, FROM_MS = 1000 };
 
-static const struct reduced_source source = {.run = "job", .host = "vm", .boot = "boot", .restart = 2, .rank = 3, .ranks = 8, .pid = 1000,
-                                             .wall_minus_monotonic_ns = 77, .clock_error_ns = 5, .ended = true};
+static const struct reduced_source source = {.run = "job",
+        .host = "vm",
+        .boot = "boot",
+        .restart = 2,
+        .rank = 3,
+        .ranks = 8,
+        .pid = 1000,
+        .wall_minus_monotonic_ns = 77,
+        .clock_error_ns = 5,
+        .ended = true};
 
 static void put_kernels(struct story *story)
 {
-    story_sql(story, "INSERT INTO string (id, text) VALUES (900, '_Z4gemm'), (901, 'nccl'), (902, 'forward'), (903, 'inner')");
-    story_sql(story, "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static_shared_bytes, "
-                     "dynamic_shared_bytes, local_bytes) VALUES (1, 900, 'gemm', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0), (2, 901, "
-                     "'ncclDevKernel_AllReduce', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0)");
+    story_sql(story,
+            "INSERT INTO string (id, text) VALUES (900, '_Z4gemm'), (901, 'nccl'), (902, 'forward'), (903, 'inner')");
+    story_sql(story,
+            "INSERT INTO gpu_kernel (id, name_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, static_shared_bytes, "
+            "dynamic_shared_bytes, local_bytes) VALUES (1, 900, 'gemm', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0), (2, 901, "
+            "'ncclDevKernel_AllReduce', 1, 1, 1, 1, 1, 1, 1, 0, 0, 0)");
 }
 
 // A queue of such a number, and from 4 * number - 3 on a product, a collective, a copy and a graph.
 static void put_queue(struct story *story, int64_t process, int number)
 {
     char sql[300];
-    snprintf(sql, sizeof sql, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (%d, %lld, 0, 1, 7)", number,
-             (long long)process);
+    snprintf(sql, sizeof sql,
+            "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (%d, %lld, 0, 1, 7)",
+            number, (long long)process);
     story_sql(story, sql);
     int first = 4 * number - 3;
-    snprintf(sql, sizeof sql, "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) VALUES (%d, 0, %d, 1), (%d, 0, %d, 2), (%d, 17, %d, NULL), "
-             "(%d, 1, %d, NULL)", first, number, first + 1, number, first + 2, number, first + 3, number);
+    snprintf(sql, sizeof sql,
+            "INSERT INTO gpu_work (id, kind, stream_id, kernel_id) VALUES (%d, 0, %d, 1), (%d, 0, %d, 2), (%d, 17, %d, NULL), "
+            "(%d, 1, %d, NULL)",
+            first, number, first + 1, number, first + 2, number, first + 3, number);
     story_sql(story, sql);
 }
 
@@ -45,21 +59,35 @@ static void shard_open_story(struct story *story)
 static void put_op(struct story *story, int work, double at, double ms)
 {
     struct error err = {0};
-    CHECK_INT(store_exec(story->store, &err, "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)", "iii", story_ns(at),
-                         (int64_t)(ms * 1e6), (int64_t)work), 0);
+    CHECK_INT(
+            store_exec(story->store, &err,
+                    "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)",
+                    "iii", story_ns(at), (int64_t)(ms * 1e6), (int64_t)work),
+            0);
 }
 
 static void put_mark(struct story *story, int kind, int name, double at)
 {
     struct error err = {0};
-    CHECK_INT(store_exec(story->store, &err, "INSERT INTO python_mark (process_id, thread_id, at_ns, kind, name_id) VALUES (?, ?, ?, ?, ?)", "iiiii",
-                         story->process, story->main, story_ns(at), (int64_t)kind, (int64_t)name), 0);
+    CHECK_INT(
+            store_exec(story->store, &err,
+                    "INSERT INTO python_mark (process_id, thread_id, at_ns, kind, name_id) VALUES (?, ?, ?, ?, ?)",
+                    "iiiii", story->process, story->main, story_ns(at), (int64_t)kind,
+                    (int64_t)name),
+            0);
 }
 
 static void put_wait(struct story *story, double at, double ms, bool collective)
 {
-    story_gap(story, (struct story_gap){.out = at, .waking = at + ms, .in = at + ms, .state = 1, .kernel = STORY_FUTEX_WAIT,
-                                        .user = collective ? "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait" : "main"});
+    story_gap(story,
+            (struct story_gap){.out = at,
+                    .waking = at + ms,
+                    .in = at + ms,
+                    .state = 1,
+                    .kernel = STORY_FUTEX_WAIT,
+                    .user = collective
+                            ? "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait"
+                            : "main"});
 }
 
 static void put_step(struct story *story, int idx)
@@ -77,10 +105,13 @@ static void put_step(struct story *story, int idx)
     put_mark(story, UG_MARK_PHASE_BEGIN, 903, at + 10);
     put_mark(story, UG_MARK_PHASE_END, 903, at + 12);
     put_mark(story, UG_MARK_PHASE_END, 902, at + 45);
-    CHECK_INT(store_exec(story->store, &err,
-                         "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, kernel_end_ns, communicator, rank, ranks, sequence, function, "
-                         "count, bytes, channels, plugin_version) VALUES (?, ?, ?, ?, -77, 3, 8, ?, 'AllReduce', 1, 4, 1, 5)",
-                         "iiiii", story->process, story_ns(at + 15), story_ns(at + 20), story_ns(at + 23), (int64_t)idx), 0);
+    CHECK_INT(
+            store_exec(story->store, &err,
+                    "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, kernel_end_ns, communicator, rank, ranks, sequence, function, "
+                    "count, bytes, channels, plugin_version) VALUES (?, ?, ?, ?, -77, 3, 8, ?, 'AllReduce', 1, 4, 1, 5)",
+                    "iiiii", story->process, story_ns(at + 15), story_ns(at + 20),
+                    story_ns(at + 23), (int64_t)idx),
+            0);
 }
 
 static void check_spread(const struct gist *gist, enum gist_spread what, uint64_t count, double ms)
@@ -106,7 +137,7 @@ TEST(what_happens_in_a_step_is_in_its_window)
         put_step(&story, idx);
     put_wait(&story, FROM_MS - 400, 300, false); // before the first step
     put_op(&story, 1, FROM_MS - 50, 7);
-    put_op(&story, 1, FROM_MS + STEPS * STEP_MS, 7); // behind the last one
+    put_op(&story, 1, FROM_MS + STEPS * STEP_MS, 7);        // behind the last one
     put_mark(&story, UG_MARK_PHASE_END, 902, FROM_MS - 10); // begun before the recording
     CHECK_INT(store_ledger(story.store, NULL, "bpf", "records", -1, -1, 4, 0, NULL, &err), 0);
     CHECK_INT(reduced_load(story.store, &source, WINDOW, &reduced, &err), 0);
@@ -222,50 +253,62 @@ TEST(a_shard_of_several_ranks_is_refused)
     struct error err = {0};
     story_open(&story);
     story_step(&story, 1, 1000, 100);
-    story_sql(&story, "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, 1, 1, 1000, 100)");
+    story_sql(&story,
+            "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, 1, 1, 1000, 100)");
     CHECK_INT(reduced_load(story.store, &source, WINDOW, &reduced, &err), -EINVAL);
     CHECK_CONTAINS(err.text, "several ranks in one");
     CHECK(!reduced.run);
     story_close(&story);
 }
 
-// --- several ranks in one -------------------------------------------------------------------------
+// --- several ranks in one ------------------------------------------------------------------------
 
 struct member {
     int64_t process, child; // child: that it started, and that says nothing of itself
     int rank, number;       // number: of its queue, and, one more, of the child's
 };
 
-static void put_member(struct story *story, int pid, int64_t process, int rank, int number, struct member *ret)
+static void put_member(
+        struct story *story, int pid, int64_t process, int rank, int number, struct member *ret)
 {
-    *ret = (struct member){process, story_process(story, "target", pid + 1, pid, "loader", "loader"), rank, number};
+    *ret = (struct member){process,
+            story_process(story, "target", pid + 1, pid, "loader", "loader"), rank, number};
     story_rank(story, pid, rank, 8);
     if (rank == 5) { // rank 3 has none
         char sql[300];
-        snprintf(sql, sizeof sql, "INSERT INTO gpu_device (process_id, device, name, uuid) VALUES (%lld, 0, 'NVIDIA H100 80GB HBM3', "
-                 "'GPU-1a2b3c4d-0011-2233-4455-66778899aabb')", (long long)process);
+        snprintf(sql, sizeof sql,
+                "INSERT INTO gpu_device (process_id, device, name, uuid) VALUES (%lld, 0, 'NVIDIA H100 80GB HBM3', "
+                "'GPU-1a2b3c4d-0011-2233-4455-66778899aabb')",
+                (long long)process);
         story_sql(story, sql);
     }
     put_queue(story, ret->process, number);
     put_queue(story, ret->child, number + 1);
 }
 
-static void put_nccl(struct story *story, int64_t process, int communicator, int rank, int idx, double at)
+static void put_nccl(
+        struct story *story, int64_t process, int communicator, int rank, int idx, double at)
 {
     struct error err = {0};
-    CHECK_INT(store_exec(story->store, &err,
-                         "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, kernel_end_ns, communicator, rank, ranks, sequence, function, "
-                         "count, bytes, channels, plugin_version) VALUES (?, ?, ?, ?, ?, ?, 8, ?, 'AllReduce', 1, 4, 1, 5)",
-                         "iiiiiii", process, story_ns(at), story_ns(at + 5), story_ns(at + 8), (int64_t)communicator, (int64_t)rank, (int64_t)idx), 0);
+    CHECK_INT(
+            store_exec(story->store, &err,
+                    "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, kernel_end_ns, communicator, rank, ranks, sequence, function, "
+                    "count, bytes, channels, plugin_version) VALUES (?, ?, ?, ?, ?, ?, 8, ?, 'AllReduce', 1, 4, 1, 5)",
+                    "iiiiiii", process, story_ns(at), story_ns(at + 5), story_ns(at + 8),
+                    (int64_t)communicator, (int64_t)rank, (int64_t)idx),
+            0);
 }
 
 static void put_phase(struct story *story, int64_t process, double at, double ms)
 {
     struct error err = {0};
     for (int end = 0; end < 2; end++)
-        CHECK_INT(store_exec(story->store, &err, "INSERT INTO python_mark (process_id, thread_id, at_ns, kind, name_id) VALUES (?, ?, ?, ?, 902)",
-                             "iiii", process, story_leader(story, process), story_ns(at + end * ms),
-                             (int64_t)(end ? UG_MARK_PHASE_END : UG_MARK_PHASE_BEGIN)), 0);
+        CHECK_INT(
+                store_exec(story->store, &err,
+                        "INSERT INTO python_mark (process_id, thread_id, at_ns, kind, name_id) VALUES (?, ?, ?, ?, 902)",
+                        "iiii", process, story_leader(story, process), story_ns(at + end * ms),
+                        (int64_t)(end ? UG_MARK_PHASE_END : UG_MARK_PHASE_BEGIN)),
+                0);
 }
 
 // Everything a window holds, of lengths and at times of its own; some of it by the child.
@@ -275,13 +318,28 @@ static void put_member_steps(struct story *story, const struct member *one)
     int first = 4 * one->number - 3;
     for (int idx = 0; idx < STEPS; idx++) {
         double at = FROM_MS + idx * STEP_MS + 2 * one->rank;
-        CHECK_INT(store_exec(story->store, &err, "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, ?, ?, ?, ?)",
-                             "iiii", (int64_t)one->rank, (int64_t)idx, story_ns(at), (int64_t)((80 + one->rank) * 1e6)), 0);
-        story_gap(story, (struct story_gap){.thread = story_leader(story, one->process), .out = at + 50, .waking = at + 60 + one->rank,
-                                            .in = at + 60 + one->rank, .state = 1, .kernel = STORY_FUTEX_WAIT,
-                                            .user = "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait"});
-        story_gap(story, (struct story_gap){.thread = story_leader(story, one->process), .out = at + 72, .waking = at + 75, .in = at + 75, .state = 1,
-                                            .kernel = STORY_FUTEX_WAIT, .user = "main"});
+        CHECK_INT(
+                store_exec(story->store, &err,
+                        "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (1, ?, ?, ?, ?)",
+                        "iiii", (int64_t)one->rank, (int64_t)idx, story_ns(at),
+                        (int64_t)((80 + one->rank) * 1e6)),
+                0);
+        story_gap(story,
+                (struct story_gap){.thread = story_leader(story, one->process),
+                        .out = at + 50,
+                        .waking = at + 60 + one->rank,
+                        .in = at + 60 + one->rank,
+                        .state = 1,
+                        .kernel = STORY_FUTEX_WAIT,
+                        .user = "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait"});
+        story_gap(story,
+                (struct story_gap){.thread = story_leader(story, one->process),
+                        .out = at + 72,
+                        .waking = at + 75,
+                        .in = at + 75,
+                        .state = 1,
+                        .kernel = STORY_FUTEX_WAIT,
+                        .user = "main"});
         put_op(story, first, at + 10, 7 + one->rank);
         put_op(story, first + 1, at + 20, 3);
         put_op(story, first + 4 + 2, at + 30, 1 + one->rank);
@@ -300,14 +358,22 @@ static void several_open(struct story *story)
     int64_t launcher = story_process(story, "target", 900, 1, "torchrun", "torchrun");
     story_rank(story, 900, 1, 2);
     put_member(story, 1000, story->process, 3, 1, &first);
-    put_member(story, 2000, story_process(story, "target", 2000, 900, "python3", "python3 train.py"), 5, 3, &second);
+    put_member(story, 2000,
+            story_process(story, "target", 2000, 900, "python3", "python3 train.py"), 5, 3,
+            &second);
     put_queue(story, launcher, 5);
     put_member_steps(story, &second);
     put_member_steps(story, &first);
     for (int idx = 0; idx < STEPS; idx++) {
         double at = FROM_MS + idx * STEP_MS;
-        story_gap(story, (struct story_gap){.thread = story_leader(story, launcher), .out = at + 1, .waking = at + 91, .in = at + 91, .state = 1,
-                                            .kernel = STORY_FUTEX_WAIT, .user = "main"});
+        story_gap(story,
+                (struct story_gap){.thread = story_leader(story, launcher),
+                        .out = at + 1,
+                        .waking = at + 91,
+                        .in = at + 91,
+                        .state = 1,
+                        .kernel = STORY_FUTEX_WAIT,
+                        .user = "main"});
         put_op(story, 17, at + 10, 33);
         put_phase(story, launcher, at + 2, 70);
         put_nccl(story, launcher, 78, 1, idx, at + 3);
@@ -373,7 +439,8 @@ TEST(several_ranks_in_one_are_the_bytes_of_each_alone)
     reduced_free(&sum);
 }
 
-// Where there are many, ranks share the places of their gists: here these two, as 63 are between them, of whom nothing is there.
+// Where there are many, ranks share the places of their gists: here these two, as 63 are between
+// them, of whom nothing is there.
 TEST(many_ranks_in_one_are_the_bytes_of_each_alone)
 {
     enum { MANY = 100, OTHER = 67 };
@@ -384,7 +451,8 @@ TEST(many_ranks_in_one_are_the_bytes_of_each_alone)
     for (int i = 0; i < MANY; i++)
         ranks[i] = 3 + i;
     several_open(&story);
-    story_sql(&story, "UPDATE recording SET target = replace(replace(target, '\"ranks\":8', '\"ranks\":200'), '\"rank\":5', '\"rank\":67')");
+    story_sql(&story,
+            "UPDATE recording SET target = replace(replace(target, '\"ranks\":8', '\"ranks\":200'), '\"rank\":5', '\"rank\":67')");
     story_sql(&story, "UPDATE recorded_step SET rank = 67 WHERE rank = 5");
     story_sql(&story, "UPDATE nccl_op SET ranks = 200, rank = iif(rank = 5, 67, rank)");
     struct reduced_source several = source_of(3, true);
@@ -401,7 +469,7 @@ TEST(many_ranks_in_one_are_the_bytes_of_each_alone)
     for (size_t i = 0; i < two.gist_count && i < many.gist_count; i++) {
         const struct reduced_gist *a = &two.gists[i], *b = &many.gists[i];
         CHECK(a->rank == b->rank && a->window == b->window && a->size == b->size &&
-              memcmp(two.gist_bytes.text + a->at, many.gist_bytes.text + b->at, a->size) == 0);
+                memcmp(two.gist_bytes.text + a->at, many.gist_bytes.text + b->at, a->size) == 0);
     }
     reduced_free(&two);
     reduced_free(&many);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reduced ranks say of each rank: who is named by collectives and by waits, and when nobody is.
+// What reduced ranks say of each rank: who is named by collectives and by waits, and when nobody
+// is.
 #include "reports/analyse/reduce/reduced_table.h"
 
 #include <stdio.h>
@@ -12,12 +13,13 @@
 enum { RANKS = 8, A_NODE = 4, WINDOWS = 40, STEPS = 5, COLLECTIVES = 400 };
 static const int64_t step_ns = 20000000;
 
-// A job whose ranks wait in collectives: of NCCL, which tells of them, or on the host. Rank `late` comes so much later each time.
+// A job whose ranks wait in collectives: of NCCL, which tells of them, or on the host. Rank `late`
+// comes so much later each time.
 struct job {
     int late;
     int64_t late_ns, error_ns;
-    uint32_t flags; // of all ranks
-    int group;      // ranks of a communicator; 0: all
+    uint32_t flags;      // of all ranks
+    int group;           // ranks of a communicator; 0: all
     int windows, a_node; // 0: A_NODE
     bool nccl, silent;   // silent: no wait was recorded
 };
@@ -36,10 +38,14 @@ static void job_rank(const struct job *job, int rank, struct reduced *ret)
     int node_number = rank / (job->a_node ? job->a_node : A_NODE);
     snprintf(boot, sizeof boot, "boot-%d", node_number);
     // Clocks of nodes begin at other times.
-    struct reduced_node node = {.boot = xstrdup(boot), .host = xasprintf("node%d", node_number),
-                                .wall_minus_monotonic_ns = node_number * 1000000000000LL, .error_ns = job->error_ns};
+    struct reduced_node node = {.boot = xstrdup(boot),
+            .host = xasprintf("node%d", node_number),
+            .wall_minus_monotonic_ns = node_number * 1000000000000LL,
+            .error_ns = job->error_ns};
     vector_push(ret->nodes, ret->node_count, node);
-    vector_push(ret->members, ret->member_count, ((struct reduced_rank){.rank = rank, .flags = job->flags | (job->nccl ? REDUCED_NCCL : 0u)}));
+    vector_push(ret->members, ret->member_count,
+            ((struct reduced_rank){
+                    .rank = rank, .flags = job->flags | (job->nccl ? REDUCED_NCCL : 0u)}));
     for (uint64_t window = 0; window < (uint64_t)job->windows; window++) {
         gist = (struct gist){0};
         for (uint64_t step = 0; step < STEPS; step++) {
@@ -58,10 +64,15 @@ static void job_rank(const struct job *job, int rank, struct reduced *ret)
     }
     for (int i = 0; i < COLLECTIVES && job->nccl; i++) {
         struct random_state random = {(uint64_t)(i * RANKS + rank)};
-        int64_t at = (i + 1) * step_ns + noise(&random) + (rank == job->late ? job->late_ns : 0) - node.wall_minus_monotonic_ns;
+        int64_t at = (i + 1) * step_ns + noise(&random) + (rank == job->late ? job->late_ns : 0) -
+                node.wall_minus_monotonic_ns;
         vector_push(ret->meetings, ret->meeting_count,
-                    ((struct reduced_meeting){.communicator = job->group ? (uint64_t)(rank / job->group) : 0, .number = (uint64_t)i, .count = 1,
-                                              .last = rank, .last_ns = at}));
+                ((struct reduced_meeting){
+                        .communicator = job->group ? (uint64_t)(rank / job->group) : 0,
+                        .number = (uint64_t)i,
+                        .count = 1,
+                        .last = rank,
+                        .last_ns = at}));
     }
 }
 
@@ -97,7 +108,8 @@ TEST(who_comes_last_to_collectives_is_named)
 {
     struct reduced all;
     struct reduced_table table;
-    job_table(&(struct job){.late = 5, .late_ns = 4000000, .windows = WINDOWS, .nccl = true}, &all, &table);
+    job_table(&(struct job){.late = 5, .late_ns = 4000000, .windows = WINDOWS, .nccl = true}, &all,
+            &table);
     CHECK(table.by_collectives);
     CHECK_INT(table.why, REDUCED_TOLD);
     CHECK_INT(table.collectives, COLLECTIVES);
@@ -107,8 +119,10 @@ TEST(who_comes_last_to_collectives_is_named)
     CHECK_INT(table.rows[0].rank, 5);
     CHECK_STR(table.rows[0].host, "node1");
     CHECK_INT(table.rows[0].last, COLLECTIVES); // the noise is less
-    CHECK_DBL(table.rows[0].late_ns / COLLECTIVES, 4e6, 2e5); // the others come in the middle of the noise, and so does it
-    CHECK_DBL(table.rows[0].more_share, 4e6 * COLLECTIVES / ((double)step_ns * WINDOWS * STEPS), 0.05);
+    // the others come in the middle of the noise, and so does it
+    CHECK_DBL(table.rows[0].late_ns / COLLECTIVES, 4e6, 2e5);
+    CHECK_DBL(table.rows[0].more_share, 4e6 * COLLECTIVES / ((double)step_ns * WINDOWS * STEPS),
+            0.05);
     CHECK_INT(table.rows[0].steps, WINDOWS * STEPS);
     CHECK_DBL(table.rows[0].step_p50_ns, (double)step_ns, (double)step_ns / 128);
     CHECK_DBL(table.rows[0].step_p99_ns, (double)step_ns, (double)step_ns / 128);
@@ -147,7 +161,12 @@ TEST(below_what_clocks_are_known_within_a_node_keeps_to_itself)
 {
     struct reduced all;
     struct reduced_table table;
-    job_table(&(struct job){.late = 5, .late_ns = 4000000, .error_ns = 10000000, .windows = WINDOWS, .nccl = true}, &all, &table);
+    job_table(&(struct job){.late = 5,
+                      .late_ns = 4000000,
+                      .error_ns = 10000000,
+                      .windows = WINDOWS,
+                      .nccl = true},
+            &all, &table);
     CHECK_INT(table.unclear, COLLECTIVES);
     CHECK_INT(table.rows[0].rank, 5); // those of its node wait for it
     CHECK_INT(table.rows[0].last, COLLECTIVES);
@@ -157,7 +176,12 @@ TEST(below_what_clocks_are_known_within_a_node_keeps_to_itself)
         last += table.rows[i].last;
     CHECK_INT(last, 2 * COLLECTIVES); // of each node one
     job_close(&all, &table);
-    job_table(&(struct job){.late = 5, .late_ns = 4000000, .error_ns = -1, .windows = WINDOWS, .nccl = true}, &all, &table);
+    job_table(&(struct job){.late = 5,
+                      .late_ns = 4000000,
+                      .error_ns = -1,
+                      .windows = WINDOWS,
+                      .nccl = true},
+            &all, &table);
     CHECK_INT(table.unclear, COLLECTIVES); // not known at all
     job_close(&all, &table);
 }
@@ -166,7 +190,12 @@ TEST(where_clocks_and_nodes_tell_nothing_it_is_not_known)
 {
     struct reduced all;
     struct reduced_table table;
-    struct job job = {.late = 5, .late_ns = 4000000, .error_ns = -1, .windows = WINDOWS, .a_node = 1, .nccl = true};
+    struct job job = {.late = 5,
+            .late_ns = 4000000,
+            .error_ns = -1,
+            .windows = WINDOWS,
+            .a_node = 1,
+            .nccl = true};
     job_table(&job, &all, &table);
     CHECK_INT(table.collectives, COLLECTIVES);
     CHECK_INT(table.unclear, COLLECTIVES);
@@ -189,7 +218,8 @@ TEST(without_waits_nobody_is_known_to_be_in_time)
 {
     struct reduced all;
     struct reduced_table table;
-    job_table(&(struct job){.late = 2, .late_ns = 4000000, .windows = WINDOWS, .silent = true}, &all, &table);
+    job_table(&(struct job){.late = 2, .late_ns = 4000000, .windows = WINDOWS, .silent = true},
+            &all, &table);
     CHECK_INT(table.why, REDUCED_WHY_FEW);
     CHECK_INT(job_named(&table), 0);
     CHECK(isnan(table.rows[0].late_ns));
@@ -202,7 +232,9 @@ TEST(a_row_says_whether_its_recorder_ended)
     struct reduced all;
     struct reduced_table table;
     for (unsigned ended = 0; ended < 2; ended++) {
-        job_table(&(struct job){.late = -1, .windows = WINDOWS, .flags = ended ? REDUCED_ENDED : 0u}, &all, &table);
+        job_table(
+                &(struct job){.late = -1, .windows = WINDOWS, .flags = ended ? REDUCED_ENDED : 0u},
+                &all, &table);
         for (size_t i = 0; i < table.count; i++)
             CHECK_INT(table.rows[i].ended, ended);
         job_close(&all, &table);
@@ -213,12 +245,18 @@ TEST(nobody_is_named_where_ranks_hand_on_lateness)
 {
     struct reduced all;
     struct reduced_table table;
-    job_table(&(struct job){.late = 5, .late_ns = 4000000, .group = 2, .windows = WINDOWS, .nccl = true}, &all, &table);
+    job_table(
+            &(struct job){
+                    .late = 5, .late_ns = 4000000, .group = 2, .windows = WINDOWS, .nccl = true},
+            &all, &table);
     CHECK_INT(table.why, REDUCED_WHY_GROUPS);
     CHECK_INT(job_named(&table), 0);
     CHECK_INT(table.rows[0].rank, 5); // it came last all the same
     job_close(&all, &table);
-    job_table(&(struct job){.late = 2, .late_ns = 4000000, .flags = REDUCED_MESSAGES, .windows = WINDOWS}, &all, &table);
+    job_table(
+            &(struct job){
+                    .late = 2, .late_ns = 4000000, .flags = REDUCED_MESSAGES, .windows = WINDOWS},
+            &all, &table);
     CHECK_INT(table.why, REDUCED_WHY_MESSAGES);
     CHECK_INT(job_named(&table), 0);
     job_close(&all, &table);
@@ -240,7 +278,8 @@ TEST(nobody_is_named_by_too_little)
     CHECK(isnan(table.rows[0].step_p50_ns));
     CHECK_INT(job_named(&table), 0);
     job_close(&all, &table);
-    job_rank(&(struct job){.late = 0, .late_ns = 4000000, .windows = WINDOWS, .nccl = true}, 0, &one);
+    job_rank(&(struct job){.late = 0, .late_ns = 4000000, .windows = WINDOWS, .nccl = true}, 0,
+            &one);
     reduced_table_make(&one, &table);
     CHECK_INT(table.why, REDUCED_WHY_ALONE);
     CHECK_INT(table.count, 1);
@@ -257,7 +296,8 @@ TEST(a_window_that_one_rank_lacks_is_not_compared)
     struct reduced_table table;
     struct error err = {0};
     struct job job = {.late = -1, .windows = 2 * WINDOWS};
-    for (int rank = 0; rank < RANKS; rank++) { // rank 3 was recorded for half as long: in the other half it seems never to wait
+    for (int rank = 0; rank < RANKS; rank++) { // rank 3 was recorded for half as long: in the other
+                                               // half it seems never to wait
         struct reduced one;
         struct job own = job;
         own.windows = rank == 3 ? WINDOWS : job.windows;

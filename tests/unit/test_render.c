@@ -33,10 +33,10 @@ TEST(clean_text_moves_no_cursor)
     check_clean("bell\a back\b del\x7f", true, "bell? back? del?");
     check_clean("\xc2\x9b"
                 "31m",
-                true, "?31m"); // CSI as one C1 character
+            true, "?31m"); // CSI as one C1 character
     check_clean("\xe2\x80\xae"
                 "abc",
-                true, "?abc"); // right-to-left override
+            true, "?abc"); // right-to-left override
     check_clean("caf\xc3\xa9", true, "caf\xc3\xa9");
     check_clean("caf\xc3\xa9", false, "caf?");
     check_clean("bad \xff\xc3", true, "bad \xef\xbf\xbd\xef\xbf\xbd");
@@ -83,7 +83,7 @@ TEST(text_wraps_at_words)
     check_wrap("a margin of about 2 % more", 24, 4, 4, "a margin of about\n    2 % more\n");
     check_wrap("", 24, 4, 4, "\n");
     check_wrap("aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd", 24, 4, 4,
-               "aaaaaaaaaabbbbbbbbbb\n    ccccccccccdddddddddd\n");
+            "aaaaaaaaaabbbbbbbbbb\n    ccccccccccdddddddddd\n");
 }
 
 // Some 10 ms; a look at the rest of the text for every line took more than two minutes.
@@ -107,17 +107,17 @@ TEST(a_long_text_wraps_in_linear_time)
 static struct report_cell cell_of(const char *unit, double a, double b)
 {
     return (struct report_cell){.unit = (char *)unit,
-                                .median_a = a,
-                                .median_b = b,
-                                .ratio = b / a,
-                                .ci_lower = NAN,
-                                .ci_upper = NAN,
-                                .margin = 0.02,
-                                .gating = true};
+            .median_a = a,
+            .median_b = b,
+            .ratio = b / a,
+            .ci_lower = NAN,
+            .ci_upper = NAN,
+            .margin = 0.02,
+            .gating = true};
 }
 
-static void check_medians(const char *unit, double a, double b, const char *want_a,
-                          const char *want_b)
+static void check_medians(
+        const char *unit, double a, double b, const char *want_a, const char *want_b)
 {
     char got_a[NUMBERS_SIZE], got_b[NUMBERS_SIZE];
     struct report_cell cell = cell_of(unit, a, b);
@@ -173,8 +173,9 @@ TEST(the_legend_says_what_slow_steps_and_warm_up_are)
     free(text);
     cells[1].metric = "warm_up_time";
     text = cell_steps_legend(cells, 2);
-    CHECK_STR(text, " warm_up_time is what the warm-up takes beyond steady steps; its change is "
-                    "that of the time of a run.");
+    CHECK_STR(text,
+            " warm_up_time is what the warm-up takes beyond steady steps; its change is "
+            "that of the time of a run.");
     free(text);
     cells[0].metric = "slow_steps";
     text = cell_steps_legend(cells, 2);
@@ -183,7 +184,7 @@ TEST(the_legend_says_what_slow_steps_and_warm_up_are)
 }
 
 static void check_interval(double lower, double ratio, double upper, double margin,
-                           const char *want_change, const char *want_interval)
+        const char *want_change, const char *want_interval)
 {
     char text[NUMBERS_SIZE];
     struct report_cell cell = cell_of("ns", 1, ratio);
@@ -214,7 +215,8 @@ TEST(a_margin_is_told_as_it_was_set)
     static const struct {
         double margin;
         const char *want;
-    } cases[] = {{0.02, "2 %"}, {0.0125, "1.25 %"}, {0.125, "12.5 %"}, {0.333, "33.3 %"}, {1e-6, "0.0001 %"}, {NAN, "-"}};
+    } cases[] = {{0.02, "2 %"}, {0.0125, "1.25 %"}, {0.125, "12.5 %"}, {0.333, "33.3 %"},
+            {1e-6, "0.0001 %"}, {NAN, "-"}};
     char text[NUMBERS_SIZE];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct report_cell cell = cell_of("ns", 1, 1);
@@ -238,22 +240,23 @@ static void check_remark(struct report_cell cell, const char *want)
 TEST(a_remark_does_not_say_the_numbers_twice)
 {
     struct report_cell cell = {.pairs = 28,
-                               .pairs_needed = 34,
-                               .mde = 0.031,
-                               .confirmed = -1,
-                               .verdict = REPORT_VERDICT_INCONCLUSIVE};
+            .pairs_needed = 34,
+            .mde = 0.031,
+            .confirmed = -1,
+            .verdict = REPORT_VERDICT_INCONCLUSIVE};
     cell.reason = "2.6 % slower: ratio 1.0263 (0.9881 to 1.0651) at 28 pairs, and the margin of 5 "
                   "% lies inside: "
                   "some 34 pairs would settle it";
-    check_remark(
-        cell,
-        "the margin of 5 % lies inside: some 34 pairs would settle it; 28 pairs can see >= 3.1 %");
+    check_remark(cell,
+            "the margin of 5 % lies inside: some 34 pairs would settle it; 28 pairs can see >= 3.1 %");
     cell.reason = "the interval is wide";
     check_remark(cell, "the interval is wide; needs ~34 pairs; 28 pairs can see >= 3.1 %");
     cell.reason = "ratio 1.1 at 28 pairs";
     check_remark(cell, "ratio 1.1 at 28 pairs; needs ~34 pairs; 28 pairs can see >= 3.1 %");
-    cell = (struct report_cell){
-        .verdict = REPORT_VERDICT_FAIL, .confirmed = 1, .confirm_pairs = 10, .reason = "slower"};
+    cell = (struct report_cell){.verdict = REPORT_VERDICT_FAIL,
+            .confirmed = 1,
+            .confirm_pairs = 10,
+            .reason = "slower"};
     check_remark(cell, "slower; confirmed on 10 fresh pairs");
     cell.verdict = REPORT_VERDICT_PASS;
     check_remark(cell, "");
@@ -290,23 +293,23 @@ TEST(counts_and_times)
 
 // --- progress: stderr of a child of the runner is replaced by a pipe or a terminal ---------------
 
-static struct progress_cell progress_cells[] = {{"step_time", "fail", 1.0514, 1.0462, 1.0563},
-                                                {"peak_memory", "-", NAN, NAN, NAN}};
+static struct progress_cell progress_cells[] = {
+        {"step_time", "fail", 1.0514, 1.0462, 1.0563}, {"peak_memory", "-", NAN, NAN, NAN}};
 
 static struct progress_state progress_of(int pair, int target, int look)
 {
     return (struct progress_state){.workload = "dlrm\033[2J-train",
-                                   .workload_idx = 1,
-                                   .workload_count = 5,
-                                   .phase = "pairs",
-                                   .pair = pair,
-                                   .pairs_target = target,
-                                   .look_idx = look,
-                                   .look_count = 4,
-                                   .elapsed_ns = 130000000000,
-                                   .remaining_ns = 600000000000,
-                                   .cells = progress_cells,
-                                   .cell_count = 2};
+            .workload_idx = 1,
+            .workload_count = 5,
+            .phase = "pairs",
+            .pair = pair,
+            .pairs_target = target,
+            .look_idx = look,
+            .look_count = 4,
+            .elapsed_ns = 130000000000,
+            .remaining_ns = 600000000000,
+            .cells = progress_cells,
+            .cell_count = 2};
 }
 
 // What was written to fd so far.
@@ -334,12 +337,13 @@ TEST(progress_without_a_terminal_is_a_line_a_look)
     progress_update(&decided);
     progress_stop();
     char *text = progress_read(ends[0]);
-    CHECK_STR(text, "upgate: [2/5] dlrm-train: pairs, up to pair 10 (look 1 of 4); step_time fail "
-                    "+5.1 % (+4.6 to +5.6); "
-                    "2 min 10 s so far, about 10 min 00 s left\n"
-                    "upgate: [2/5] dlrm-train: pairs, up to pair 14 (look 2 of 4); step_time fail "
-                    "+5.1 % (+4.6 to +5.6); "
-                    "2 min 10 s so far, about 10 min 00 s left\n");
+    CHECK_STR(text,
+            "upgate: [2/5] dlrm-train: pairs, up to pair 10 (look 1 of 4); step_time fail "
+            "+5.1 % (+4.6 to +5.6); "
+            "2 min 10 s so far, about 10 min 00 s left\n"
+            "upgate: [2/5] dlrm-train: pairs, up to pair 14 (look 2 of 4); step_time fail "
+            "+5.1 % (+4.6 to +5.6); "
+            "2 min 10 s so far, about 10 min 00 s left\n");
     free(text);
 }
 
@@ -377,10 +381,11 @@ TEST(progress_on_a_terminal_redraws_and_clears)
     struct progress_state state = progress_of(3, 10, 0);
     progress_update(&state);
     char *first = progress_read(master);
-    CHECK_STR(first, "[2/5] dlrm-train: pairs, pair 4 of 10, look 1 of 4; 2 min 10 s so far, about "
-                     "10 min 00 s left\r\n"
-                     "  step_time          fail          +5.1 % (+4.6 to +5.6)\r\n"
-                     "  peak_memory        open          -\r\n");
+    CHECK_STR(first,
+            "[2/5] dlrm-train: pairs, pair 4 of 10, look 1 of 4; 2 min 10 s so far, about "
+            "10 min 00 s left\r\n"
+            "  step_time          fail          +5.1 % (+4.6 to +5.6)\r\n"
+            "  peak_memory        open          -\r\n");
     progress_update(&state); // the same again: not drawn
     log_info("a message");
     char *second = progress_read(master);

@@ -14,220 +14,257 @@
 #include "tests/unit/runner.h"
 
 static const char *evidence[] = {
-    "a: 4.2 ms a step in 96 executions; b: 5.9 ms a step in 96 executions",
-    "changed: grid 512x1x1 -> 1024x1x1, registers 32 -> 64",
-    "at 24 places: backward > layers.*.attn +1.7 ms"};
+        "a: 4.2 ms a step in 96 executions; b: 5.9 ms a step in 96 executions",
+        "changed: grid 512x1x1 -> 1024x1x1, registers 32 -> 64",
+        "at 24 places: backward > layers.*.attn +1.7 ms"};
 static const char *suspects[] = {"torch 2.4.0 -> 2.6.0: which kernels run is torch's choice"};
 static const char *hostile[] = {"a: nothing; b: 310 us a step in 1 execution",
-                                "<script>alert(1)</script> | `*_\x1b[31m\xff line\nnext"};
+        "<script>alert(1)</script> | `*_\x1b[31m\xff line\nnext"};
 static const char *notes[] = {
-    "One traced pair: how far launches differ from each other is not in the intervals; "
-    "traced_launches: 2 and more measure it."};
+        "One traced pair: how far launches differ from each other is not in the intervals; "
+        "traced_launches: 2 and more measure it."};
 
 static struct diff_beside beside[] = {{"AllReduce f32 / RING LL", true, {0, 0.71}}};
 static struct diff_contribution contributions[] = {
-    {.rank = 1,
-     .kind = DIFF_KERNEL_SLOWER,
-     .name_a = "void softmax_warp_forward<float>(float*)",
-     .name_b = "void softmax_warp_forward<float>(float*)",
-     .label = "softmax_warp_forward",
-     .where = "backward > layers.*.attn",
-     .a_ns = 4.2e6,
-     .b_ns = 5.9e6,
-     .delta_ns = 1.7e6,
-     .ci_lo_ns = 1.6e6,
-     .ci_hi_ns = 1.8e6,
-     .share = 0.14,
-     .named = true,
-     .count_a = 96,
-     .count_b = 96,
-     .busy_a_ns = 4.2e6,
-     .busy_b_ns = 5.9e6,
-     .evidence = evidence,
-     .evidence_count = 3,
-     .suspects = suspects,
-     .suspect_count = 1,
-     .beside = beside,
-     .beside_count = 1,
-     .beside_cause = "AllReduce f32 / RING LL"},
-    {.rank = 2,
-     .kind = DIFF_KERNEL_ADDED,
-     .name_b = "fill<script>\x1b[31m\xff",
-     .label = "fill<script>\x1b[31m\xff",
-     .where = "optimizer",
-     .a_ns = 0,
-     .b_ns = 3.1e5,
-     .delta_ns = 3.1e5,
-     .ci_lo_ns = 3e5,
-     .ci_hi_ns = 3.2e5,
-     .share = 0.0256,
-     .named = true,
-     .count_a = 0,
-     .count_b = 1,
-     .busy_b_ns = 3.1e5,
-     .evidence = hostile,
-     .evidence_count = 2},
-    {.rank = 3,
-     .kind = DIFF_MEMCPY,
-     .name_a = "DtoD",
-     .label = "DtoD copy",
-     .where = "forward",
-     .a_ns = 1.2e5,
-     .delta_ns = -1.2e5,
-     .ci_lo_ns = -1.3e5,
-     .ci_hi_ns = -1.1e5,
-     .share = -0.0099,
-     .named = true,
-     .count_a = 2,
-     .count_b = 0,
-     .busy_a_ns = 1.2e5},
-    {.rank = 4,
-     .kind = DIFF_CPU_FUNCTION_SLOWER,
-     .name_a = "gelu",
-     .name_b = "gelu",
-     .label = "gelu",
-     .where = "",
-     .a_ns = 1e6,
-     .b_ns = 9.8e5,
-     .delta_ns = -2e4,
-     .ci_lo_ns = NAN,
-     .ci_hi_ns = NAN,
-     .share = NAN,
-     .count_a = NAN,
-     .count_b = NAN,
-     .busy_a_ns = NAN,
-     .busy_b_ns = NAN},
+        {.rank = 1,
+                .kind = DIFF_KERNEL_SLOWER,
+                .name_a = "void softmax_warp_forward<float>(float*)",
+                .name_b = "void softmax_warp_forward<float>(float*)",
+                .label = "softmax_warp_forward",
+                .where = "backward > layers.*.attn",
+                .a_ns = 4.2e6,
+                .b_ns = 5.9e6,
+                .delta_ns = 1.7e6,
+                .ci_lo_ns = 1.6e6,
+                .ci_hi_ns = 1.8e6,
+                .share = 0.14,
+                .named = true,
+                .count_a = 96,
+                .count_b = 96,
+                .busy_a_ns = 4.2e6,
+                .busy_b_ns = 5.9e6,
+                .evidence = evidence,
+                .evidence_count = 3,
+                .suspects = suspects,
+                .suspect_count = 1,
+                .beside = beside,
+                .beside_count = 1,
+                .beside_cause = "AllReduce f32 / RING LL"},
+        {.rank = 2,
+                .kind = DIFF_KERNEL_ADDED,
+                .name_b = "fill<script>\x1b[31m\xff",
+                .label = "fill<script>\x1b[31m\xff",
+                .where = "optimizer",
+                .a_ns = 0,
+                .b_ns = 3.1e5,
+                .delta_ns = 3.1e5,
+                .ci_lo_ns = 3e5,
+                .ci_hi_ns = 3.2e5,
+                .share = 0.0256,
+                .named = true,
+                .count_a = 0,
+                .count_b = 1,
+                .busy_b_ns = 3.1e5,
+                .evidence = hostile,
+                .evidence_count = 2},
+        {.rank = 3,
+                .kind = DIFF_MEMCPY,
+                .name_a = "DtoD",
+                .label = "DtoD copy",
+                .where = "forward",
+                .a_ns = 1.2e5,
+                .delta_ns = -1.2e5,
+                .ci_lo_ns = -1.3e5,
+                .ci_hi_ns = -1.1e5,
+                .share = -0.0099,
+                .named = true,
+                .count_a = 2,
+                .count_b = 0,
+                .busy_a_ns = 1.2e5},
+        {.rank = 4,
+                .kind = DIFF_CPU_FUNCTION_SLOWER,
+                .name_a = "gelu",
+                .name_b = "gelu",
+                .label = "gelu",
+                .where = "",
+                .a_ns = 1e6,
+                .b_ns = 9.8e5,
+                .delta_ns = -2e4,
+                .ci_lo_ns = NAN,
+                .ci_hi_ns = NAN,
+                .share = NAN,
+                .count_a = NAN,
+                .count_b = NAN,
+                .busy_a_ns = NAN,
+                .busy_b_ns = NAN},
 };
 static double first_a[] = {0, 0}, first_b[] = {3.1e8, 3e8};
-static const char *first_evidence[] = {"a: nothing; b: 305 ms a first step", "most of it: load|module +300 ms"};
-static struct diff_launch_part first_parts[] = {
-    {.contribution = {.rank = 1,
-                      .kind = DIFF_COLD_START,
-                      .name_b = "cuLibraryLoadData",
-                      .label = "cuLibraryLoadData",
-                      .where = "forward",
-                      .b_ns = 3.05e8,
-                      .delta_ns = 3.05e8,
-                      .ci_lo_ns = NAN,
-                      .ci_hi_ns = NAN,
-                      .share = 0.98,
-                      .named = true,
-                      .count_a = NAN,
-                      .count_b = NAN,
-                      .evidence = first_evidence,
-                      .evidence_count = 2},
-     .launch_ns = {first_a, first_b},
-     .launch_count = 2}};
+static const char *first_evidence[] = {
+        "a: nothing; b: 305 ms a first step", "most of it: load|module +300 ms"};
+static struct diff_launch_part first_parts[] = {{.contribution = {.rank = 1,
+                                                         .kind = DIFF_COLD_START,
+                                                         .name_b = "cuLibraryLoadData",
+                                                         .label = "cuLibraryLoadData",
+                                                         .where = "forward",
+                                                         .b_ns = 3.05e8,
+                                                         .delta_ns = 3.05e8,
+                                                         .ci_lo_ns = NAN,
+                                                         .ci_hi_ns = NAN,
+                                                         .share = 0.98,
+                                                         .named = true,
+                                                         .count_a = NAN,
+                                                         .count_b = NAN,
+                                                         .evidence = first_evidence,
+                                                         .evidence_count = 2},
+        .launch_ns = {first_a, first_b},
+        .launch_count = 2}};
 static struct diff_once_place first_phases[] = {{"forward", 2e6, 3.07e8}};
 static struct diff_straggler stragglers[] = {{.rank = 3,
-                                              .side = 1,
-                                              .last_count = 40,
-                                              .collectives = 48,
-                                              .late_ns = 2.1e5,
-                                              .wait_ns = 1.9e5,
-                                              .exposed_ns = 1.2e5,
-                                              .told = true,
-                                              .why = "function gemm",
-                                              .why_ns = 2e5}};
+        .side = 1,
+        .last_count = 40,
+        .collectives = 48,
+        .late_ns = 2.1e5,
+        .wait_ns = 1.9e5,
+        .exposed_ns = 1.2e5,
+        .told = true,
+        .why = "function gemm",
+        .why_ns = 2e5}};
 
 static struct diff_collective collectives[] = {
-    {"AllReduce f32", "more than 16 MiB", {"RING SIMPLE", "RING LL"}, {12, 12}, {4.6e6, 6.2e6}, {3.9e5, 5.2e5}},
-    {"Broad|cast u8", "", {NULL, ""}, {NAN, 0.5}, {NAN, 1e4}, {NAN, 0}}};
+        {"AllReduce f32", "more than 16 MiB", {"RING SIMPLE", "RING LL"}, {12, 12}, {4.6e6, 6.2e6},
+                {3.9e5, 5.2e5}},
+        {"Broad|cast u8", "", {NULL, ""}, {NAN, 0.5}, {NAN, 1e4}, {NAN, 0}}};
 
 static struct diff_memory_part memory_parts[] = {
-    {.kind = DIFF_MEMORY_FILE, .name = "libtorch_cpu.so", .name_a = "libtorch_cpu.so.1.13.0", .name_b = "libtorch_cpu.so",
-     .a_bytes = 88 << 20, .b_bytes = 149 << 20, .anonymous_bytes = {2 << 20, 4 << 20}, .told = true},
-    {.kind = DIFF_MEMORY_ANONYMOUS, .name = "", .name_a = "", .name_b = "",
-     .a_bytes = 50 << 20, .b_bytes = 80 << 20, .anonymous_bytes = {50 << 20, 80 << 20}, .told = true},
-    {.kind = DIFF_MEMORY_FILE, .name = "lib<script>alert|\x1b[31m.so", .name_a = "lib<script>alert|\x1b[31m.so",
-     .a_bytes = 6 << 20, .told = true},
-    {.kind = DIFF_MEMORY_HEAP, .name = "", .name_a = "", .name_b = "", .a_bytes = 90 << 20, .b_bytes = 91 << 20},
+        {.kind = DIFF_MEMORY_FILE,
+                .name = "libtorch_cpu.so",
+                .name_a = "libtorch_cpu.so.1.13.0",
+                .name_b = "libtorch_cpu.so",
+                .a_bytes = 88 << 20,
+                .b_bytes = 149 << 20,
+                .anonymous_bytes = {2 << 20, 4 << 20},
+                .told = true},
+        {.kind = DIFF_MEMORY_ANONYMOUS,
+                .name = "",
+                .name_a = "",
+                .name_b = "",
+                .a_bytes = 50 << 20,
+                .b_bytes = 80 << 20,
+                .anonymous_bytes = {50 << 20, 80 << 20},
+                .told = true},
+        {.kind = DIFF_MEMORY_FILE,
+                .name = "lib<script>alert|\x1b[31m.so",
+                .name_a = "lib<script>alert|\x1b[31m.so",
+                .a_bytes = 6 << 20,
+                .told = true},
+        {.kind = DIFF_MEMORY_HEAP,
+                .name = "",
+                .name_a = "",
+                .name_b = "",
+                .a_bytes = 90 << 20,
+                .b_bytes = 91 << 20},
 };
 
 static struct diff_touch memory_touches[] = {
-    {.caller = "Adam.step", .caller_file = "torch/optim/adam.py", .outside = "train", .outside_file = "train.py", .function = "fill",
-     .module = "libtorch_cpu.so", .a_bytes = 4 << 20, .b_bytes = 64 << 20, .samples = {2, 31}, .told = true},
-    {.caller = "import of torch", .function = "loading of lib<script>alert|\x1b[31m.so", .b_bytes = 20 << 20, .start_bytes = {0, 19 << 20},
-     .samples = {0, 9}, .told = true},
-    {.function = "main", .module = "plant", .a_bytes = 3 << 20, .b_bytes = 4 << 20},
+        {.caller = "Adam.step",
+                .caller_file = "torch/optim/adam.py",
+                .outside = "train",
+                .outside_file = "train.py",
+                .function = "fill",
+                .module = "libtorch_cpu.so",
+                .a_bytes = 4 << 20,
+                .b_bytes = 64 << 20,
+                .samples = {2, 31},
+                .told = true},
+        {.caller = "import of torch",
+                .function = "loading of lib<script>alert|\x1b[31m.so",
+                .b_bytes = 20 << 20,
+                .start_bytes = {0, 19 << 20},
+                .samples = {0, 9},
+                .told = true},
+        {.function = "main", .module = "plant", .a_bytes = 3 << 20, .b_bytes = 4 << 20},
 };
 
 static struct diff_memory memory(bool failed)
 {
     return (struct diff_memory){.failed = failed,
-                                .time_failed = true,
-                                .peak_a_bytes = 240 << 20,
-                                .peak_b_bytes = 326 << 20,
-                                .held = {234 << 20, 320 << 20},
-                                .peak = {241 << 20, 327 << 20},
-                                .launches = {2, 2},
-                                .parts = memory_parts,
-                                .touches = memory_touches,
-                                .touch_count = 3,
-                                .touch_told_count = 2,
-                                .touch_more_bytes = 80 << 20,
-                                .seen = {220 << 20, 310 << 20},
-                                .part_count = 4,
-                                .told_count = 3,
-                                .more_bytes = 91 << 20,
-                                .less_bytes = -(6 << 20)};
+            .time_failed = true,
+            .peak_a_bytes = 240 << 20,
+            .peak_b_bytes = 326 << 20,
+            .held = {234 << 20, 320 << 20},
+            .peak = {241 << 20, 327 << 20},
+            .launches = {2, 2},
+            .parts = memory_parts,
+            .touches = memory_touches,
+            .touch_count = 3,
+            .touch_told_count = 2,
+            .touch_more_bytes = 80 << 20,
+            .seen = {220 << 20, 310 << 20},
+            .part_count = 4,
+            .told_count = 3,
+            .more_bytes = 91 << 20,
+            .less_bytes = -(6 << 20)};
 }
 
 static struct diff_workload explained(void)
 {
     return (struct diff_workload){.name = "dlrm-train",
-                                  .unit = "step",
-                                  .step_a_ns = 12.1e6,
-                                  .step_b_ns = 14.1e6,
-                                  .delta_ns = 2e6,
-                                  .delta_lo_ns = 1.9e6,
-                                  .delta_hi_ns = 2.1e6,
-                                  .traced_ratio = {1.04, 1.05},
-                                  .match_coverage = 0.982,
-                                  .residual_ns = 1e4,
-                                  .slower_ns = 2.01e6,
-                                  .faster_ns = -1.2e5,
-                                  .unaccounted = {0.001, 0.002},
-                                  .traced_pairs = 1,
-                                  .windows = {94, 94},
-                                  .parts = {[COST_GPU_COMPUTE] = {11e6, 13e6},
-                                            [COST_LAUNCH_BOUND] = {1e6, 1e6},
-                                            [COST_IDLE] = {1e5, 1e5}},
-                                  .contributions = contributions,
-                                  .contribution_count = 4,
-                                  .stragglers = stragglers,
-                                  .straggler_count = 1,
-                                  .collectives = collectives,
-                                  .collective_count = 2,
-                                  .nccl_version = {"2.28.3", "2.28.9"},
-                                  .late = "Rank 3 arrives last at 40 of 48 collectives, by 210 us: "
-                                          "function <gemm>",
-                                  .notes = notes,
-                                  .note_count = 1,
-                                  .cold_a_ns = 3.2e7,
-                                  .cold_b_ns = 3.4e8,
-                                  .first = {.parts = first_parts, .part_count = 1, .phases = first_phases, .phase_count = 1, .pairs = 2},
-                                  .memory = memory(true),
-                                  .couple = -1};
+            .unit = "step",
+            .step_a_ns = 12.1e6,
+            .step_b_ns = 14.1e6,
+            .delta_ns = 2e6,
+            .delta_lo_ns = 1.9e6,
+            .delta_hi_ns = 2.1e6,
+            .traced_ratio = {1.04, 1.05},
+            .match_coverage = 0.982,
+            .residual_ns = 1e4,
+            .slower_ns = 2.01e6,
+            .faster_ns = -1.2e5,
+            .unaccounted = {0.001, 0.002},
+            .traced_pairs = 1,
+            .windows = {94, 94},
+            .parts = {[COST_GPU_COMPUTE] = {11e6, 13e6},
+                    [COST_LAUNCH_BOUND] = {1e6, 1e6},
+                    [COST_IDLE] = {1e5, 1e5}},
+            .contributions = contributions,
+            .contribution_count = 4,
+            .stragglers = stragglers,
+            .straggler_count = 1,
+            .collectives = collectives,
+            .collective_count = 2,
+            .nccl_version = {"2.28.3", "2.28.9"},
+            .late = "Rank 3 arrives last at 40 of 48 collectives, by 210 us: "
+                    "function <gemm>",
+            .notes = notes,
+            .note_count = 1,
+            .cold_a_ns = 3.2e7,
+            .cold_b_ns = 3.4e8,
+            .first = {.parts = first_parts,
+                    .part_count = 1,
+                    .phases = first_phases,
+                    .phase_count = 1,
+                    .pairs = 2},
+            .memory = memory(true),
+            .couple = -1};
 }
 
 static struct diff_workload unexplained(void)
 {
     return (struct diff_workload){.name = "dlrm-infer",
-                                  .unit = "request",
-                                  .unexplained = "no launches of 'dlrm-infer' were traced",
-                                  .step_a_ns = NAN,
-                                  .step_b_ns = NAN,
-                                  .delta_ns = NAN,
-                                  .delta_lo_ns = NAN,
-                                  .delta_hi_ns = NAN,
-                                  .traced_ratio = {NAN, NAN},
-                                  .match_coverage = NAN,
-                                  .residual_ns = NAN,
-                                  .unaccounted = {NAN, NAN},
-                                  .cold_a_ns = NAN,
-                                  .cold_b_ns = NAN,
-                                  .couple = -1};
+            .unit = "request",
+            .unexplained = "no launches of 'dlrm-infer' were traced",
+            .step_a_ns = NAN,
+            .step_b_ns = NAN,
+            .delta_ns = NAN,
+            .delta_lo_ns = NAN,
+            .delta_hi_ns = NAN,
+            .traced_ratio = {NAN, NAN},
+            .match_coverage = NAN,
+            .residual_ns = NAN,
+            .unaccounted = {NAN, NAN},
+            .cold_a_ns = NAN,
+            .cold_b_ns = NAN,
+            .couple = -1};
 }
 
 static char *table_of(const struct diff_view *view, const struct render_opts *opts)
@@ -245,13 +282,13 @@ TEST(goldens)
 {
     struct diff_workload workloads[] = {explained(), unexplained()};
     const struct diff diff = {
-        .side_names = {"old", "new"}, .workloads = workloads, .workload_count = 2};
+            .side_names = {"old", "new"}, .workloads = workloads, .workload_count = 2};
     char *text = table_of(&(struct diff_view){.diff = &diff, .path = "run.db"},
-                          &(struct render_opts){.utf8 = true});
+            &(struct render_opts){.utf8 = true});
     golden_compare(text, "diff_train.txt");
     free(text);
     text = table_of(&(struct diff_view){.diff = &diff, .path = "run.db", .brief = true},
-                    &(struct render_opts){0});
+            &(struct render_opts){0});
     golden_compare(text, "diff_brief.txt");
     free(text);
     text = diff_view_markdown(&diff);
@@ -270,11 +307,11 @@ TEST(nothing_of_the_store_acts_on_a_terminal_or_a_page)
 {
     struct diff_workload workload = explained();
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
-    char *text = table_of(&(struct diff_view){.diff = &diff, .all = true},
-                          &(struct render_opts){.width = 60});
+    char *text = table_of(
+            &(struct diff_view){.diff = &diff, .all = true}, &(struct render_opts){.width = 60});
     CHECK(!strchr(text, '\x1b'));
     for (char *line = text; line && *line;
-         line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+            line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
         CHECK(strcspn(line, "\n") <= 62 || strncmp(line, "2. ", 3) == 0);
     free(text);
     text = diff_view_markdown(&diff);
@@ -297,7 +334,8 @@ TEST(nothing_named_is_said_so)
     free(answer);
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
     char *text = diff_view_markdown(&diff);
-    CHECK_CONTAINS(text, "\n- note: One traced pair: how far"); // what weakens it is not folded away with the evidence
+    // what weakens it is not folded away with the evidence
+    CHECK_CONTAINS(text, "\n- note: One traced pair: how far");
     free(text);
     workload = unexplained();
     CHECK(!diff_view_explained(&diff));
@@ -313,7 +351,8 @@ TEST(a_long_name_leaves_room_for_its_doubt)
 {
     struct diff_contribution one = contributions[3];
     struct diff_workload workload = explained();
-    one.label = "a_function_whose_name_is_so_long_that_it_is_cut_in_its_middle_wherever_it_may_stand_on_a_screen";
+    one.label =
+            "a_function_whose_name_is_so_long_that_it_is_cut_in_its_middle_wherever_it_may_stand_on_a_screen";
     one.delta_ns = -2e5;
     workload.contributions = &one;
     workload.contribution_count = 1;
@@ -338,7 +377,8 @@ TEST(workloads_that_do_not_fit_into_markdown_are_counted)
     size_t shown = 0;
     for (const char *at = text; (at = strstr(at, "\n**dlrm-train: step ")); at++)
         shown++;
-    char *want = xasprintf("\n%zu more workloads did not fit here: `upgate diff RUN.db` has all.\n", WORKLOADS - shown);
+    char *want = xasprintf("\n%zu more workloads did not fit here: `upgate diff RUN.db` has all.\n",
+            WORKLOADS - shown);
     CHECK(shown > 0 && shown < WORKLOADS);
     CHECK_CONTAINS(text, want);
     free(want);
@@ -354,7 +394,8 @@ TEST(a_difference_that_rounds_to_nothing_has_no_sign)
     workload.delta_lo_ns = -3e4;
     workload.delta_hi_ns = 2.5e3;
     workload.cold_b_ns = workload.cold_a_ns - 10;
-    char *headline = diff_text_headline(&workload), *first = diff_text_first(&workload), share[NUMBERS_SIZE];
+    char *headline = diff_text_headline(&workload), *first = diff_text_first(&workload),
+         share[NUMBERS_SIZE];
     CHECK_CONTAINS(headline, " (0.0 %, -0.2 to 0.0 %)");
     CHECK_STR(first, "32 ms -> 32 ms (0.0 %)");
     CHECK_STR(diff_text_share(-0.0001, share), "0.0 %");
@@ -363,7 +404,8 @@ TEST(a_difference_that_rounds_to_nothing_has_no_sign)
     free(first);
 }
 
-// Also where the step is not explained; before the step where nothing of the time failed, else behind it.
+// Also where the step is not explained; before the step where nothing of the time failed, else
+// behind it.
 TEST(memory_that_failed_is_told_first)
 {
     struct diff_workload workload = explained();
@@ -371,8 +413,10 @@ TEST(memory_that_failed_is_told_first)
     for (int faster = 0; faster < 2; faster++) {
         workload.memory.time_failed = !faster;
         char *text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){0});
-        const char *memory_at = strstr(text, "peak memory 240 MiB -> 326 MiB (+35.8 %, +86.0 MiB): libtorch_cpu.so +61.0"),
-                   *step_at = strstr(text, "dlrm-train: step");
+        const char *
+                memory_at = strstr(text,
+                       "peak memory 240 MiB -> 326 MiB (+35.8 %, +86.0 MiB): libtorch_cpu.so +61.0"),
+               *step_at = strstr(text, "dlrm-train: step");
         CHECK(memory_at && step_at && (memory_at < step_at) == faster);
         free(text);
     }
@@ -380,16 +424,19 @@ TEST(memory_that_failed_is_told_first)
     workload.memory = memory(true);
     CHECK(diff_view_explained(&diff));
     char *text = diff_view_markdown(&diff);
-    CHECK(strstr(text, "anonymous memory +30.0 MiB") && !strstr(text, "<script>alert") && !strchr(text, '\x1b'));
-    CHECK(strstr(text, "first touched in Adam.step (torch/optim/adam.py), called by train (train.py), most by fill of libtorch"));
+    CHECK(strstr(text, "anonymous memory +30.0 MiB") && !strstr(text, "<script>alert") &&
+            !strchr(text, '\x1b'));
+    CHECK(strstr(text,
+            "first touched in Adam.step (torch/optim/adam.py), called by train (train.py), most by fill of libtorch"));
     free(text);
     text = table_of(&(struct diff_view){.diff = &diff, .all = true}, &(struct render_opts){0});
     CHECK(strstr(text, "touched") && strstr(text, "main of plant") && !strchr(text, '\x1b'));
     free(text);
     text = diff_text_memory_touched(&workload.memory);
-    CHECK_STR(text, "By the code that touched it first: +60.0 MiB in Adam.step (torch/optim/adam.py), called by train (train.py), most by fill "
-                    "of libtorch_cpu.so; +20.0 MiB in import of torch, most by loading of lib<script>alert|\x1b[31m.so; all else +6.00 MiB. "
-                    "Page faults are sampled: 94 % (a) and 97 % (b) of what was held lies at one.");
+    CHECK_STR(text,
+            "By the code that touched it first: +60.0 MiB in Adam.step (torch/optim/adam.py), called by train (train.py), most by fill "
+            "of libtorch_cpu.so; +20.0 MiB in import of torch, most by loading of lib<script>alert|\x1b[31m.so; all else +6.00 MiB. "
+            "Page faults are sampled: 94 % (a) and 97 % (b) of what was held lies at one.");
     free(text);
     text = diff_text_touch(&workload.memory, &memory_touches[1]);
     CHECK_CONTAINS(text, "0 B -> 20.0 MiB, before the first step");
@@ -417,48 +464,84 @@ TEST(memory_that_failed_is_told_first)
 }
 
 static struct diff_memory_part gpu_parts[] = {
-    {.kind = DIFF_MEMORY_RESERVE, .name = "", .name_a = "", .name_b = "", .a_bytes = 10 << 20, .b_bytes = 68 << 20, .told = true},
-    {.kind = DIFF_MEMORY_TENSORS, .name = "", .name_a = "", .name_b = "", .a_bytes = 90 << 20, .b_bytes = 92 << 20},
+        {.kind = DIFF_MEMORY_RESERVE,
+                .name = "",
+                .name_a = "",
+                .name_b = "",
+                .a_bytes = 10 << 20,
+                .b_bytes = 68 << 20,
+                .told = true},
+        {.kind = DIFF_MEMORY_TENSORS,
+                .name = "",
+                .name_a = "",
+                .name_b = "",
+                .a_bytes = 90 << 20,
+                .b_bytes = 92 << 20},
 };
-static struct diff_touch gpu_touches[] = {{.caller = "backward of layers.*.attn", .function = "keep<script>alert|\x1b[31m", .module = "train.py",
-                                           .b_bytes = 60 << 20, .samples = {0, 6}, .told = true}};
+static struct diff_touch gpu_touches[] = {{.caller = "backward of layers.*.attn",
+        .function = "keep<script>alert|\x1b[31m",
+        .module = "train.py",
+        .b_bytes = 60 << 20,
+        .samples = {0, 6},
+        .told = true}};
 
-// In the same form as the host's, in its own words, also where nothing else is explained; first where it alone failed.
+// In the same form as the host's, in its own words, also where nothing else is explained; first
+// where it alone failed.
 TEST(memory_of_the_gpu)
 {
     struct diff_workload workload = unexplained();
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
-    workload.gpu_memory = (struct diff_memory){.gpu = true, .failed = true, .peak_a_bytes = 100 << 20, .peak_b_bytes = 160 << 20,
-                                               .held = {100 << 20, 160 << 20}, .peak = {100 << 20, 160 << 20}, .launches = {2, 2},
-                                               .parts = gpu_parts, .part_count = 2, .told_count = 1, .more_bytes = 58 << 20,
-                                               .touches = gpu_touches, .touch_count = 1, .touch_told_count = 1, .touch_more_bytes = 60 << 20,
-                                               .seen = {50 << 20, 120 << 20}};
+    workload.gpu_memory = (struct diff_memory){.gpu = true,
+            .failed = true,
+            .peak_a_bytes = 100 << 20,
+            .peak_b_bytes = 160 << 20,
+            .held = {100 << 20, 160 << 20},
+            .peak = {100 << 20, 160 << 20},
+            .launches = {2, 2},
+            .parts = gpu_parts,
+            .part_count = 2,
+            .told_count = 1,
+            .more_bytes = 58 << 20,
+            .touches = gpu_touches,
+            .touch_count = 1,
+            .touch_told_count = 1,
+            .touch_more_bytes = 60 << 20,
+            .seen = {50 << 20, 120 << 20}};
     CHECK(diff_view_explained(&diff));
     char *text = diff_text_memory(&workload, &workload.gpu_memory);
-    CHECK_STR(text, "dlrm-infer: peak GPU memory 100 MiB -> 160 MiB (+60.0 %, +60.0 MiB): the allocator's reserve beyond tensors +58.0 MiB");
+    CHECK_STR(text,
+            "dlrm-infer: peak GPU memory 100 MiB -> 160 MiB (+60.0 %, +60.0 MiB): the allocator's reserve beyond tensors +58.0 MiB");
     free(text);
     text = diff_text_memory_answer(&workload.gpu_memory);
-    CHECK_STR(text, "Together +58.0 MiB, all else +2.00 MiB. The traced launches held 100 MiB at most, of it 100 MiB reserved by the framework's "
-                    "allocator (a), 160 MiB, of it 160 MiB (b).");
+    CHECK_STR(text,
+            "Together +58.0 MiB, all else +2.00 MiB. The traced launches held 100 MiB at most, of it 100 MiB reserved by the framework's "
+            "allocator (a), 160 MiB, of it 160 MiB (b).");
     free(text);
     text = diff_text_memory_touched(&workload.gpu_memory);
-    CHECK_CONTAINS(text, "By the code that allocated it: +60.0 MiB in backward of layers.*.attn, most by keep");
-    CHECK_CONTAINS(text, "; all else 0 B. Allocations are recorded: 50 % (a) and 75 % (b) of what was held lies at one.");
+    CHECK_CONTAINS(text,
+            "By the code that allocated it: +60.0 MiB in backward of layers.*.attn, most by keep");
+    CHECK_CONTAINS(text,
+            "; all else 0 B. Allocations are recorded: 50 % (a) and 75 % (b) of what was held lies at one.");
     free(text);
     for (int failed = 0; failed < 2; failed++) {
         workload.gpu_memory.failed = failed;
         text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){0});
-        const char *memory_at = strstr(text, "peak GPU memory 100"), *step_at = strstr(text, "dlrm-infer: step");
+        const char *memory_at = strstr(text, "peak GPU memory 100"),
+                   *step_at = strstr(text, "dlrm-infer: step");
         step_at = step_at ? step_at : strstr(text, "was not measured");
         CHECK(memory_at && step_at && (memory_at < step_at) == failed);
-        CHECK(strstr(text, "+60.0 MiB allocated in backward of") && !strstr(text, "touched") && !strchr(text, '\x1b'));
+        CHECK(strstr(text, "+60.0 MiB allocated in backward of") && !strstr(text, "touched") &&
+                !strchr(text, '\x1b'));
         free(text);
     }
     text = diff_view_markdown(&diff);
-    CHECK(strstr(text, "peak GPU memory 100 MiB") && !strstr(text, "<script>alert") && !strchr(text, '\x1b'));
+    CHECK(strstr(text, "peak GPU memory 100 MiB") && !strstr(text, "<script>alert") &&
+            !strchr(text, '\x1b'));
     free(text);
-    json_t *document = diff_view_json(&diff), *item = json_array_get(json_object_get(document, "workloads"), 0);
-    json_t *touched = json_array_get(json_object_get(json_object_get(item, "gpu_memory"), "touched"), 0);
+    json_t *document = diff_view_json(&diff),
+           *item = json_array_get(json_object_get(document, "workloads"), 0);
+    json_t *touched =
+            json_array_get(json_object_get(json_object_get(item, "gpu_memory"), "touched"), 0);
     CHECK_INT(json_integer_value(json_object_get(json_object_get(touched, "allocations"), "b")), 6);
     CHECK(!json_object_get(touched, "faults") && !json_object_get(item, "memory"));
     json_decref(document);
@@ -479,43 +562,44 @@ TEST(numbers_that_are_not_measured_are_null)
 
 static double slow_a[] = {0, 0}, slow_b[] = {4.8e6, 5.2e6};
 static struct diff_launch_part slow_parts[] = {{.contribution = {.rank = 1,
-                                                                 .kind = DIFF_CPU_FUNCTION_ADDED,
-                                                                 .name_b = "save<script>alert(1)\x1b[31m",
-                                                                 .label = "save<script>alert(1)\x1b[31m",
-                                                                 .where = "checkpoint",
-                                                                 .b_ns = 4.9e6,
-                                                                 .delta_ns = 4.9e6,
-                                                                 .ci_lo_ns = NAN,
-                                                                 .ci_hi_ns = NAN,
-                                                                 .share = 0.94,
-                                                                 .named = true,
-                                                                 .count_a = NAN,
-                                                                 .count_b = NAN,
-                                                                 .busy_a_ns = NAN,
-                                                                 .busy_b_ns = NAN,
-                                                                 .suspects = suspects,
-                                                                 .suspect_count = 1},
-                                                .launch_ns = {slow_a, slow_b},
-                                                .launch_count = 2}};
+                                                        .kind = DIFF_CPU_FUNCTION_ADDED,
+                                                        .name_b = "save<script>alert(1)\x1b[31m",
+                                                        .label = "save<script>alert(1)\x1b[31m",
+                                                        .where = "checkpoint",
+                                                        .b_ns = 4.9e6,
+                                                        .delta_ns = 4.9e6,
+                                                        .ci_lo_ns = NAN,
+                                                        .ci_hi_ns = NAN,
+                                                        .share = 0.94,
+                                                        .named = true,
+                                                        .count_a = NAN,
+                                                        .count_b = NAN,
+                                                        .busy_a_ns = NAN,
+                                                        .busy_b_ns = NAN,
+                                                        .suspects = suspects,
+                                                        .suspect_count = 1},
+        .launch_ns = {slow_a, slow_b},
+        .launch_count = 2}};
 
 static struct diff_slow slow(size_t parts)
 {
     return (struct diff_slow){.metric = "slow_steps",
-                              .failed = true,
-                              .a_ns = 0,
-                              .b_ns = 5.2e6,
-                              .launch_ns = {slow_a, slow_b},
-                              .launch_count = 2,
-                              .count = {0, 12},
-                              .of = {240, 240},
-                              .period = {0, 20},
-                              .told = {"0 slow steps of 240", "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"},
-                              .parts = slow_parts,
-                              .part_count = parts,
-                              .told_ns = parts ? 4.9e6 : 0,
-                              .unseen_ns = 1e4,
-                              .where = parts ? "checkpoint" : NULL,
-                              .why_not = parts ? NULL : "one traced launch a side does not tell what is chance"};
+            .failed = true,
+            .a_ns = 0,
+            .b_ns = 5.2e6,
+            .launch_ns = {slow_a, slow_b},
+            .launch_count = 2,
+            .count = {0, 12},
+            .of = {240, 240},
+            .period = {0, 20},
+            .told = {"0 slow steps of 240",
+                    "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"},
+            .parts = slow_parts,
+            .part_count = parts,
+            .told_ns = parts ? 4.9e6 : 0,
+            .unseen_ns = 1e4,
+            .where = parts ? "checkpoint" : NULL,
+            .why_not = parts ? NULL : "one traced launch a side does not tell what is chance"};
 }
 
 // Before the typical step where that did not fail, else behind it; nothing where no cell asks.
@@ -523,19 +607,24 @@ TEST(slow_steps_that_failed_are_told_first)
 {
     struct diff_workload workload = explained();
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
-    CHECK(!diff_text_slow(&workload) && !diff_text_slow_answer(&workload) && !diff_text_slow_first(&workload));
+    CHECK(!diff_text_slow(&workload) && !diff_text_slow_answer(&workload) &&
+            !diff_text_slow_first(&workload));
     workload.slow = slow(1);
     for (int typical = 0; typical < 2; typical++) {
         workload.slow.typical_failed = typical;
-        char *text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){.width = 200});
-        const char *slow_at = strstr(text, "dlrm-train: slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms): Function added: save"),
-                   *step_at = strstr(text, "dlrm-train: step");
+        char *text =
+                table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){.width = 200});
+        const char *
+                slow_at = strstr(text,
+                       "dlrm-train: slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms): Function added: save"),
+               *step_at = strstr(text, "dlrm-train: step");
         CHECK(slow_at && step_at && (slow_at < step_at) == !typical);
         CHECK_CONTAINS(text, "every 20 steps; baseline: 0 slow steps of 240.");
         CHECK_CONTAINS(text, "suspect: torch 2.4.0 -> 2.6.0");
         CHECK(!strchr(text, '\x1b'));
         free(text);
-        text = table_of(&(struct diff_view){.diff = &diff, .brief = true}, &(struct render_opts){0});
+        text = table_of(
+                &(struct diff_view){.diff = &diff, .brief = true}, &(struct render_opts){0});
         CHECK_CONTAINS(text, "slow steps take");
         free(text);
         text = diff_view_markdown(&diff);
@@ -546,7 +635,8 @@ TEST(slow_steps_that_failed_are_told_first)
         free(text);
     }
     char *text = diff_text_slow_part(&slow_parts[0]);
-    CHECK_STR(text, "+4.9 ms Function added: save<script>alert(1)\x1b[31m, in checkpoint (a 0, 0; b 4.8 ms, 5.2 ms), 94 % of it");
+    CHECK_STR(text,
+            "+4.9 ms Function added: save<script>alert(1)\x1b[31m, in checkpoint (a 0, 0; b 4.8 ms, 5.2 ms), 94 % of it");
     free(text);
     static double less[] = {-2e6, 0};
     struct diff_launch_part part = slow_parts[0];
@@ -559,7 +649,8 @@ TEST(slow_steps_that_failed_are_told_first)
     free(text);
     workload.slow.told_ns = 5.5e6;
     text = diff_text_slow_answer(&workload);
-    CHECK_CONTAINS(text, "What is told is all of it and 300 us more: what is not told goes the other way.");
+    CHECK_CONTAINS(text,
+            "What is told is all of it and 300 us more: what is not told goes the other way.");
     CHECK(!strstr(text, "106 %"));
     free(text);
     workload.slow.tail = true;
@@ -574,11 +665,13 @@ TEST(slow_steps_that_are_not_explained_say_why)
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
     workload.slow = slow(0);
     char *text = diff_text_slow(&workload);
-    CHECK_STR(text, "dlrm-train: what slow_steps fails by is not explained: one traced launch a side does not tell what is chance");
+    CHECK_STR(text,
+            "dlrm-train: what slow_steps fails by is not explained: one traced launch a side does not tell what is chance");
     free(text);
     text = diff_text_slow_answer(&workload);
-    CHECK_STR(text, "In the traced launches, candidate: 12 slow steps of 240, 110 ms beside 10 ms, every 20 steps; baseline: 0 slow steps of 240. "
-                    "There slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms), launch by launch (a 0, 0; b 4.8 ms, 5.2 ms).");
+    CHECK_STR(text,
+            "In the traced launches, candidate: 12 slow steps of 240, 110 ms beside 10 ms, every 20 steps; baseline: 0 slow steps of 240. "
+            "There slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms), launch by launch (a 0, 0; b 4.8 ms, 5.2 ms).");
     free(text);
     workload.slow.failed = false; // the end of a run tells what failed
     text = table_of(&(struct diff_view){.diff = &diff, .brief = true}, &(struct render_opts){0});
@@ -587,11 +680,15 @@ TEST(slow_steps_that_are_not_explained_say_why)
     CHECK(!diff_text_slow(&workload)); // it passes, and there is nothing to tell
     workload.slow.open = true;
     text = diff_text_slow(&workload);
-    CHECK_STR(text, "dlrm-train: slow_steps is inconclusive, and not explained: one traced launch a side does not tell what is chance");
+    CHECK_STR(text,
+            "dlrm-train: slow_steps is inconclusive, and not explained: one traced launch a side does not tell what is chance");
     free(text);
-    json_t *document = diff_view_json(&diff), *item = json_object_get(json_array_get(json_object_get(document, "workloads"), 0), "slow_steps");
+    json_t *document = diff_view_json(&diff),
+           *item = json_object_get(
+                   json_array_get(json_object_get(document, "workloads"), 0), "slow_steps");
     CHECK_STR(json_string_value(json_object_get(item, "metric")), "slow_steps");
-    CHECK(json_is_null(json_object_get(item, "where")) && json_is_null(json_object_get(item, "unseen_ns")));
+    CHECK(json_is_null(json_object_get(item, "where")) &&
+            json_is_null(json_object_get(item, "unseen_ns")));
     CHECK(json_is_null(json_object_get(json_object_get(item, "period"), "a")));
     CHECK_INT(json_integer_value(json_object_get(json_object_get(item, "slow"), "b")), 12);
     CHECK_INT(json_array_size(json_object_get(item, "contributions")), 0);
@@ -599,7 +696,8 @@ TEST(slow_steps_that_are_not_explained_say_why)
     json_decref(document);
     workload.slow = (struct diff_slow){0};
     document = diff_view_json(&diff);
-    CHECK(!json_object_get(json_array_get(json_object_get(document, "workloads"), 0), "slow_steps"));
+    CHECK(!json_object_get(
+            json_array_get(json_object_get(document, "workloads"), 0), "slow_steps"));
     json_decref(document);
 }
 
@@ -607,22 +705,25 @@ TEST(cpu_time_is_told_where_it_is_asked_for)
 {
     static double cpu_a[] = {0, 0}, cpu_b[] = {2.4e9, 2.6e9};
     static struct diff_launch_part parts[] = {{.contribution = {.rank = 1,
-                                                                .kind = DIFF_CPU_FUNCTION_ADDED,
-                                                                .label = "spin<script>alert(1)\x1b[31m",
-                                                                .where = "thread python",
-                                                                .b_ns = 2.5e9,
-                                                                .delta_ns = 2.5e9},
-                                               .launch_ns = {cpu_a, cpu_b},
-                                               .launch_count = 2}};
-    static struct diff_once_place places[] = {{"forward", 3e9, 3.01e9}, {"thread python", 0, 2.5e9}};
+                                                       .kind = DIFF_CPU_FUNCTION_ADDED,
+                                                       .label = "spin<script>alert(1)\x1b[31m",
+                                                       .where = "thread python",
+                                                       .b_ns = 2.5e9,
+                                                       .delta_ns = 2.5e9},
+            .launch_ns = {cpu_a, cpu_b},
+            .launch_count = 2}};
+    static struct diff_once_place places[] = {
+            {"forward", 3e9, 3.01e9}, {"thread python", 0, 2.5e9}};
     struct diff_workload workload = explained();
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
     CHECK(!diff_text_cpu(&workload));
     workload.cpu_a_ns = 3e9;
     workload.cpu_b_ns = 5.5e9;
-    workload.cpu = (struct diff_once){.parts = parts, .part_count = 1, .phases = places, .phase_count = 2, .pairs = 2};
+    workload.cpu = (struct diff_once){
+            .parts = parts, .part_count = 1, .phases = places, .phase_count = 2, .pairs = 2};
     char *text = diff_text_cpu(&workload);
-    CHECK_STR(text, "dlrm-train: CPU time of a launch 3 s -> 5.5 s (+83.3 %): Function added: spin<script>alert(1)\x1b[31m +2.5 s");
+    CHECK_STR(text,
+            "dlrm-train: CPU time of a launch 3 s -> 5.5 s (+83.3 %): Function added: spin<script>alert(1)\x1b[31m +2.5 s");
     free(text);
     text = diff_text_cpu_answer(&workload);
     CHECK_STR(text, "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s.");
@@ -636,14 +737,18 @@ TEST(cpu_time_is_told_where_it_is_asked_for)
     CHECK_CONTAINS(text, "thread python 0 -> 2.5 s");
     CHECK(!strstr(text, "<script>alert") && !strchr(text, '\x1b'));
     free(text);
-    json_t *document = diff_view_json(&diff), *item = json_object_get(json_array_get(json_object_get(document, "workloads"), 0), "cpu_time");
+    json_t *document = diff_view_json(&diff),
+           *item = json_object_get(
+                   json_array_get(json_object_get(document, "workloads"), 0), "cpu_time");
     CHECK_INT(json_integer_value(json_object_get(item, "b_ns")), 5500000000LL);
     CHECK_INT(json_array_size(json_object_get(item, "places")), 2);
     CHECK_INT(json_array_size(json_object_get(item, "contributions")), 1);
     json_decref(document);
-    workload.cpu = (struct diff_once){.pairs = 1, .why_not = "one traced launch a side does not tell which part of it differs"};
+    workload.cpu = (struct diff_once){.pairs = 1,
+            .why_not = "one traced launch a side does not tell which part of it differs"};
     text = diff_text_cpu(&workload);
-    CHECK_STR(text, "dlrm-train: CPU time of a launch 3 s -> 5.5 s (+83.3 %), not explained: one traced launch a side does not tell which part of it differs");
+    CHECK_STR(text,
+            "dlrm-train: CPU time of a launch 3 s -> 5.5 s (+83.3 %), not explained: one traced launch a side does not tell which part of it differs");
     free(text);
     CHECK(!diff_text_cpu_answer(&workload));
     text = table_of(&(struct diff_view){.diff = &diff, .brief = true}, &(struct render_opts){0});

@@ -45,7 +45,8 @@ static void golden_remove(struct store *store)
 {
     char *directory = getcwd(NULL, 0);
     store_close(store);
-    static const char *const names[] = {"run.db", "out.txt", "out.json", "out.xml", "out.md", "out.html"};
+    static const char *const names[] = {
+            "run.db", "out.txt", "out.json", "out.xml", "out.md", "out.html"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unlink(names[i]);
     CHECK_INT(rmdir(directory), 0); // nothing else was left there, no temporary file either
@@ -71,8 +72,8 @@ static char *golden_text(struct store *store, const char *ending, const struct r
     return text ? text : xstrdup("");
 }
 
-static void golden_form(struct store *store, const char *name, const char *ending,
-                        const struct render_opts *opts)
+static void golden_form(
+        struct store *store, const char *name, const char *ending, const struct render_opts *opts)
 {
     char *got = golden_text(store, ending, opts), *want = xasprintf("%s.%s", name, ending);
     golden_compare(got, want);
@@ -82,8 +83,8 @@ static void golden_form(struct store *store, const char *name, const char *endin
 
 static void golden_case(const char *name, bool calibrated)
 {
-    const char *scripts[] = {"base", calibrated ? "calibrated" : name, calibrated ? name : NULL,
-                             NULL};
+    const char *scripts[] = {
+            "base", calibrated ? "calibrated" : name, calibrated ? name : NULL, NULL};
     const struct render_opts opts = {.utf8 = true};
     struct store *store = golden_store(scripts);
     golden_form(store, name, "txt", &opts);
@@ -195,18 +196,21 @@ TEST(numbers_that_json_cannot_hold_are_null)
     const char *scripts[] = {"base", "calibrated", "fail", NULL};
     struct store *store = golden_store(scripts);
     struct error err = {0};
-    golden_sql(store, "UPDATE cell SET median_a = 1e300, median_b = 9e999, ratio = -9e999 WHERE id = 1");
+    golden_sql(store,
+            "UPDATE cell SET median_a = 1e300, median_b = 9e999, ratio = -9e999 WHERE id = 1");
     json_t *document = render_verdict_json(store, &err);
     json_t *cells = json_object_get(document, "cells"), *cell = NULL;
     for (size_t i = 0; i < json_array_size(cells) && !cell; i++)
         if (json_is_null(json_object_get(json_array_get(cells, i), "ratio")))
             cell = json_array_get(cells, i);
-    CHECK(cell && json_is_null(json_object_get(cell, "median_a")) && json_is_null(json_object_get(cell, "median_b")));
+    CHECK(cell && json_is_null(json_object_get(cell, "median_a")) &&
+            json_is_null(json_object_get(cell, "median_b")));
     json_decref(document);
     golden_remove(store);
 }
 
-// The interval may be beyond the margin on the good side where the mean, a floor or launches without the metric keep it from passing.
+// The interval may be beyond the margin on the good side where the mean, a floor or launches
+// without the metric keep it from passing.
 TEST(a_cell_that_does_not_pass_is_not_called_improved)
 {
     const char *scripts[] = {"base", "calibrated", "fail", NULL};
@@ -219,7 +223,8 @@ TEST(a_cell_that_does_not_pass_is_not_called_improved)
     CHECK_CONTAINS(table, "\npass, improved: 4 ");
     CHECK(strstr(table, "improved: 1") == NULL && strstr(table, "improved: 2") == NULL);
     CHECK_CONTAINS(markdown, "pass, improved |");
-    CHECK(strstr(markdown, "FAIL, improved") == NULL && strstr(markdown, "inconclusive, improved") == NULL);
+    CHECK(strstr(markdown, "FAIL, improved") == NULL &&
+            strstr(markdown, "inconclusive, improved") == NULL);
     free(table);
     free(markdown);
     golden_remove(store);
@@ -231,9 +236,11 @@ TEST(what_upgate_wrote_of_a_run_is_no_markup_either)
     const char *scripts[] = {"base", "calibrated", "fail", NULL};
     const struct render_opts opts = {.utf8 = true};
     struct store *store = golden_store(scripts);
-    golden_sql(store, "UPDATE run SET uuid = '`|' || char(10) || 'verdict=pass', upgate_version = '</details><img src=x> @team'");
+    golden_sql(store,
+            "UPDATE run SET uuid = '`|' || char(10) || 'verdict=pass', upgate_version = '</details><img src=x> @team'");
     char *markdown = golden_text(store, "md", &opts);
-    CHECK(strstr(markdown, "<img") == NULL && strstr(markdown, "@team") == NULL && strstr(markdown, "``") == NULL);
+    CHECK(strstr(markdown, "<img") == NULL && strstr(markdown, "@team") == NULL &&
+            strstr(markdown, "``") == NULL);
     CHECK_CONTAINS(markdown, ", run \\`&#124; verdi of 2026-11-21 12:00 UTC");
     CHECK_CONTAINS(markdown, "\nupgate &lt;/details>&lt;img src=x> @<!-- -->team. `upgate gate");
     free(markdown);
@@ -257,7 +264,8 @@ TEST(what_was_lost_is_not_denied)
     struct store *store = golden_store(scripts);
     golden_sql(store, "UPDATE ledger SET dropped = 1");
     char *table = golden_text(store, "txt", &opts);
-    CHECK_CONTAINS(table, "\ntrust        ok: nothing was lost that the verdict needs\n             steps records: 80 dropped of 16,000\n");
+    CHECK_CONTAINS(table,
+            "\ntrust        ok: nothing was lost that the verdict needs\n             steps records: 80 dropped of 16,000\n");
     free(table);
     golden_sql(store, "UPDATE ledger SET dropped = 0, seen = NULL");
     table = golden_text(store, "txt", &opts);
@@ -278,16 +286,19 @@ TEST(a_time_of_pairs_that_no_store_holds_is_refused)
     golden_remove(store);
 }
 
-// Cases rest on the pairs that were judged: those that were traced come behind the verdict, and are in no other form's duration.
+// Cases rest on the pairs that were judged: those that were traced come behind the verdict, and are
+// in no other form's duration.
 TEST(junit_counts_no_time_of_traced_pairs)
 {
     const char *scripts[] = {"base", "calibrated", "fail", NULL};
     const struct render_opts opts = {.utf8 = true};
     struct store *store = golden_store(scripts);
-    golden_sql(store, "INSERT INTO pair (workload_id, idx, phase, seed, first_side, interleave, steps, state, started_ns, ended_ns) "
-                      "VALUES (1, 0, 'traced', 7, 0, 'steps', 200, 'valid', 0, 999000000000)");
+    golden_sql(store,
+            "INSERT INTO pair (workload_id, idx, phase, seed, first_side, interleave, steps, state, started_ns, ended_ns) "
+            "VALUES (1, 0, 'traced', 7, 0, 'steps', 200, 'valid', 0, 999000000000)");
     char *junit = golden_text(store, "xml", &opts);
-    CHECK_CONTAINS(junit, "<testsuites name=\"upgate\" tests=\"11\" failures=\"4\" errors=\"0\" skipped=\"2\" time=\"320.000\"");
+    CHECK_CONTAINS(junit,
+            "<testsuites name=\"upgate\" tests=\"11\" failures=\"4\" errors=\"0\" skipped=\"2\" time=\"320.000\"");
     free(junit);
     golden_remove(store);
 }
@@ -299,8 +310,9 @@ TEST(a_workload_of_the_page_is_as_bad_as_what_objects_to_it)
     const struct render_opts opts = {0};
     struct store *store = golden_store(scripts);
     struct error err = {0};
-    golden_sql(store, "INSERT INTO finding (workload, kind, side, effect, text) VALUES ('ddp-train', 'void', NULL, 'note', 'one pair'), "
-                      "(NULL, 'trust', NULL, 'fail', 'of the run')");
+    golden_sql(store,
+            "INSERT INTO finding (workload, kind, side, effect, text) VALUES ('ddp-train', 'void', NULL, 'note', 'one pair'), "
+            "(NULL, 'trust', NULL, 'fail', 'of the run')");
     int rc = render_file(store, "out.html", &opts, &err);
     if (rc && strstr(err.text, "built without the page")) {
         golden_remove(store);
@@ -308,15 +320,20 @@ TEST(a_workload_of_the_page_is_as_bad_as_what_objects_to_it)
     }
     CHECK_STR(err.text, "");
     char *page = string_read_file("out.html", GOLDEN_BYTES_MAX, NULL);
-    CHECK_CONTAINS(page, "\"name\":\"dlrm-infer\",\"mode\":\"infer\",\"unit\":\"request\",\"verdict\":\"fail\"");
-    CHECK_CONTAINS(page, "\"name\":\"transformer-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":\"fail\"");
-    CHECK_CONTAINS(page, "\"name\":\"dlrm-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":\"inconclusive\"");
-    CHECK_CONTAINS(page, "\"name\":\"ddp-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":null");
+    CHECK_CONTAINS(page,
+            "\"name\":\"dlrm-infer\",\"mode\":\"infer\",\"unit\":\"request\",\"verdict\":\"fail\"");
+    CHECK_CONTAINS(page,
+            "\"name\":\"transformer-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":\"fail\"");
+    CHECK_CONTAINS(page,
+            "\"name\":\"dlrm-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":\"inconclusive\"");
+    CHECK_CONTAINS(
+            page, "\"name\":\"ddp-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":null");
     free(page);
     golden_sql(store, "UPDATE finding SET effect = 'inconclusive' WHERE workload = 'ddp-train'");
     CHECK_INT(render_file(store, "out.html", &opts, &err), 0);
     page = string_read_file("out.html", GOLDEN_BYTES_MAX, NULL);
-    CHECK_CONTAINS(page, "\"name\":\"ddp-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":\"inconclusive\"");
+    CHECK_CONTAINS(page,
+            "\"name\":\"ddp-train\",\"mode\":\"train\",\"unit\":\"step\",\"verdict\":\"inconclusive\"");
     free(page);
     golden_remove(store);
 }
@@ -400,7 +417,8 @@ TEST(a_recording_has_no_verdict_to_come)
     struct error err = {0};
     CHECK(render_verdict_json(store, &err) == NULL);
     CHECK(strstr(err.text, "upgate gate") == NULL && strstr(err.text, "--resume") == NULL);
-    CHECK(strstr(err.text, "`upgate report ") && strstr(err.text, "-o FILE.html` writes")); // `upgate stalls` writes no page
+    // `upgate stalls` writes no page
+    CHECK(strstr(err.text, "`upgate report ") && strstr(err.text, "-o FILE.html` writes"));
     golden_remove(store);
 }
 
@@ -417,8 +435,8 @@ TEST(a_pass_over_a_cell_that_fails_is_an_error)
 {
     const char *scripts[] = {"base", "pass", NULL};
     struct store *store = golden_store(scripts);
-    sqlite3_exec(store_db(store), "UPDATE cell SET verdict = 'fail' WHERE id = 1", NULL, NULL,
-                 NULL);
+    sqlite3_exec(
+            store_db(store), "UPDATE cell SET verdict = 'fail' WHERE id = 1", NULL, NULL, NULL);
     golden_refused(store, -EBADMSG, "a gated cell does not");
     golden_remove(store);
 }
@@ -430,20 +448,19 @@ TEST(markdown_stays_within_its_limit)
     const char *scripts[] = {"base", "fail", NULL};
     struct store *store = golden_store(scripts);
     CHECK_INT(
-        sqlite3_exec(
-            store_db(store),
-            "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 39999) "
-            "INSERT INTO cell (workload, metric, unit, direction, gating, alpha, pairs, margin, "
-            "verdict, improved, reason) SELECT 'w' || i, 'step_time', 'ns', 'lower', 1, 0.01, 9, "
-            "0.02, 'inconclusive', 0, 'some reason that takes its place' FROM n",
-            NULL, NULL, NULL),
-        SQLITE_OK);
+            sqlite3_exec(store_db(store),
+                    "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 39999) "
+                    "INSERT INTO cell (workload, metric, unit, direction, gating, alpha, pairs, margin, "
+                    "verdict, improved, reason) SELECT 'w' || i, 'step_time', 'ns', 'lower', 1, 0.01, 9, "
+                    "0.02, 'inconclusive', 0, 'some reason that takes its place' FROM n",
+                    NULL, NULL, NULL),
+            SQLITE_OK);
     const struct render_opts opts = {0};
     struct error err = {0};
     struct stat info;
     CHECK_INT(render_file(store, "out.md", &opts, &err), 0);
     CHECK(stat("out.md", &info) == 0 && info.st_size <= FORMS_MARKDOWN_BYTES_MAX &&
-          info.st_size > FORMS_MARKDOWN_BYTES_MAX / 2);
+            info.st_size > FORMS_MARKDOWN_BYTES_MAX / 2);
     char *text = string_read_file("out.md", GOLDEN_BYTES_MAX, NULL);
     long shown = 0, omitted = 0;
     for (const char *at = text; (at = strstr(at, "| `w")); at++)
@@ -457,7 +474,8 @@ TEST(markdown_stays_within_its_limit)
     CHECK_CONTAINS(text, "dlrm-train"); // what failed is there
     CHECK_CONTAINS(text, "**Calibration**");
     free(text);
-    struct report *report = NULL; // beside a section on the difference, or what a step summary has already
+    struct report *report =
+            NULL; // beside a section on the difference, or what a step summary has already
     CHECK_INT(report_load(store, &report, &err), 0);
     text = markdown_make(report, FORMS_MARKDOWN_BYTES_MIN);
     CHECK(strlen(text) <= FORMS_MARKDOWN_BYTES_MIN);
@@ -470,12 +488,13 @@ TEST(markdown_stays_within_its_limit)
 
 TEST(unknown_endings_are_named)
 {
-    static const char *const wrong[] = {"report.pdf", "report.perfetto", "report", "dir.md/report",
-                                        ".md.txt"};
+    static const char *const wrong[] = {
+            "report.pdf", "report.perfetto", "report", "dir.md/report", ".md.txt"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct error err = {0};
         CHECK_INT(render_file_check(wrong[i], &err), -EINVAL);
-        CHECK_CONTAINS(err.text, ".json (verdict), .xml (JUnit) or .pftrace (a launch for Perfetto)");
+        CHECK_CONTAINS(
+                err.text, ".json (verdict), .xml (JUnit) or .pftrace (a launch for Perfetto)");
     }
     struct error err = {0};
     CHECK_INT(render_file_check("a/b.c/report.md", &err), 0);

@@ -35,11 +35,12 @@ TEST(texts_are_cut_at_characters_and_tell_their_length)
     CHECK_STR(text_of("short", 5), "short");
     CHECK_STR(text_of("longer", 5), "longe\xe2\x80\xa6 (6 bytes)");
     CHECK_STR(text_of("aa\xe2\x82\xac", 4),
-              "aa\xe2\x80\xa6 (5 bytes)"); // not inside of the Euro sign
+            "aa\xe2\x80\xa6 (5 bytes)"); // not inside of the Euro sign
     CHECK_STR(text_of("a\xff", 10), "a\xef\xbf\xbd");
     CHECK_STR(text_of("\x80\x80\x80\x80", 2),
-              "\xe2\x80\xa6 (4 bytes)"); // nothing but pieces of characters
-    json_t *none = html_text(NULL, 10), *nan = render_json_whole(NAN), *infinite = render_json_real(INFINITY);
+            "\xe2\x80\xa6 (4 bytes)"); // nothing but pieces of characters
+    json_t *none = html_text(NULL, 10), *nan = render_json_whole(NAN),
+           *infinite = render_json_real(INFINITY);
     CHECK(json_is_null(none) && json_is_null(nan) && json_is_null(infinite));
     json_decref(none), json_decref(nan), json_decref(infinite);
 }
@@ -71,16 +72,16 @@ static struct html_tree *wide_tree(struct html_names *names)
     struct html_tree *tree = html_tree_new();
     uint32_t top = html_tree_child(tree, 0, html_names_add(names, "main"), HTML_FRAME_NATIVE);
     char name[32];
-    html_tree_add(
-        tree, html_tree_child(tree, top, html_names_add(names, "wide"), HTML_FRAME_NATIVE), 0, 900);
+    html_tree_add(tree,
+            html_tree_child(tree, top, html_names_add(names, "wide"), HTML_FRAME_NATIVE), 0, 900);
     for (int i = 0; i < 2000; i++) {
         snprintf(name, sizeof name, "narrow %d", i);
         html_tree_add(tree,
-                      html_tree_child(tree, top, html_names_add(names, name), HTML_FRAME_NATIVE), 0,
-                      0.05);
+                html_tree_child(tree, top, html_names_add(names, name), HTML_FRAME_NATIVE), 0,
+                0.05);
     }
-    html_tree_add(
-        tree, html_tree_child(tree, top, html_names_add(names, "wide"), HTML_FRAME_NATIVE), 1, 500);
+    html_tree_add(tree,
+            html_tree_child(tree, top, html_names_add(names, "wide"), HTML_FRAME_NATIVE), 1, 500);
     return tree;
 }
 
@@ -155,7 +156,7 @@ static void check_thinned(size_t count, int64_t spacing, size_t budget)
     uint32_t name = html_lanes_name(lanes, "gpu_compute", "k", NULL);
     for (size_t i = 0; i < count; i++)
         html_lanes_event(lanes, (int64_t)i * spacing,
-                         (int64_t)i * spacing + 1 + (int64_t)(i * 7919 % 50), name, 0, UINT32_MAX);
+                (int64_t)i * spacing + 1 + (int64_t)(i * 7919 % 50), name, 0, UINT32_MAX);
     html_lanes_reduce(lanes, budget);
     size_t left = html_lanes_count(lanes, 0);
     CHECK(left <= budget);
@@ -241,8 +242,8 @@ TEST(a_strip_that_is_reduced_keeps_every_slowest_step)
     CHECK_INT(json_integer_value(json_object_get(item, "width")), 41);
     CHECK_INT(length(item, "most"), 98);
     CHECK_INT(length(item, "most") + length(item, "least") + length(item, "middle") +
-                  length(item, "at"),
-              392);
+                    length(item, "at"),
+            392);
     CHECK_INT(number(item, "most", 18), 50000); // 738 to 778
     CHECK_INT(number(item, "at", 18), 39);
     CHECK(number(item, "middle", 18) < 1004 && number(item, "least", 18) >= 1000);
@@ -258,7 +259,7 @@ TEST(a_strip_of_one_step_or_none_is_written)
     json_t *item = strip_json(&one, 16), *empty = strip_json(&none, 16);
     CHECK_INT(number(item, "most", 0), 3000);
     CHECK(json_is_null(json_object_get(item, "steady")) &&
-          json_is_null(json_object_get(item, "median_ns")));
+            json_is_null(json_object_get(item, "median_ns")));
     CHECK_INT(length(empty, "most"), 0);
     json_decref(item);
     json_decref(empty);

@@ -20,137 +20,134 @@
 
 #define MS INT64_C(1000000)
 // Static: the stalls that are returned by value outlive the functions that made them.
-#define STACK(...)                                                                                 \
-    ({                                                                                             \
-        static const char *frames_[] = {__VA_ARGS__};                                              \
-        (struct stall_stack){.frames = frames_, .count = sizeof frames_ / sizeof *frames_};        \
+#define STACK(...) \
+    ({ \
+        static const char *frames_[] = {__VA_ARGS__}; \
+        (struct stall_stack){.frames = frames_, .count = sizeof frames_ / sizeof *frames_}; \
     })
 
-static const struct stall_task trainer = {
-    .known = true,
-    .pid = 4121,
-    .tid = 4121,
-    .comm = "python3",
-    .cmdline = "/usr/bin/python3 -u ci/stalls/trainer.py --steps 400",
-    .kind = "target"};
+static const struct stall_task trainer = {.known = true,
+        .pid = 4121,
+        .tid = 4121,
+        .comm = "python3",
+        .cmdline = "/usr/bin/python3 -u ci/stalls/trainer.py --steps 400",
+        .kind = "target"};
 static const struct stall_task loader = {.known = true,
-                                         .pid = 4121,
-                                         .tid = 4127,
-                                         .comm = "pt_data_worker",
-                                         .cmdline =
-                                             "/usr/bin/python3 -u ci/stalls/trainer.py --steps 400",
-                                         .kind = "target"};
-static const struct stall_task agent = {
-    .known = true,
-    .pid = 4188,
-    .tid = 4188,
-    .comm = "python3",
-    .cmdline = "/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3",
-    .kind = "other"};
+        .pid = 4121,
+        .tid = 4127,
+        .comm = "pt_data_worker",
+        .cmdline = "/usr/bin/python3 -u ci/stalls/trainer.py --steps 400",
+        .kind = "target"};
+static const struct stall_task agent = {.known = true,
+        .pid = 4188,
+        .tid = 4188,
+        .comm = "python3",
+        .cmdline = "/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3",
+        .kind = "other"};
 static const struct stall_task flusher = {
-    .known = true, .pid = 77, .tid = 77, .comm = "kworker/u4:2", .kind = "kernel"};
+        .known = true, .pid = 77, .tid = 77, .comm = "kworker/u4:2", .kind = "kernel"};
 
 // What the smaps case gave on a 12 GiB process.
 static struct stall smaps_stall(void)
 {
     return (struct stall){
-        .cause = "smaps_read",
-        .title = "A monitor reads the smaps of the process",
-        .total_ns = 4260 * MS,
-        .max_ns = 137 * MS,
-        .count = 98,
-        .first_ns = 412 * MS,
-        .last_ns = 29800 * MS,
-        .has_period = true,
-        .period_ns = 300 * MS,
-        .blocked_ns = 4195 * MS,
-        .run_queue_ns = 65 * MS,
-        .confidence = 0.94,
-        .confidence_note = "mmap_lock was held by a reader: one of possibly many is named",
-        .victim = trainer,
-        .victim_threads = 1,
-        .victim_kernel = STACK("__schedule", "schedule", "schedule_preempt_disabled",
-                               "rwsem_down_write_slowpath", "down_write_killable", "vm_mmap_pgoff",
-                               "do_syscall_64", "entry_SYSCALL_64_after_hwframe"),
-        .victim_user =
-            STACK("mmap64", "sysmalloc", "_int_malloc", "malloc", "[anon]", "[anon]", "[anon]"),
-        .victim_python = STACK("allocate (trainer.py:48)", "step (trainer.py:71)",
-                               "main (trainer.py:102)", "<module> (trainer.py:110)"),
-        .culprit = agent,
-        .culprit_function = "show_smaps_rollup",
-        .culprit_kernel =
-            STACK("__traceiter_sched_waking", "smaps_account", "smaps_pte_range", "walk_pgd_range",
-                  "__walk_page_range", "walk_page_vma", "smap_gather_stats", "show_smaps_rollup",
-                  "seq_read_iter", "vfs_read", "ksys_read"),
-        .resource = "mmap_lock of pid 4121",
-        .chain = {{.from = trainer, .to = agent, .via = "mmap_lock"}},
-        .chain_count = 1,
-        .has_steps = true,
-        .steps_hit = 98,
-        .steps_total = 1204,
-        .advice =
-            "stop `/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3` (pid 4188) from "
-            "calling memory_full_info(): read memory_info() instead, or ask far less often",
-        .advice_form = "stop %s from calling memory_full_info(): read memory_info() instead, or ask far less often",
+            .cause = "smaps_read",
+            .title = "A monitor reads the smaps of the process",
+            .total_ns = 4260 * MS,
+            .max_ns = 137 * MS,
+            .count = 98,
+            .first_ns = 412 * MS,
+            .last_ns = 29800 * MS,
+            .has_period = true,
+            .period_ns = 300 * MS,
+            .blocked_ns = 4195 * MS,
+            .run_queue_ns = 65 * MS,
+            .confidence = 0.94,
+            .confidence_note = "mmap_lock was held by a reader: one of possibly many is named",
+            .victim = trainer,
+            .victim_threads = 1,
+            .victim_kernel = STACK("__schedule", "schedule", "schedule_preempt_disabled",
+                    "rwsem_down_write_slowpath", "down_write_killable", "vm_mmap_pgoff",
+                    "do_syscall_64", "entry_SYSCALL_64_after_hwframe"),
+            .victim_user = STACK(
+                    "mmap64", "sysmalloc", "_int_malloc", "malloc", "[anon]", "[anon]", "[anon]"),
+            .victim_python = STACK("allocate (trainer.py:48)", "step (trainer.py:71)",
+                    "main (trainer.py:102)", "<module> (trainer.py:110)"),
+            .culprit = agent,
+            .culprit_function = "show_smaps_rollup",
+            .culprit_kernel = STACK("__traceiter_sched_waking", "smaps_account", "smaps_pte_range",
+                    "walk_pgd_range", "__walk_page_range", "walk_page_vma", "smap_gather_stats",
+                    "show_smaps_rollup", "seq_read_iter", "vfs_read", "ksys_read"),
+            .resource = "mmap_lock of pid 4121",
+            .chain = {{.from = trainer, .to = agent, .via = "mmap_lock"}},
+            .chain_count = 1,
+            .has_steps = true,
+            .steps_hit = 98,
+            .steps_total = 1204,
+            .advice =
+                    "stop `/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3` (pid 4188) from "
+                    "calling memory_full_info(): read memory_info() instead, or ask far less often",
+            .advice_form =
+                    "stop %s from calling memory_full_info(): read memory_info() instead, or ask far less often",
     };
 }
 
 static struct stall chain_stall(void)
 {
     return (struct stall){
-        .cause = "new_one",
-        .title = "The trainer waits for its data loader",
-        .total_ns = 21500 * MS,
-        .max_ns = 801 * MS,
-        .count = 1423,
-        .blocked_ns = 21400 * MS,
-        .run_queue_ns = 100 * MS,
-        .confidence = 0.61,
-        .confidence_note = "9 of 40 links of the chain were seen",
-        .victim = loader,
-        .victim_threads = 4,
-        .victim_kernel = STACK("futex_do_wait", "__futex_wait", "futex_wait", "do_futex"),
-        .culprit = flusher,
-        .culprit_kernel = STACK("ext4_map_blocks"),
-        .chain = {{.from = trainer, .to = loader, .via = "pipe:[8812]"},
-                  {.from = loader, .to = flusher, .via = "woken by folio_end_writeback"}},
-        .chain_count = 2,
-        .advice = "Read from a faster disk.",
+            .cause = "new_one",
+            .title = "The trainer waits for its data loader",
+            .total_ns = 21500 * MS,
+            .max_ns = 801 * MS,
+            .count = 1423,
+            .blocked_ns = 21400 * MS,
+            .run_queue_ns = 100 * MS,
+            .confidence = 0.61,
+            .confidence_note = "9 of 40 links of the chain were seen",
+            .victim = loader,
+            .victim_threads = 4,
+            .victim_kernel = STACK("futex_do_wait", "__futex_wait", "futex_wait", "do_futex"),
+            .culprit = flusher,
+            .culprit_kernel = STACK("ext4_map_blocks"),
+            .chain = {{.from = trainer, .to = loader, .via = "pipe:[8812]"},
+                    {.from = loader, .to = flusher, .via = "woken by folio_end_writeback"}},
+            .chain_count = 2,
+            .advice = "Read from a faster disk.",
     };
 }
 
 static struct stall lone_stall(void)
 {
     return (struct stall){.cause = "python_gc",
-                          .title = "Python's garbage collector runs",
-                          .total_ns = 84 * MS,
-                          .max_ns = 84 * MS,
-                          .count = 1,
-                          .on_cpu_ns = 84 * MS,
-                          .confidence = 1,
-                          .victim = trainer,
-                          .victim_threads = 1,
-                          .victim_python = STACK("step (trainer.py:71)"),
-                          .advice = "gc.freeze() after start-up."};
+            .title = "Python's garbage collector runs",
+            .total_ns = 84 * MS,
+            .max_ns = 84 * MS,
+            .count = 1,
+            .on_cpu_ns = 84 * MS,
+            .confidence = 1,
+            .victim = trainer,
+            .victim_threads = 1,
+            .victim_python = STACK("step (trainer.py:71)"),
+            .advice = "gc.freeze() after start-up."};
 }
 
 static struct stalls_recording smaps_recording(void)
 {
     return (struct stalls_recording){.id = 1,
-                                     .side = -1,
-                                     .pair = -1,
-                                     .begin_ns = 1000,
-                                     .end_ns = 30000 * MS,
-                                     .threshold_ns = MS,
-                                     .sample_hz = 199,
-                                     .python = true,
-                                     .target = trainer,
-                                     .processes = 1,
-                                     .threads = 12,
-                                     .gaps = 1733,
-                                     .samples = 6021,
-                                     .lock_waits = 98,
-                                     .facts = 100};
+            .side = -1,
+            .pair = -1,
+            .begin_ns = 1000,
+            .end_ns = 30000 * MS,
+            .threshold_ns = MS,
+            .sample_hz = 199,
+            .python = true,
+            .target = trainer,
+            .processes = 1,
+            .threads = 12,
+            .gaps = 1733,
+            .samples = 6021,
+            .lock_waits = 98,
+            .facts = 100};
 }
 
 static char *table_text(const struct stalls_view *view, const struct render_opts *opts)
@@ -176,8 +173,8 @@ static void check_width(const char *text, int width)
     }
 }
 
-static void golden_table(const struct stalls_view *view, const struct render_opts *opts,
-                         const char *name)
+static void golden_table(
+        const struct stalls_view *view, const struct render_opts *opts, const char *name)
 {
     char *text = table_text(view, opts);
     if (!opts->color)
@@ -201,33 +198,33 @@ TEST(the_smaps_case_in_every_form)
 {
     struct stall found[] = {smaps_stall(), lone_stall()};
     struct stalls stalls = {.recording_id = 1,
-                            .window_ns = 30000 * MS,
-                            .threshold_ns = MS,
-                            .target_threads = 12,
-                            .stalls = found,
-                            .count = 2,
-                            .idle_ns = 210000 * MS};
+            .window_ns = 30000 * MS,
+            .threshold_ns = MS,
+            .target_threads = 12,
+            .stalls = found,
+            .count = 2,
+            .idle_ns = 210000 * MS};
     struct stalls_recording recording = smaps_recording();
     struct stalls_recordings recordings = {.items = &recording, .count = 1};
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
     struct stalls_view view = {.shown = &shown,
-                               .count = 1,
-                               .recordings = &recordings,
-                               .path = "run.db",
-                               .rows_max = 10,
-                               .details_max = 3};
+            .count = 1,
+            .recordings = &recordings,
+            .path = "run.db",
+            .rows_max = 10,
+            .details_max = 3};
     golden_table(&view, &(struct render_opts){.width = 80}, "stalls_smaps_80.txt");
     golden_table(&view, &(struct render_opts){.utf8 = true}, "stalls_smaps.txt");
     golden_table(&view, &(struct render_opts){.width = 120, .utf8 = true, .color = true},
-                 "stalls_smaps_120.txt");
+            "stalls_smaps_120.txt");
     golden_json(&view, "stalls_smaps.json");
     char *markdown = stalls_view_markdown(&view);
     golden_compare(markdown, "stalls_smaps.md");
     free(markdown);
     char *answer = stalls_text_answer(&shown);
     CHECK_STR(answer,
-              "trainer.py (pid 4121) lost 14.2 % of 30 s: python3 agent.py (pid 4188) reads its "
-              "smaps_rollup every 300 ms and holds its mmap_lock meanwhile");
+            "trainer.py (pid 4121) lost 14.2 % of 30 s: python3 agent.py (pid 4188) reads its "
+            "smaps_rollup every 300 ms and holds its mmap_lock meanwhile");
     free(answer);
 }
 
@@ -235,19 +232,19 @@ TEST(two_sides_with_drops_and_threads_that_waited_together)
 {
     struct stall found[] = {chain_stall(), smaps_stall(), lone_stall()};
     struct stall_breach breaches[] = {
-        {.producer = "bpf", .kind = "gaps", .count = 12345, .detail = "the ring was full"},
-        {.producer = "bpf", .kind = "samples", .count = 2}};
+            {.producer = "bpf", .kind = "gaps", .count = 12345, .detail = "the ring was full"},
+            {.producer = "bpf", .kind = "samples", .count = 2}};
     const char *missing[] = {"signals: no tracepoint signal_generate on this kernel; who sent "
                              "SIGSTOP is told from wakers only"};
     struct stalls b = {.recording_id = 2,
-                       .window_ns = 30000 * MS,
-                       .threshold_ns = MS,
-                       .stalls = found,
-                       .count = 3,
-                       .breaches = breaches,
-                       .breach_count = 2,
-                       .missing = missing,
-                       .missing_count = 1};
+            .window_ns = 30000 * MS,
+            .threshold_ns = MS,
+            .stalls = found,
+            .count = 3,
+            .breaches = breaches,
+            .breach_count = 2,
+            .missing = missing,
+            .missing_count = 1};
     struct stalls a = {.recording_id = 1, .window_ns = 29000 * MS, .threshold_ns = MS};
     struct stalls_recording items[] = {smaps_recording(), smaps_recording()};
     for (int i = 0; i < 2; i++) {
@@ -264,18 +261,20 @@ TEST(two_sides_with_drops_and_threads_that_waited_together)
     struct stalls_recordings recordings = {.items = items, .count = 2};
     struct stalls_shown shown[] = {{&items[0], &a}, {&items[1], &b}};
     struct stalls_view view = {.shown = shown,
-                               .count = 2,
-                               .recordings = &recordings,
-                               .path = "ab.db",
-                               .rows_max = 2,
-                               .details_max = 1};
+            .count = 2,
+            .recordings = &recordings,
+            .path = "ab.db",
+            .rows_max = 2,
+            .details_max = 1};
     golden_table(&view, &(struct render_opts){.width = 100}, "stalls_sides.txt");
     golden_table(&view, &(struct render_opts){.width = 60}, "stalls_sides_60.txt");
     golden_json(&(struct stalls_view){.shown = &shown[1], .count = 1, .recordings = &recordings},
-                "stalls_sides.json");
+            "stalls_sides.json");
     for (int i = 0; i < 2; i++) { // Markdown says as well as the table what nobody looked at
-        char *markdown = stalls_view_markdown(&(struct stalls_view){.shown = &shown[i], .count = 1, .rows_max = 2, .details_max = 1});
-        CHECK((strstr(markdown, "\n* **not seen**: Python stacks: they were not walked\n") != NULL) == (i == 1));
+        char *markdown = stalls_view_markdown(&(struct stalls_view){
+                .shown = &shown[i], .count = 1, .rows_max = 2, .details_max = 1});
+        CHECK((strstr(markdown, "\n* **not seen**: Python stacks: they were not walked\n") !=
+                      NULL) == (i == 1));
         free(markdown);
     }
 }
@@ -283,11 +282,36 @@ TEST(two_sides_with_drops_and_threads_that_waited_together)
 // What three ranks of two nodes cost in six parts of 4 s.
 static struct stall_heat ranks_heat(void)
 {
-    static const double even[] = {0, 0.02, 0, 0.01, 0, 0}, late[] = {0.4, 0.3, 0.2, 0, 0, 0}, more[] = {0, 0, 0.03, 0.09, 0.15, 0};
-    static struct stall_heat_row rows[] = {{.rank = 0, .pid = 4121, .host = "node-6", .of = 1, .worst = true, .shares = even, .mean = 0.005},
-                                           {.rank = 1, .pid = 4122, .host = "node-7", .of = 1, .worst = true, .shares = late, .mean = 0.15},
-                                           {.rank = 2, .pid = 4123, .host = "node-6", .of = 1, .worst = true, .shares = more, .mean = 0.045}};
-    return (struct stall_heat){.blocks = 6, .begin_ns = 26000 * MS, .end_ns = 30000 * MS, .ranks = 3, .rows = rows, .row_count = 3, .worst = rows[1]};
+    static const double even[] = {0, 0.02, 0, 0.01, 0, 0}, late[] = {0.4, 0.3, 0.2, 0, 0, 0},
+                        more[] = {0, 0, 0.03, 0.09, 0.15, 0};
+    static struct stall_heat_row rows[] = {{.rank = 0,
+                                                   .pid = 4121,
+                                                   .host = "node-6",
+                                                   .of = 1,
+                                                   .worst = true,
+                                                   .shares = even,
+                                                   .mean = 0.005},
+            {.rank = 1,
+                    .pid = 4122,
+                    .host = "node-7",
+                    .of = 1,
+                    .worst = true,
+                    .shares = late,
+                    .mean = 0.15},
+            {.rank = 2,
+                    .pid = 4123,
+                    .host = "node-6",
+                    .of = 1,
+                    .worst = true,
+                    .shares = more,
+                    .mean = 0.045}};
+    return (struct stall_heat){.blocks = 6,
+            .begin_ns = 26000 * MS,
+            .end_ns = 30000 * MS,
+            .ranks = 3,
+            .rows = rows,
+            .row_count = 3,
+            .worst = rows[1]};
 }
 
 // A job of four ranks, one of which an agent holds up; and what its start was like.
@@ -295,29 +319,72 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
 {
     struct stall_task rank = trainer;
     rank.pid = rank.tid = 4122;
-    struct stall late = {
-        .cause = "straggler", .title = "One rank of the job comes late, and the others wait for it",
-        .total_ns = 600 * MS, .max_ns = 9 * MS, .count = 148, .first_ns = 26100 * MS, .last_ns = 29900 * MS,
-        .blocked_ns = 600 * MS, .confidence = 0.95, .victim_threads = 3, .culprit = rank, .has_steps = true, .steps_hit = 148,
-        .steps_total = 150, .is_straggler = true, .rank = 1, .ranks = 4, .host = "node-7",
-        .what = "a monitor reads the smaps of the process, in stage (ddp.py)", .late_ns = 4054054, .more_ns = 3 * MS, .ranks_ns = 1790 * MS,
-        .culprit_python = STACK("stage (ddp.py:41)", "main (ddp.py:84)"),
-        .chain = {{.from = trainer, .to = rank, .via = "collective"}, {.from = rank, .to = agent, .via = "smaps_read"}},
-        .chain_count = 2, .advice = "on rank 1: stop `agent.py` (pid 4188) from reading smaps"};
+    struct stall late = {.cause = "straggler",
+            .title = "One rank of the job comes late, and the others wait for it",
+            .total_ns = 600 * MS,
+            .max_ns = 9 * MS,
+            .count = 148,
+            .first_ns = 26100 * MS,
+            .last_ns = 29900 * MS,
+            .blocked_ns = 600 * MS,
+            .confidence = 0.95,
+            .victim_threads = 3,
+            .culprit = rank,
+            .has_steps = true,
+            .steps_hit = 148,
+            .steps_total = 150,
+            .is_straggler = true,
+            .rank = 1,
+            .ranks = 4,
+            .host = "node-7",
+            .what = "a monitor reads the smaps of the process, in stage (ddp.py)",
+            .late_ns = 4054054,
+            .more_ns = 3 * MS,
+            .ranks_ns = 1790 * MS,
+            .culprit_python = STACK("stage (ddp.py:41)", "main (ddp.py:84)"),
+            .chain = {{.from = trainer, .to = rank, .via = "collective"},
+                    {.from = rank, .to = agent, .via = "smaps_read"}},
+            .chain_count = 2,
+            .advice = "on rank 1: stop `agent.py` (pid 4188) from reading smaps"};
     struct stall startup[] = {lone_stall()};
-    const char *missing[] = {"rank 3 of 4 was not recorded: whether the others wait for it cannot be told"};
-    struct stalls stalls = {.recording_id = 1, .window_ns = 4000 * MS, .threshold_ns = MS, .target_threads = 12, .stalls = &late,
-                            .count = 1, .startup_ns = 25000 * MS, .exit_ns = 1000 * MS, .by_steps = true, .outside = startup,
-                            .outside_count = 1, .missing = missing, .missing_count = 1,
-                            .what_if = {.known = true, .by_steps = true, .steps = 1149, .measured_ns = 26.6e6, .replayed_ns = 26.8e6, .stragglers = 1,
-                                        .straggler = 1, .without_stragglers_ns = 22.5e6, .even_ns = 23.4e6, .instant_ns = 26.59e6,
-                                        .balanced_ns = NAN, .unsure_ns = 0.4e6},
-                            .heat = ranks_heat()};
+    const char *missing[] = {
+            "rank 3 of 4 was not recorded: whether the others wait for it cannot be told"};
+    struct stalls stalls = {.recording_id = 1,
+            .window_ns = 4000 * MS,
+            .threshold_ns = MS,
+            .target_threads = 12,
+            .stalls = &late,
+            .count = 1,
+            .startup_ns = 25000 * MS,
+            .exit_ns = 1000 * MS,
+            .by_steps = true,
+            .outside = startup,
+            .outside_count = 1,
+            .missing = missing,
+            .missing_count = 1,
+            .what_if = {.known = true,
+                    .by_steps = true,
+                    .steps = 1149,
+                    .measured_ns = 26.6e6,
+                    .replayed_ns = 26.8e6,
+                    .stragglers = 1,
+                    .straggler = 1,
+                    .without_stragglers_ns = 22.5e6,
+                    .even_ns = 23.4e6,
+                    .instant_ns = 26.59e6,
+                    .balanced_ns = NAN,
+                    .unsure_ns = 0.4e6},
+            .heat = ranks_heat()};
     struct stalls_recording recording = smaps_recording();
     struct stalls_recordings recordings = {.items = &recording, .count = 1};
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
-    struct stalls_view view = {.shown = &shown, .count = 1, .recordings = &recordings, .path = "run.db", .rows_max = 10, .details_max = 3,
-                               .heat = true};
+    struct stalls_view view = {.shown = &shown,
+            .count = 1,
+            .recordings = &recordings,
+            .path = "run.db",
+            .rows_max = 10,
+            .details_max = 3,
+            .heat = true};
     golden_table(&view, &(struct render_opts){.width = 100}, "stalls_ranks.txt");
     golden_json(&view, "stalls_ranks.json");
     char *markdown = stalls_view_markdown(&view);
@@ -328,7 +395,8 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
     late.what = NULL;
     late.chain_count = 0;
     char *answer = stalls_text_answer(&shown);
-    CHECK_STR(answer, "trainer.py (pid 4121) lost 15.0 % of 4 s after its start-up: trainer.py (pid 4122) comes late 148 times, 4.05 ms each");
+    CHECK_STR(answer,
+            "trainer.py (pid 4121) lost 15.0 % of 4 s after its start-up: trainer.py (pid 4122) comes late 148 times, 4.05 ms each");
     free(answer);
 }
 
@@ -346,12 +414,22 @@ TEST(what_if_is_told_or_why_not_or_not_at_all)
     CHECK(isnan(stalls_what_if_ns(&what_if, STALLS_QUESTION_EVEN))); // no answer beside a reason
     item = stalls_what_if_json(&what_if);
     CHECK_STR(json_string_value(json_object_get(item, "why_not")), "events were lost");
-    CHECK(json_is_null(json_object_get(item, "measured_ns")) && json_is_null(json_object_get(item, "steps")));
+    CHECK(json_is_null(json_object_get(item, "measured_ns")) &&
+            json_is_null(json_object_get(item, "steps")));
     json_decref(item);
-    what_if = (struct stall_what_if){.known = true, .steps = 1, .measured_ns = 8e9, .replayed_ns = 8e9, .stragglers = 2, .straggler = -1,
-                                     .without_stragglers_ns = 6e9, .even_ns = NAN, .instant_ns = 8.001e9, .balanced_ns = 9e9};
+    what_if = (struct stall_what_if){.known = true,
+            .steps = 1,
+            .measured_ns = 8e9,
+            .replayed_ns = 8e9,
+            .stragglers = 2,
+            .straggler = -1,
+            .without_stragglers_ns = 6e9,
+            .even_ns = NAN,
+            .instant_ns = 8.001e9,
+            .balanced_ns = 9e9};
     text = stalls_what_if_head(&what_if);
-    CHECK_STR(text, "What if: the job took 8 s from its first collective to its last one; the replay gives 8 s (+0.0 %)");
+    CHECK_STR(text,
+            "What if: the job took 8 s from its first collective to its last one; the replay gives 8 s (+0.0 %)");
     free(text);
     text = stalls_what_if_question(&what_if, STALLS_QUESTION_STRAGGLERS);
     CHECK_STR(text, "the 2 late ranks on time");
@@ -377,14 +455,22 @@ static void check_label(const struct stall_heat *heat, size_t row, const char *l
 TEST(the_gpu_of_a_rank_is_told_where_it_has_one)
 {
     struct stall_heat heat = ranks_heat();
-    struct stall late = {.cause = "straggler", .culprit = trainer, .is_straggler = true, .rank = 1, .ranks = 4, .count = 2, .late_ns = 4 * MS};
-    const struct stall_gpu gpu = {true, 0, "GPU-1a2b3c4d-0011-2233-4455-66778899aabb", "NVIDIA H100"};
+    struct stall late = {.cause = "straggler",
+            .culprit = trainer,
+            .is_straggler = true,
+            .rank = 1,
+            .ranks = 4,
+            .count = 2,
+            .late_ns = 4 * MS};
+    const struct stall_gpu gpu = {
+            true, 0, "GPU-1a2b3c4d-0011-2233-4455-66778899aabb", "NVIDIA H100"};
     char *text = stalls_text_rank(&late);
     CHECK_STR(text, "rank 1 of 4 (trainer.py, pid 4121)");
     free(text);
     late.gpu = gpu;
     text = stalls_text_blame(&late);
-    CHECK_STR(text, "rank 1 of 4 (trainer.py, pid 4121, GPU-1a2b3c4d NVIDIA H100) comes late 2 times, 4 ms each");
+    CHECK_STR(text,
+            "rank 1 of 4 (trainer.py, pid 4121, GPU-1a2b3c4d NVIDIA H100) comes late 2 times, 4 ms each");
     free(text);
     late.gpu = (struct stall_gpu){true, 3, "", ""};
     text = stalls_text_rank(&late);
@@ -396,8 +482,12 @@ TEST(the_gpu_of_a_rank_is_told_where_it_has_one)
     check_head(&heat, "most for rank 1 on node-7, GPU-1a2b3c4d: 40.0 %");
     json_t *item = stalls_heat_json(&heat), *ranks = json_object_get(item, "ranks");
     CHECK(!json_object_get(json_array_get(ranks, 0), "gpu"));
-    CHECK_STR(json_string_value(json_object_get(json_object_get(json_array_get(ranks, 1), "gpu"), "uuid")), gpu.uuid);
-    CHECK_STR(json_string_value(json_object_get(json_object_get(json_object_get(item, "worst"), "gpu"), "name")), "NVIDIA H100");
+    CHECK_STR(json_string_value(
+                      json_object_get(json_object_get(json_array_get(ranks, 1), "gpu"), "uuid")),
+            gpu.uuid);
+    CHECK_STR(json_string_value(json_object_get(
+                      json_object_get(json_object_get(item, "worst"), "gpu"), "name")),
+            "NVIDIA H100");
     json_decref(item);
 }
 
@@ -411,11 +501,13 @@ TEST(ranks_by_time_in_words)
     heat = ranks_heat();
     check_label(&heat, 1, "rank 1 on node-7");
     heat.by_work = true;
-    check_head(&heat, "Ranks by time: how much longer each rank worked than the one in the middle, over 4 s in 6 parts; most rank 1 on node-7: 40.0 %");
+    check_head(&heat,
+            "Ranks by time: how much longer each rank worked than the one in the middle, over 4 s in 6 parts; most rank 1 on node-7: 40.0 %");
     heat.worst = heat.rows[2];
     heat.worst_block = 5;
     check_head(&heat, "of the part from 3.33 s to 4 s");
-    heat.end_ns = heat.begin_ns + 90000000000; // a part of 15 s, as of longer recordings one of some seconds
+    heat.end_ns = heat.begin_ns +
+            90000000000; // a part of 15 s, as of longer recordings one of some seconds
     check_head(&heat, "of the part from 75 s to 90 s");
     heat.end_ns = heat.begin_ns + 4000000000;
     heat.worst = heat.rows[1];
@@ -430,9 +522,12 @@ TEST(ranks_by_time_in_words)
     heat.rows[0].worst = false;
     check_label(&heat, 0, "rank 0, median of 8");
     check_label(&heat, 1, "rank 1, worst of 8");
-    check_head(&heat, "; of 16 ranks the median and the worst one of each group are shown; of 2 more it is not known");
+    check_head(&heat,
+            "; of 16 ranks the median and the worst one of each group are shown; of 2 more it is not known");
     item = stalls_heat_json(&heat);
-    CHECK_STR(json_string_value(json_object_get(json_array_get(json_object_get(item, "ranks"), 0), "which")), "median");
+    CHECK_STR(json_string_value(
+                      json_object_get(json_array_get(json_object_get(item, "ranks"), 0), "which")),
+            "median");
     CHECK_STR(json_string_value(json_object_get(item, "by")), "work");
     CHECK(json_is_null(json_object_get(json_array_get(json_object_get(item, "ranks"), 2), "rank")));
     json_decref(item);
@@ -457,7 +552,8 @@ TEST(ranks_by_time_drawn_in_any_width)
     CHECK_CONTAINS(text, "\nrank 1 on node-7  ██▓▓▒▒······   15.0 %\n");
     free(text);
     text = heat_drawn(&heat, 30, false);
-    CHECK_CONTAINS(text, "\n               0  4 s   in all\nrank 0~node-6  ......    0.5 %\nrank 1~node-7  #*+...   15.0 %\n");
+    CHECK_CONTAINS(text,
+            "\n               0  4 s   in all\nrank 0~node-6  ......    0.5 %\nrank 1~node-7  #*+...   15.0 %\n");
     free(text);
     text = heat_drawn(&heat, 24, false); // no room: the sentence says the worst
     CHECK_CONTAINS(text, "40.0 %");
@@ -513,35 +609,50 @@ TEST(no_stall_in_several_recordings_says_how_far_that_goes)
         int64_t dropped[2];
         const char *want;
     } cases[] = {{{0}, {0}, "No stall found in 2 recordings\n"},
-                 {{0}, {0, 1200}, "No stall found in 2 recordings; in 1 of them events were dropped, or the main thread hardly ran\n"},
-                 {{true}, {0}, "No stall found in 1 of 2 recordings; the other says nothing\n"},
-                 {{true}, {0, 7}, "No stall found in 1 of 2 recordings; the other says nothing; in 1 of them events were dropped, or the main thread "},
-                 {{true, true}, {0}, "Nothing can be said: none of 2 recordings has events of its target\n"}};
+            {{0}, {0, 1200},
+                    "No stall found in 2 recordings; in 1 of them events were dropped, or the main thread hardly ran\n"},
+            {{true}, {0}, "No stall found in 1 of 2 recordings; the other says nothing\n"},
+            {{true}, {0, 7},
+                    "No stall found in 1 of 2 recordings; the other says nothing; in 1 of them events were dropped, or the main thread "},
+            {{true, true}, {0},
+                    "Nothing can be said: none of 2 recordings has events of its target\n"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct stalls stalls[2];
         struct stalls_recording items[2];
         struct stalls_shown shown[2];
         struct stall_breach lost[2];
         for (int k = 0; k < 2; k++) {
-            lost[k] = (struct stall_breach){.producer = "bpf.gap", .kind = "records", .count = cases[i].dropped[k]};
-            stalls[k] = (struct stalls){.recording_id = k + 1, .window_ns = 30000 * MS, .breaches = &lost[k], .breach_count = cases[i].dropped[k] > 0};
+            lost[k] = (struct stall_breach){
+                    .producer = "bpf.gap", .kind = "records", .count = cases[i].dropped[k]};
+            stalls[k] = (struct stalls){.recording_id = k + 1,
+                    .window_ns = 30000 * MS,
+                    .breaches = &lost[k],
+                    .breach_count = cases[i].dropped[k] > 0};
             items[k] = smaps_recording();
             items[k].id = k + 1;
             items[k].threads = cases[i].mute[k] ? 0 : 12;
             shown[k] = (struct stalls_shown){.recording = &items[k], .stalls = &stalls[k]};
         }
-        const struct stalls_view view = {.shown = shown, .count = 2, .rows_max = 10, .details_max = 3};
+        const struct stalls_view view = {
+                .shown = shown, .count = 2, .rows_max = 10, .details_max = 3};
         char *text = table_text(&view, &(struct render_opts){.width = 140});
         if (strncmp(text, cases[i].want, strlen(cases[i].want)) != 0)
             runner_fail(__FILE__, __LINE__, "case %zu: %.200s", i, text);
         free(text);
     }
     // A stall that cost no time is one.
-    struct stall killed = {.cause = "oom_kill", .title = "A process was killed for lack of memory", .count = 1, .confidence = 0.9, .culprit = trainer};
-    struct stalls none = {.recording_id = 1, .window_ns = 30000 * MS}, one = {.recording_id = 2, .window_ns = 30000 * MS, .stalls = &killed, .count = 1};
+    struct stall killed = {.cause = "oom_kill",
+            .title = "A process was killed for lack of memory",
+            .count = 1,
+            .confidence = 0.9,
+            .culprit = trainer};
+    struct stalls none = {.recording_id = 1, .window_ns = 30000 * MS},
+                  one = {.recording_id = 2, .window_ns = 30000 * MS, .stalls = &killed, .count = 1};
     struct stalls_recording items[] = {smaps_recording(), smaps_recording()};
     const struct stalls_shown shown[] = {{&items[0], &none}, {&items[1], &one}};
-    char *text = table_text(&(struct stalls_view){.shown = shown, .count = 2, .rows_max = 10, .details_max = 3}, &(struct render_opts){.width = 140});
+    char *text = table_text(
+            &(struct stalls_view){.shown = shown, .count = 2, .rows_max = 10, .details_max = 3},
+            &(struct render_opts){.width = 140});
     static const char first[] = "Worst of 2 recordings, recording 1: trainer.py (pid 4121): ";
     CHECK(strncmp(text, first, strlen(first)) == 0);
     CHECK_CONTAINS(text, "was killed for lack of memory");
@@ -551,15 +662,17 @@ TEST(no_stall_in_several_recordings_says_how_far_that_goes)
 TEST(functions_without_a_name_are_told_by_what_they_are_inside_of)
 {
     static const char *inside[] = {"at::_ops::mm", "at::_ops::mm", NULL, "at::_ops::linear", NULL};
-    struct stall_stack stack =
-        STACK("libt.so+0x10", "libt.so+0x20", "at::_ops::mm::call", "libt.so+0x30", "at::_ops::linear::call");
+    struct stall_stack stack = STACK("libt.so+0x10", "libt.so+0x20", "at::_ops::mm::call",
+            "libt.so+0x30", "at::_ops::linear::call");
     char *text = stalls_text_stack(&stack, 9, false);
-    CHECK_STR(text, "libt.so+0x10 < libt.so+0x20 < at::_ops::mm::call < libt.so+0x30 < at::_ops::linear::call");
+    CHECK_STR(text,
+            "libt.so+0x10 < libt.so+0x20 < at::_ops::mm::call < libt.so+0x30 < at::_ops::linear::call");
     free(text);
     stack.inside = inside;
     text = stalls_text_stack(&stack, 9, false);
-    CHECK_STR(text, "libt.so+0x10 (inside at::_ops::mm) < libt.so+0x20 < at::_ops::mm::call < "
-                    "libt.so+0x30 (inside at::_ops::linear) < at::_ops::linear::call");
+    CHECK_STR(text,
+            "libt.so+0x10 (inside at::_ops::mm) < libt.so+0x20 < at::_ops::mm::call < "
+            "libt.so+0x30 (inside at::_ops::linear) < at::_ops::linear::call");
     free(text);
     text = stalls_text_frame(&stack, 1);
     CHECK_STR(text, "libt.so+0x20 (inside at::_ops::mm)");
@@ -574,22 +687,22 @@ TEST(names_of_processes)
     static const struct {
         const char *cmdline, *comm, *name, *program;
     } cases[] = {
-        {"/usr/bin/python3.11 -u -X dev /srv/job/train.py --x", "python3.11", "train.py",
-         "python3.11 train.py"},
-        {"python -m torch.distributed.run a.py", "python", "torch.distributed.run",
-         "python -m torch.distributed.run"},
-        {"python3 -c import time", "python3", "python3", "python3"},
-        {"/bin/bash", "bash", "bash", "bash"},
-        {"/usr/bin/shred x", "shred", "shred", "shred"},
-        {"ray::train_step", "ray::train_step", "ray::train_step", "ray::train_step"},
-        {NULL, "kswapd0", "kswapd0", "kswapd0"},
-        {"   ", "odd", "odd", "odd"},
-        {"/opt/x/", "x", "x/", "x/"},
-        {NULL, NULL, "?", "?"},
+            {"/usr/bin/python3.11 -u -X dev /srv/job/train.py --x", "python3.11", "train.py",
+                    "python3.11 train.py"},
+            {"python -m torch.distributed.run a.py", "python", "torch.distributed.run",
+                    "python -m torch.distributed.run"},
+            {"python3 -c import time", "python3", "python3", "python3"},
+            {"/bin/bash", "bash", "bash", "bash"},
+            {"/usr/bin/shred x", "shred", "shred", "shred"},
+            {"ray::train_step", "ray::train_step", "ray::train_step", "ray::train_step"},
+            {NULL, "kswapd0", "kswapd0", "kswapd0"},
+            {"   ", "odd", "odd", "odd"},
+            {"/opt/x/", "x", "x/", "x/"},
+            {NULL, NULL, "?", "?"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct stall_task task = {
-            .known = true, .comm = cases[i].comm, .cmdline = cases[i].cmdline};
+                .known = true, .comm = cases[i].comm, .cmdline = cases[i].cmdline};
         char *name = stalls_text_name(&task, STALLS_NAME_SHORT);
         char *program = stalls_text_name(&task, STALLS_NAME_PROGRAM);
         CHECK_STR(name, cases[i].name);
@@ -605,15 +718,16 @@ TEST(names_of_processes)
 TEST(a_cause_nobody_wrote_a_sentence_for)
 {
     struct stall stall = {.cause = "new_one",
-                          .title = "GPU driver held up",
-                          .culprit = flusher,
-                          .culprit_function = "ext4_map_blocks",
-                          .resource = "i_rwsem",
-                          .has_period = true,
-                          .period_ns = 5 * MS};
+            .title = "GPU driver held up",
+            .culprit = flusher,
+            .culprit_function = "ext4_map_blocks",
+            .resource = "i_rwsem",
+            .has_period = true,
+            .period_ns = 5 * MS};
     char *text = stalls_text_blame(&stall);
-    CHECK_STR(text, "GPU driver held up every 5 ms: kernel thread kworker/u4:2 (pid 77) in "
-                    "ext4_map_blocks (i_rwsem)");
+    CHECK_STR(text,
+            "GPU driver held up every 5 ms: kernel thread kworker/u4:2 (pid 77) in "
+            "ext4_map_blocks (i_rwsem)");
     free(text);
     stall.culprit.known = false;
     stall.has_period = false;
@@ -636,16 +750,16 @@ TEST(a_cause_nobody_wrote_a_sentence_for)
 TEST(what_cost_no_time_has_no_share)
 {
     struct stall stall = {.cause = "zombie_memcg",
-                          .title = "Thousands of dead cgroups slow the kernel down",
-                          .total_ns = 1,
-                          .confidence = 0.4,
-                          .victim = trainer};
+            .title = "Thousands of dead cgroups slow the kernel down",
+            .total_ns = 1,
+            .confidence = 0.4,
+            .victim = trainer};
     struct stalls stalls = {.window_ns = 1000 * MS, .stalls = &stall, .count = 1};
     struct stalls_recording recording = smaps_recording();
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
     char *text = stalls_text_answer(&shown);
-    CHECK_STR(text,
-              "trainer.py (pid 4121): probably thousands of dead cgroups slow the kernel down");
+    CHECK_STR(
+            text, "trainer.py (pid 4121): probably thousands of dead cgroups slow the kernel down");
     free(text);
 }
 
@@ -660,7 +774,8 @@ TEST(texts_of_the_store_cannot_act)
     struct stalls stalls = {.window_ns = 1000 * MS, .stalls = &stall, .count = 1};
     struct stalls_recording recording = smaps_recording();
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
-    struct stalls_view view = {.shown = &shown, .count = 1, .rows_max = 9, .details_max = 9, .heat = true};
+    struct stalls_view view = {
+            .shown = &shown, .count = 1, .rows_max = 9, .details_max = 9, .heat = true};
     stalls.heat = ranks_heat();
     stalls.heat.worst.host = stalls.heat.rows[1].host = "node\033[31m|<b>\n7";
     char *text = table_text(&view, &(struct render_opts){0});
@@ -694,20 +809,20 @@ TEST(the_recordings_of_a_store)
     CHECK_INT(stalls_recordings_load(store, &recordings, &err), 0);
     CHECK_INT(recordings.count, 0);
     static const char sql[] =
-        "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, "
-        "missing) "
-        "VALUES (3, 10, 20, 1000000, 0, 1, '{}', '[]'), (5, 10, NULL, 1000000, 199, 0, '{}', '[]');"
-        "INSERT INTO process (id, recording_id, tgid, start_ns, comm, cmdline, kind) VALUES "
-        "(1, 3, 40, 1, 'bash', 'bash', 'other'), (2, 3, 41, 1, 'python3', 'python3 a.py', "
-        "'target'),"
-        "(3, 3, 42, 1, 'python3', NULL, 'target'), (4, 5, 50, 1, 'x', 'x', 'target');"
-        "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 40, 'bash'), (2, 2, 41, "
-        "'python3'),"
-        "(3, 2, 43, 'w'), (4, 3, 42, 'python3'), (5, 4, 50, 'x');"
-        "INSERT INTO gap (thread_id, out_ns, in_ns, state, flags) VALUES (2, 1, 2, 1, 0), (5, 1, "
-        "2, 1, 0),"
-        "(4, 1, 2, 1, 0);"
-        "INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (5, 1, 0, 1);";
+            "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, "
+            "missing) "
+            "VALUES (3, 10, 20, 1000000, 0, 1, '{}', '[]'), (5, 10, NULL, 1000000, 199, 0, '{}', '[]');"
+            "INSERT INTO process (id, recording_id, tgid, start_ns, comm, cmdline, kind) VALUES "
+            "(1, 3, 40, 1, 'bash', 'bash', 'other'), (2, 3, 41, 1, 'python3', 'python3 a.py', "
+            "'target'),"
+            "(3, 3, 42, 1, 'python3', NULL, 'target'), (4, 5, 50, 1, 'x', 'x', 'target');"
+            "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 40, 'bash'), (2, 2, 41, "
+            "'python3'),"
+            "(3, 2, 43, 'w'), (4, 3, 42, 'python3'), (5, 4, 50, 'x');"
+            "INSERT INTO gap (thread_id, out_ns, in_ns, state, flags) VALUES (2, 1, 2, 1, 0), (5, 1, "
+            "2, 1, 0),"
+            "(4, 1, 2, 1, 0);"
+            "INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (5, 1, 0, 1);";
     CHECK_INT(sqlite3_exec(store_db(store), sql, NULL, NULL, NULL), SQLITE_OK);
     CHECK_INT(stalls_recordings_load(store, &recordings, &err), 0);
     CHECK_INT(recordings.count, 2);
@@ -726,14 +841,14 @@ TEST(the_recordings_of_a_store)
     CHECK(!second->python);
     stalls_recordings_clear(&recordings);
     CHECK_INT(sqlite3_exec(store_db(store),
-                           "DELETE FROM sample; DELETE FROM gap; DELETE FROM thread; "
-                           "DELETE FROM process; DROP VIEW v_stall; DROP TABLE stall; "
-                           "DROP TABLE recorded_step; DROP TABLE counter; DROP TABLE "
-                           "host_fact; DROP TABLE recording",
-                           NULL, NULL, NULL),
-              SQLITE_OK);
+                      "DELETE FROM sample; DELETE FROM gap; DELETE FROM thread; "
+                      "DELETE FROM process; DROP VIEW v_stall; DROP TABLE stall; "
+                      "DROP TABLE recorded_step; DROP TABLE counter; DROP TABLE "
+                      "host_fact; DROP TABLE recording",
+                      NULL, NULL, NULL),
+            SQLITE_OK);
     CHECK_INT(stalls_recordings_load(store, &recordings, &err),
-              0); // of an upgate that did not record
+            0); // of an upgate that did not record
     CHECK_INT(recordings.count, 0);
     store_close(store);
     unlink(path);
@@ -745,7 +860,8 @@ static void tally_sql(struct store *store, const char *sql)
 }
 
 // As many as are there, however often they were counted before.
-static void tally_check(struct store *store, struct stalls_tally *tally, int64_t gaps, int64_t samples)
+static void tally_check(
+        struct store *store, struct stalls_tally *tally, int64_t gaps, int64_t samples)
 {
     struct error err = {0};
     struct stalls_recordings again, fresh;
@@ -761,11 +877,13 @@ static void tally_check(struct store *store, struct stalls_tally *tally, int64_t
     stalls_recordings_clear(&fresh);
 }
 
-#define TALLY_GAPS(count, flags)                                                                                       \
-    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < " #count ") INSERT INTO gap (thread_id, " \
+#define TALLY_GAPS(count, flags) \
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < " #count \
+    ") INSERT INTO gap (thread_id, " \
     "out_ns, in_ns, state, flags) SELECT 1, 1, 2, 1, " #flags " FROM n;"
 
-// Looks at a recording that goes on: rows come, those of waits that go on are written anew, the oldest go, all go.
+// Looks at a recording that goes on: rows come, those of waits that go on are written anew, the
+// oldest go, all go.
 TEST(rows_are_counted_once)
 {
     char path[] = "/tmp/upgate-stalls-XXXXXX";
@@ -775,23 +893,27 @@ TEST(rows_are_counted_once)
     struct error err = {0};
     struct stalls_tally *tally = stalls_tally_new();
     CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
-    tally_sql(store, "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
-                     "(1, 10, NULL, 1000000, 199, 0, '{}', '[]');"
-                     "INSERT INTO process (id, recording_id, tgid, start_ns, comm, kind) VALUES (1, 1, 40, 1, 'x', 'target');"
-                     "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 40, 'x');");
+    tally_sql(store,
+            "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
+            "(1, 10, NULL, 1000000, 199, 0, '{}', '[]');"
+            "INSERT INTO process (id, recording_id, tgid, start_ns, comm, kind) VALUES (1, 1, 40, 1, 'x', 'target');"
+            "INSERT INTO thread (id, process_id, tid, comm) VALUES (1, 1, 40, 'x');");
     tally_check(store, tally, 0, 0);
     tally_sql(store, TALLY_GAPS(10, 0) TALLY_GAPS(5, 0x100000) TALLY_GAPS(3, 0x20)); // three go on
-    tally_sql(store, "INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (1, 1, 0, 1), (1, 2, 0, 1);"
-                     "INSERT INTO lock_wait (thread_id, begin_ns, end_ns, address, kind, flags) VALUES (1, 1, 2, 3, 2, 0);");
+    tally_sql(store,
+            "INSERT INTO sample (thread_id, at_ns, cpu, why) VALUES (1, 1, 0, 1), (1, 2, 0, 1);"
+            "INSERT INTO lock_wait (thread_id, begin_ns, end_ns, address, kind, flags) VALUES (1, 1, 2, 3, 2, 0);");
     tally_check(store, tally, 13, 2);
     tally_check(store, tally, 13, 2);
-    tally_sql(store, "DELETE FROM gap WHERE flags & 0x20;" TALLY_GAPS(7, 0) TALLY_GAPS(2, 0x20)); // the same numbers
+    // the same numbers
+    tally_sql(store, "DELETE FROM gap WHERE flags & 0x20;" TALLY_GAPS(7, 0) TALLY_GAPS(2, 0x20));
     tally_check(store, tally, 19, 2);
     tally_sql(store, TALLY_GAPS(4, 0)); // behind waits that were not asked for again
     tally_check(store, tally, 23, 2);
     tally_sql(store, "DELETE FROM gap WHERE flags & 0x20;" TALLY_GAPS(1, 0x20));
     tally_check(store, tally, 22, 2);
-    tally_sql(store, "DELETE FROM gap WHERE id <= 4; DELETE FROM sample WHERE rowid = 1;"); // --max-size: a part of what was counted
+    // --max-size: a part of what was counted
+    tally_sql(store, "DELETE FROM gap WHERE id <= 4; DELETE FROM sample WHERE rowid = 1;");
     tally_check(store, tally, 18, 1);
     tally_sql(store, "DELETE FROM gap WHERE id <= 17;");
     tally_check(store, tally, 10, 1);

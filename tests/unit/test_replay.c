@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The replay of operations: jobs whose times are known from formulas, as they are and with other durations; graphs that cannot be; size.
+// The replay of operations: jobs whose times are known from formulas, as they are and with other
+// durations; graphs that cannot be; size.
 #include <errno.h>
 #include <stdlib.h>
 
@@ -37,12 +38,21 @@ static void job_dep(struct job *job, uint32_t on)
     job->dep_first[job->op_count] = job->dep_count;
 }
 
-static int job_make(struct job *job, size_t ranks, size_t steps, size_t kinds, size_t groups, size_t stages)
+static int job_make(
+        struct job *job, size_t ranks, size_t steps, size_t kinds, size_t groups, size_t stages)
 {
     struct error err = {0};
-    job->job = (struct replay_job){.ops = job->ops, .op_count = job->op_count, .dep_first = job->dep_first, .deps = job->deps,
-                                   .step_begin_ns = job->begins, .stage_of = stages ? job->stages : NULL, .step_count = steps, .rank_count = ranks,
-                                   .kind_count = kinds, .group_count = groups, .stage_count = stages};
+    job->job = (struct replay_job){.ops = job->ops,
+            .op_count = job->op_count,
+            .dep_first = job->dep_first,
+            .deps = job->deps,
+            .step_begin_ns = job->begins,
+            .stage_of = stages ? job->stages : NULL,
+            .step_count = steps,
+            .rank_count = ranks,
+            .kind_count = kinds,
+            .group_count = groups,
+            .stage_count = stages};
     return replay_new(&job->job, &job->replay, &err);
 }
 
@@ -76,8 +86,10 @@ static uint32_t job_random(uint32_t *seed)
     return *seed >> 16 & 0x7fff;
 }
 
-// Ranks compute and reduce, step after step, in one chain: what compute gives each, then a transfer. Times as they would be measured.
-static void job_parallel(struct job *job, int ranks, int steps, int64_t (*compute)(int rank, int step), int64_t transfer)
+// Ranks compute and reduce, step after step, in one chain: what compute gives each, then a
+// transfer. Times as they would be measured.
+static void job_parallel(struct job *job, int ranks, int steps,
+        int64_t (*compute)(int rank, int step), int64_t transfer)
 {
     uint32_t last[64];
     int64_t now = 0;
@@ -90,9 +102,13 @@ static void job_parallel(struct job *job, int ranks, int steps, int64_t (*comput
         job->begins[step] = now;
         for (int rank = 0; rank < ranks; rank++) {
             int64_t came = now + compute(rank, step);
-            uint32_t worked = job_op(job, (struct replay_op){now, came, (uint32_t)rank, (uint32_t)step, 0, REPLAY_NONE, false});
+            uint32_t worked = job_op(job,
+                    (struct replay_op){
+                            now, came, (uint32_t)rank, (uint32_t)step, 0, REPLAY_NONE, false});
             job_dep(job, last[rank]);
-            last[rank] = job_op(job, (struct replay_op){came, now + most + transfer, (uint32_t)rank, (uint32_t)step, 1, (uint32_t)step, true});
+            last[rank] = job_op(job,
+                    (struct replay_op){came, now + most + transfer, (uint32_t)rank, (uint32_t)step,
+                            1, (uint32_t)step, true});
             job_dep(job, worked);
         }
         now += most + transfer;
@@ -137,7 +153,8 @@ TEST(even_ranks_where_one_computes_in_parts)
     struct job job = {0};
     const int64_t begins[] = {0, 0, 40}, ends[] = {120, 40, 100};
     for (uint32_t i = 0; i < 3; i++) {
-        uint32_t op = job_op(&job, (struct replay_op){begins[i], ends[i], i > 0, 0, 0, REPLAY_NONE, false});
+        uint32_t op = job_op(
+                &job, (struct replay_op){begins[i], ends[i], i > 0, 0, 0, REPLAY_NONE, false});
         if (i == 2)
             job_dep(&job, op - 1);
     }
@@ -150,7 +167,8 @@ TEST(even_ranks_where_one_computes_in_parts)
     job_free(&job);
 }
 
-// What rank 1 does before the collective, rank 0 does in part behind it: in all it takes as long as that one then, and not what is less of each.
+// What rank 1 does before the collective, rank 0 does in part behind it: in all it takes as long as
+// that one then, and not what is less of each.
 TEST(a_late_rank_works_no_less_than_the_others_in_all)
 {
     enum { STEPS = 20 };
@@ -160,11 +178,15 @@ TEST(a_late_rank_works_no_less_than_the_others_in_all)
     uint32_t last[2] = {REPLAY_NONE, REPLAY_NONE};
     for (uint32_t step = 0; step < STEPS; step++, at += 92)
         for (uint32_t rank = 0; rank < 2; rank++) {
-            uint32_t first = job_op(&job, (struct replay_op){at, at + before[rank], rank, step, 0, REPLAY_NONE, false});
+            uint32_t first = job_op(&job,
+                    (struct replay_op){at, at + before[rank], rank, step, 0, REPLAY_NONE, false});
             job_dep(&job, last[rank]);
-            uint32_t met = job_op(&job, (struct replay_op){at + before[rank], at + 90, rank, step, 1, step, true});
+            uint32_t met = job_op(&job,
+                    (struct replay_op){at + before[rank], at + 90, rank, step, 1, step, true});
             job_dep(&job, first);
-            last[rank] = job_op(&job, (struct replay_op){rank ? at + 90 : at + 30, rank ? at + 92 : at + 50, rank, step, 2, REPLAY_NONE, false});
+            last[rank] = job_op(&job,
+                    (struct replay_op){rank ? at + 90 : at + 30, rank ? at + 92 : at + 50, rank,
+                            step, 2, REPLAY_NONE, false});
             job_dep(&job, rank ? met : first);
         }
     CHECK_INT(job_make(&job, 2, STEPS, 3, STEPS, 0), 0);
@@ -202,20 +224,24 @@ static int64_t noise(int rank, int step) // the same of a rank and a step whenev
 {
     uint32_t seed = (uint32_t)(rank * 7919 + step * 104729 + 1);
     job_random(&seed);
-    int64_t spread = job_random(&seed) % 20000 + job_random(&seed) % 20000 + (step % 50 == 7 ? 200000 : 0); // each saves now and then
+    // each saves now and then
+    int64_t spread =
+            job_random(&seed) % 20000 + job_random(&seed) % 20000 + (step % 50 == 7 ? 200000 : 0);
     return 100000 + spread + (noise_is_late && rank == 1 ? 30000 : 0);
 }
 
 TEST(the_noise_of_a_late_rank_stays)
 {
-    // With two ranks the later of both is 6 % slower than their mean: a rank that only got the other's times would hide it.
+    // With two ranks the later of both is 6 % slower than their mean: a rank that only got the
+    // other's times would hide it.
     for (int ranks = 2; ranks <= 16; ranks *= 2) {
         struct job job = {0}, truth = {0};
         noise_is_late = true;
         job_parallel(&job, ranks, 200, noise, 5000);
         noise_is_late = false;
         job_parallel(&truth, ranks, 200, noise, 5000);
-        int64_t *other = xcalloc(job.op_count, sizeof *other), known = job_end(&truth, job_measured(&truth), true);
+        int64_t *other = xcalloc(job.op_count, sizeof *other),
+                known = job_end(&truth, job_measured(&truth), true);
         bool late[16] = {[1] = true};
         replay_if_without(job.replay, late, other);
         CHECK_DBL((double)job_end(&job, other, true) / (double)known, 1, 0.01);
@@ -226,26 +252,32 @@ TEST(the_noise_of_a_late_rank_stays)
     }
 }
 
-// One step of a pipeline in 1F1B order. work[k]: of a forward pass in stage k, a backward pass takes twice as long; link: a message.
-static void job_pipeline(struct job *job, int stages, int batches, const int64_t *work, int64_t link)
+// One step of a pipeline in 1F1B order. work[k]: of a forward pass in stage k, a backward pass
+// takes twice as long; link: a message.
+static void job_pipeline(
+        struct job *job, int stages, int batches, const int64_t *work, int64_t link)
 {
     for (int stage = 0; stage < stages; stage++) {
-        int warm = stages - 1 - stage < batches ? stages - 1 - stage : batches, forward = 0, backward = 0;
+        int warm = stages - 1 - stage < batches ? stages - 1 - stage : batches, forward = 0,
+            backward = 0;
         uint32_t last = REPLAY_NONE;
         job->stages[stage] = (uint32_t)stage;
         while (backward < batches) {
             bool ahead = forward < batches && forward - backward <= warm;
             int batch = ahead ? forward++ : backward++;
             int64_t takes = ahead ? work[stage] : 2 * work[stage];
-            bool receives = ahead ? stage > 0 : stage < stages - 1, sends = ahead ? stage < stages - 1 : stage > 0;
-            int from = ahead ? stage - 1 : stage, to = ahead ? stage : stage - 1; // the border that it came over, and that it goes over
+            bool receives = ahead ? stage > 0 : stage < stages - 1,
+                 sends = ahead ? stage < stages - 1 : stage > 0;
+            // the border that it came over, and that it goes over
+            int from = ahead ? stage - 1 : stage, to = ahead ? stage : stage - 1;
             uint32_t came = REPLAY_NONE, group;
             if (receives) {
                 group = (uint32_t)((2 * from + !ahead) * batches + batch);
                 came = job_op(job, (struct replay_op){0, link, (uint32_t)stage, 0, 2, group, true});
                 job_dep(job, last);
             }
-            uint32_t worked = job_op(job, (struct replay_op){0, takes, (uint32_t)stage, 0, !ahead, REPLAY_NONE, false});
+            uint32_t worked = job_op(job,
+                    (struct replay_op){0, takes, (uint32_t)stage, 0, !ahead, REPLAY_NONE, false});
             job_dep(job, last);
             job_dep(job, came);
             last = worked;
@@ -256,7 +288,8 @@ static void job_pipeline(struct job *job, int stages, int batches, const int64_t
             }
         }
     }
-    CHECK_INT(job_make(job, (size_t)stages, 1, 3, (size_t)(2 * stages * batches), (size_t)stages), 0);
+    CHECK_INT(
+            job_make(job, (size_t)stages, 1, 3, (size_t)(2 * stages * batches), (size_t)stages), 0);
 }
 
 TEST(a_pipeline_takes_what_its_formula_says)
@@ -267,11 +300,13 @@ TEST(a_pipeline_takes_what_its_formula_says)
     CHECK_INT(job_end(&job, job_measured(&job), false), (8 + 4 - 1) * 300);
     job_free(&job);
 
-    job_pipeline(&job, 4, 8, heavy, 0); // the last stage is never idle: its batches, and the way to it and back
+    job_pipeline(&job, 4, 8, heavy,
+            0); // the last stage is never idle: its batches, and the way to it and back
     int64_t *other = xcalloc(job.op_count, sizeof *other);
     CHECK_INT(job_end(&job, job_measured(&job), false), 8 * 540 + 3 * 300);
     CHECK(replay_if_balanced(job.replay, other));
-    CHECK_INT(job_end(&job, other, false), (8 + 4 - 1) * 360); // (100 + 100 + 100 + 180) / 4 = 120 of each
+    // (100 + 100 + 100 + 180) / 4 = 120 of each
+    CHECK_INT(job_end(&job, other, false), (8 + 4 - 1) * 360);
     replay_if_ideal(job.replay, other);
     CHECK_INT(job_end(&job, other, false), (8 + 4 - 1) * 360);
     free(other);
@@ -306,7 +341,8 @@ TEST(delays_are_kept_or_left_out)
 
 TEST(a_transfer_that_ends_before_the_last_one_came_takes_no_time)
 {
-    struct job job = {0}; // clocks that do not agree: the replay is longer than what was measured, and so gives itself away
+    struct job job = {0}; // clocks that do not agree: the replay is longer than what was measured,
+                          // and so gives itself away
     job_op(&job, (struct replay_op){0, 50, 0, 0, 0, 0, true});
     job_op(&job, (struct replay_op){80, 90, 1, 0, 0, 0, true});
     CHECK_INT(job_make(&job, 2, 1, 1, 1, 0), 0);
@@ -334,10 +370,11 @@ TEST(graphs_that_cannot_be_are_refused)
     CHECK_INT(job_make(&job, 2, 1, 1, 2, 0), -ELOOP);
     job_free(&job);
 
-    const struct replay_op bad[] = {
-        {0, 1, 1, 0, 0, REPLAY_NONE, false}, {0, 1, 0, 1, 0, REPLAY_NONE, false}, {0, 1, 0, 0, 1, REPLAY_NONE, false},
-        {0, 1, 0, 0, 0, 0, true},            {0, 1, 0, 0, 0, 0, false},           {5, 4, 0, 0, 0, REPLAY_NONE, false},
-        {-1, 4, 0, 0, 0, REPLAY_NONE, false}, {0, INT64_MAX, 0, 0, 0, REPLAY_NONE, false}};
+    const struct replay_op bad[] = {{0, 1, 1, 0, 0, REPLAY_NONE, false},
+            {0, 1, 0, 1, 0, REPLAY_NONE, false}, {0, 1, 0, 0, 1, REPLAY_NONE, false},
+            {0, 1, 0, 0, 0, 0, true}, {0, 1, 0, 0, 0, 0, false},
+            {5, 4, 0, 0, 0, REPLAY_NONE, false}, {-1, 4, 0, 0, 0, REPLAY_NONE, false},
+            {0, INT64_MAX, 0, 0, 0, REPLAY_NONE, false}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         job_op(&job, bad[i]);
         CHECK_INT(job_make(&job, 1, 1, 1, 0, 0), -EINVAL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache of rows: who is in it, who goes, what moves. By hand, and at random against a list of stamps: rows that are changed in their
-// slots are what comes back.
+// A cache of rows: who is in it, who goes, what moves. By hand, and at random against a list of
+// stamps: rows that are changed in their slots are what comes back.
 #include <errno.h>
 #include <stdlib.h>
 
@@ -18,7 +18,8 @@ static struct row_cache cache_of(size_t slots, size_t batch)
 TEST(a_row_stays_while_a_batch_wants_it)
 {
     struct row_cache cache = cache_of(4, 4);
-    static const int64_t first[] = {10, 20, 30}, second[] = {30, 40}, third[] = {50}, fourth[] = {10};
+    static const int64_t first[] = {10, 20, 30}, second[] = {30, 40}, third[] = {50},
+                         fourth[] = {10};
     uint32_t a[3], b[2], c[1], d[1];
     CHECK(row_cache_want(&cache, 3, first, a));
     CHECK_INT(cache.out_count, 0);
@@ -78,7 +79,8 @@ static int world_draw(struct world *world, int *ids)
     bool in[IDS] = {false};
     int count = 0;
     for (int i = 0; i < BATCH; i++)
-        in[rng_below(&world->rng, i ? 1 + rng_below(&world->rng, IDS) : IDS)] = true; // low ones come more often
+        // low ones come more often
+        in[rng_below(&world->rng, i ? 1 + rng_below(&world->rng, IDS) : IDS)] = true;
     for (int id = 0; id < IDS; id++)
         if (in[id])
             ids[count++] = id;
@@ -114,7 +116,8 @@ static void world_move(struct world *world)
 
 static bool world_want(struct world *world)
 {
-    int *ids = world->ids[world->batches], count = world->count[world->batches] = world_draw(world, ids);
+    int *ids = world->ids[world->batches],
+        count = world->count[world->batches] = world_draw(world, ids);
     uint64_t hits = world->cache.hits, misses = world->cache.misses;
     int64_t wide[BATCH] = {0};
     for (int i = 0; i < count; i++)

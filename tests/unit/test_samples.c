@@ -43,7 +43,8 @@ static struct pair_rows recorded(void (*work)(void *), int times)
     struct error err = {0};
     int count = 0;
     world_open(&world, NULL, NULL);
-    world_pair(&world, (struct world_pair){.interleave = "launches", .no_steps_a = 1, .no_steps_b = 1});
+    world_pair(&world,
+            (struct world_pair){.interleave = "launches", .no_steps_a = 1, .no_steps_b = 1});
     for (int i = 0; i < times; i++)
         CHECK_INT(rig_join(rig_fork(work, NULL)), 0);
     samples_drain(&samples, rig.reader);
@@ -66,7 +67,9 @@ TEST(requests_are_counted_by_how_they_were_answered)
     CHECK_DBL(rows.sides[0].requests_failed, 10, 0); // 500, 503, 99, 0, and 500 that was wrong, too
     CHECK_DBL(rows.sides[0].requests_wrong, 4, 0);
     CHECK(isnan(rows.sides[1].requests)); // of the other launch nobody told any
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM launch_value WHERE name LIKE 'upgate.requests%'"), 3);
+    CHECK_INT(world_number(&world,
+                      "SELECT count(*) FROM launch_value WHERE name LIKE 'upgate.requests%'"),
+            3);
     pair_rows_clear(&rows);
     world_close(&world);
 }
@@ -85,8 +88,14 @@ TEST(processes_of_one_rank_are_kept_apart)
     setenv("SLURM_PROCID", "0", 1); // of the batch script around them
     struct pair_rows rows = recorded(idle, 3);
     CHECK_INT(world_number(&world, "SELECT count(*) FROM step WHERE launch_id = 1"), 3);
-    CHECK_INT(world_number(&world, "SELECT count(DISTINCT rank) FROM step WHERE launch_id = 1 AND rank BETWEEN 0 AND 2"), 3);
-    CHECK_INT(world_number(&world, "SELECT count(DISTINCT pid) FROM launch_rank WHERE launch_id = 1 AND rank BETWEEN 0 AND 2"), 3);
+    CHECK_INT(
+            world_number(&world,
+                    "SELECT count(DISTINCT rank) FROM step WHERE launch_id = 1 AND rank BETWEEN 0 AND 2"),
+            3);
+    CHECK_INT(
+            world_number(&world,
+                    "SELECT count(DISTINCT pid) FROM launch_rank WHERE launch_id = 1 AND rank BETWEEN 0 AND 2"),
+            3);
     pair_rows_clear(&rows);
     world_close(&world);
 }
@@ -94,18 +103,24 @@ TEST(processes_of_one_rank_are_kept_apart)
 TEST(a_rank_that_comes_twice_is_counted_on)
 {
     struct pair_rows rows = recorded(idle_as_rank_3, 2);
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM step WHERE launch_id = 1 AND rank IN (3, 7)"), 2);
+    CHECK_INT(world_number(
+                      &world, "SELECT count(*) FROM step WHERE launch_id = 1 AND rank IN (3, 7)"),
+            2);
     pair_rows_clear(&rows);
     world_close(&world);
 }
 
-// The header of the file of steps. pid: it is written into the slot, as a process does at the begin of its claim; NULL: nothing is.
+// The header of the file of steps. pid: it is written into the slot, as a process does at the begin
+// of its claim; NULL: nothing is.
 static struct ug_step_header claims(uint32_t slot, const uint32_t *pid)
 {
     struct ug_step_header header;
     int fd = open(getenv("UPGATE_STEPS"), O_RDWR | O_CLOEXEC);
     if (fd < 0 || pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
-        (pid && pwrite(fd, pid, sizeof *pid, (off_t)(header.slots_offset + slot * sizeof(struct ug_step_slot))) != (ssize_t)sizeof *pid))
+            (pid &&
+                    pwrite(fd, pid, sizeof *pid,
+                            (off_t)(header.slots_offset + slot * sizeof(struct ug_step_slot))) !=
+                            (ssize_t)sizeof *pid))
         exit(1);
     close(fd);
     return header;
@@ -156,8 +171,10 @@ TEST(who_was_told_a_rank_keeps_it)
 TEST(without_requests_there_is_no_row)
 {
     struct pair_rows rows = recorded(idle, 1);
-    CHECK(isnan(rows.sides[0].requests) && isnan(rows.sides[0].requests_failed) && isnan(rows.sides[0].requests_wrong));
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM launch_value WHERE name LIKE 'upgate.%'"), 0);
+    CHECK(isnan(rows.sides[0].requests) && isnan(rows.sides[0].requests_failed) &&
+            isnan(rows.sides[0].requests_wrong));
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM launch_value WHERE name LIKE 'upgate.%'"),
+            0);
     pair_rows_clear(&rows);
     world_close(&world);
 }
@@ -181,10 +198,15 @@ TEST(outputs_beyond_the_room_of_a_launch_are_kept_by_digest)
     struct pair_rows rows = recorded(record_outputs, 1);
     CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor"), OUTPUTS);
     CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE length(data) = 8"), KEPT);
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE length(data) = 0"), OUTPUTS - KEPT);
+    CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE length(data) = 0"),
+            OUTPUTS - KEPT);
     CHECK_INT(world_number(&world, "SELECT count(DISTINCT digest) FROM tensor"), 1);
-    CHECK_INT(world_number(&world, "SELECT dropped FROM ledger WHERE kind = 'values of outputs beyond 16 MiB'"), OUTPUTS - KEPT);
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM ledger WHERE kind = 'tensors beyond 16 MiB'"), 0);
+    CHECK_INT(world_number(&world,
+                      "SELECT dropped FROM ledger WHERE kind = 'values of outputs beyond 16 MiB'"),
+            OUTPUTS - KEPT);
+    CHECK_INT(world_number(
+                      &world, "SELECT count(*) FROM ledger WHERE kind = 'tensors beyond 16 MiB'"),
+            0);
     pair_rows_clear(&rows);
     world_close(&world);
 }
@@ -209,9 +231,14 @@ TEST(the_first_outputs_of_late_names_keep_their_values)
 {
     struct pair_rows rows = recorded(record_late_names, 1);
     CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE name LIKE 'late%'"), 200);
-    CHECK_INT(world_number(&world, "SELECT count(*) FROM tensor WHERE name LIKE 'late%' AND length(data) = 8"), SAMPLES_TENSOR_LATE_MAX);
-    CHECK_INT(world_number(&world, "SELECT min(step) FILTER (WHERE length(data) = 0) - max(step) FILTER (WHERE length(data) = 8) FROM tensor "
-                                   "WHERE name LIKE 'late%'"), 1);
+    CHECK_INT(world_number(&world,
+                      "SELECT count(*) FROM tensor WHERE name LIKE 'late%' AND length(data) = 8"),
+            SAMPLES_TENSOR_LATE_MAX);
+    CHECK_INT(
+            world_number(&world,
+                    "SELECT min(step) FILTER (WHERE length(data) = 0) - max(step) FILTER (WHERE length(data) = 8) FROM tensor "
+                    "WHERE name LIKE 'late%'"),
+            1);
     pair_rows_clear(&rows);
     world_close(&world);
 }

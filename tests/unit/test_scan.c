@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shards in a directory, of one rank and of all ranks that a launcher started on a node: whose they are, and which of them are merged.
+// Shards in a directory, of one rank and of all ranks that a launcher started on a node: whose they
+// are, and which of them are merged.
 #include "harness/rank/scan.h"
 
 #include <errno.h>
@@ -36,25 +37,38 @@ static void place_close(struct place *place)
     CHECK_INT(rmdir(place->dir), 0);
 }
 
-// Recorded by process 10, as rank `rank` of `ranks` by its own launcher. told: who of its processes is which rank, as JSON.
+// Recorded by process 10, as rank `rank` of `ranks` by its own launcher. told: who of its processes
+// is which rank, as JSON.
 static void put(struct place *place, const char *name, int rank, int ranks, const char *told)
 {
     struct store *store = NULL;
-    struct identity who = {.launcher = {.rank = rank, .ranks = ranks, .local_rank = -1, .local_ranks = -1, .node = -1},
-                           .run = "job",
-                           .host = "vm",
-                           .boot = "boot",
-                           .clock = {.wall_minus_monotonic_ns = 1780000000000000000, .error_ns = -1}};
+    struct identity who = {.launcher = {.rank = rank,
+                                   .ranks = ranks,
+                                   .local_rank = -1,
+                                   .local_ranks = -1,
+                                   .node = -1},
+            .run = "job",
+            .host = "vm",
+            .boot = "boot",
+            .clock = {.wall_minus_monotonic_ns = 1780000000000000000, .error_ns = -1}};
     char *path = xasprintf("%s/%s", place->dir, name);
     json_t *identity = identity_json(&who);
     json_object_set_new(identity, "pid", json_integer(10));
     json_t *target = json_pack("{so so}", "rank", identity, "ranks", json_loads(told, 0, NULL));
     char *text = json_dumps(target, JSON_COMPACT);
     CHECK_INT(store_open(path, STORE_CREATE, &store, &err), 0);
-    CHECK_INT(store_exec(store, &err, "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, plan, command_line, host, "
-                         "host_key) VALUES (1, 'x', 'record', 'done', '1', 5, 0, '{}', '[]', '{}', '')", ""), 0);
-    CHECK_INT(store_exec(store, &err, "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
-                         "(1, 1000, 9000, 1000000, 199, 0, ?, '[]')", "s", text), 0);
+    CHECK_INT(
+            store_exec(store, &err,
+                    "INSERT INTO run (id, uuid, kind, state, upgate_version, started_wall_ns, seed, plan, command_line, host, "
+                    "host_key) VALUES (1, 'x', 'record', 'done', '1', 5, 0, '{}', '[]', '{}', '')",
+                    ""),
+            0);
+    CHECK_INT(
+            store_exec(store, &err,
+                    "INSERT INTO recording (id, begin_ns, end_ns, threshold_ns, sample_hz, python, target, missing) VALUES "
+                    "(1, 1000, 9000, 1000000, 199, 0, ?, '[]')",
+                    "s", text),
+            0);
     store_close(store);
     free(text);
     json_decref(target);
@@ -74,9 +88,11 @@ TEST(several_ranks_of_a_launcher_are_told_by_their_environment)
     struct place place;
     struct scan scan;
     place_open(&place);
-    // The launcher, its ranks in no order, with a loader of one of them, and a job that a rank started itself.
-    put(&place, "0-1.db", 1, 2, "[{\"pid\": 10, \"rank\": 1, \"ranks\": 2}, {\"pid\": 11, \"rank\": 5, \"ranks\": 8}, "
-        "{\"pid\": 12, \"rank\": 4, \"ranks\": 8}, {\"pid\": 13, \"rank\": 5, \"ranks\": 8}, {\"pid\": 14, \"rank\": 2, \"ranks\": 3}]");
+    // The launcher, its ranks in no order, with a loader of one of them, and a job that a rank
+    // started itself.
+    put(&place, "0-1.db", 1, 2,
+            "[{\"pid\": 10, \"rank\": 1, \"ranks\": 2}, {\"pid\": 11, \"rank\": 5, \"ranks\": 8}, "
+            "{\"pid\": 12, \"rank\": 4, \"ranks\": 8}, {\"pid\": 13, \"rank\": 5, \"ranks\": 8}, {\"pid\": 14, \"rank\": 2, \"ranks\": 3}]");
     CHECK_INT(scan_dir(place.dir, NULL, &scan, &err), 0);
     const struct scan_shard *shard = &scan.shards[0];
     CHECK(!shard->why);
@@ -94,13 +110,15 @@ TEST(several_ranks_of_a_launcher_are_told_by_their_environment)
     place_close(&place);
 }
 
-// What a worker's identity knows better than its environment (of a program that says who it is only when it runs) makes no launcher of it.
+// What a worker's identity knows better than its environment (of a program that says who it is only
+// when it runs) makes no launcher of it.
 TEST(one_rank_stays_one_whatever_its_processes_inherited)
 {
-    static const char *const told[] = {"[]", "[{\"pid\": 10, \"rank\": 3, \"ranks\": 8}, {\"pid\": 11, \"rank\": 3, \"ranks\": 8}]",
-                                       "[{\"pid\": 11, \"rank\": 0, \"ranks\": 2}, {\"pid\": 12, \"rank\": 1, \"ranks\": 2}]",
-                                       "[7, {}, {\"pid\": 11, \"rank\": -1, \"ranks\": 8}, {\"pid\": 11, \"rank\": 8, \"ranks\": 8}, "
-                                       "{\"pid\": 11, \"rank\": 1, \"ranks\": 9000000000}, {\"pid\": 11, \"ranks\": 8}]"};
+    static const char *const told[] = {"[]",
+            "[{\"pid\": 10, \"rank\": 3, \"ranks\": 8}, {\"pid\": 11, \"rank\": 3, \"ranks\": 8}]",
+            "[{\"pid\": 11, \"rank\": 0, \"ranks\": 2}, {\"pid\": 12, \"rank\": 1, \"ranks\": 2}]",
+            "[7, {}, {\"pid\": 11, \"rank\": -1, \"ranks\": 8}, {\"pid\": 11, \"rank\": 8, \"ranks\": 8}, "
+            "{\"pid\": 11, \"rank\": 1, \"ranks\": 9000000000}, {\"pid\": 11, \"ranks\": 8}]"};
     for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
         struct place place;
         struct scan scan;
@@ -120,7 +138,8 @@ TEST(a_recorder_that_saw_none_of_the_ranks_takes_nobody_elses)
     struct place place;
     struct merge_result shards;
     place_open(&place);
-    put(&place, "0-0.db", 0, 2, "[{\"pid\": 11, \"rank\": 0, \"ranks\": 4}, {\"pid\": 12, \"rank\": 1, \"ranks\": 4}]");
+    put(&place, "0-0.db", 0, 2,
+            "[{\"pid\": 11, \"rank\": 0, \"ranks\": 4}, {\"pid\": 12, \"rank\": 1, \"ranks\": 4}]");
     put(&place, "0-1.db", 1, 2, "[{\"pid\": 10, \"rank\": 1, \"ranks\": 2}]");
     CHECK_INT(choose(&place, &shards), 0);
     CHECK_INT(shards.ranks, 4);
@@ -156,7 +175,8 @@ TEST(a_rank_in_a_shard_of_several_and_in_one_of_its_own_is_there_twice)
     struct place place;
     struct merge_result shards;
     place_open(&place);
-    put(&place, "0-0.db", 0, 1, "[{\"pid\": 11, \"rank\": 0, \"ranks\": 4}, {\"pid\": 12, \"rank\": 1, \"ranks\": 4}]");
+    put(&place, "0-0.db", 0, 1,
+            "[{\"pid\": 11, \"rank\": 0, \"ranks\": 4}, {\"pid\": 12, \"rank\": 1, \"ranks\": 4}]");
     put(&place, "0-1.db", 1, 4, "[]");
     CHECK_INT(choose(&place, &shards), -EINVAL);
     CHECK_CONTAINS(err.text, "rank 1 of run 'upgate-scan-"); // by its directory's name
@@ -166,7 +186,8 @@ TEST(a_rank_in_a_shard_of_several_and_in_one_of_its_own_is_there_twice)
     merge_free(&shards);
     place_close(&place);
     place_open(&place); // beside others of their own it is one of them
-    put(&place, "0-0.db", 0, 1, "[{\"pid\": 11, \"rank\": 0, \"ranks\": 4}, {\"pid\": 12, \"rank\": 1, \"ranks\": 4}]");
+    put(&place, "0-0.db", 0, 1,
+            "[{\"pid\": 11, \"rank\": 0, \"ranks\": 4}, {\"pid\": 12, \"rank\": 1, \"ranks\": 4}]");
     put(&place, "0-2.db", 2, 4, "[]");
     put(&place, "0-3.db", 3, 4, "[]");
     CHECK_INT(choose(&place, &shards), 0);

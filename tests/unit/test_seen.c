@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shards that several processes see: each recording once, in whatever directory it is seen; a rank recorded twice stays twice; who reduces
-// what; and what another process may send instead.
+// Shards that several processes see: each recording once, in whatever directory it is seen; a rank
+// recorded twice stays twice; who reduces what; and what another process may send instead.
 #include "harness/rank/seen.h"
 
 #include <errno.h>
@@ -15,16 +15,24 @@ enum { RANKS = 8 };
 
 static struct error err;
 
-static struct scan_shard *put(struct scan *scan, const char *path, int rank, const char *boot, int64_t pid)
+static struct scan_shard *put(
+        struct scan *scan, const char *path, int rank, const char *boot, int64_t pid)
 {
     struct scan_shard *shard = vector_add(scan->shards, scan->count);
-    *shard = (struct scan_shard){.path = xstrdup(path), .run = xstrdup("job"), .rank = rank, .pid = pid, .started_wall_ns = 1790000000000000000,
-                                 .bytes = 1000, .ended = true};
-    shard->who.launcher = (struct launcher_rank){.rank = rank, .ranks = RANKS, .local_rank = -1, .local_ranks = -1, .node = -1};
+    *shard = (struct scan_shard){.path = xstrdup(path),
+            .run = xstrdup("job"),
+            .rank = rank,
+            .pid = pid,
+            .started_wall_ns = 1790000000000000000,
+            .bytes = 1000,
+            .ended = true};
+    shard->who.launcher = (struct launcher_rank){
+            .rank = rank, .ranks = RANKS, .local_rank = -1, .local_ranks = -1, .node = -1};
     snprintf(shard->who.run, sizeof shard->who.run, "job");
     snprintf(shard->who.host, sizeof shard->who.host, "host-%s", boot);
     snprintf(shard->who.boot, sizeof shard->who.boot, "%s", boot);
-    shard->who.clock = (struct identity_clock){.wall_minus_monotonic_ns = 1780000000000000000, .error_ns = -1};
+    shard->who.clock =
+            (struct identity_clock){.wall_minus_monotonic_ns = 1780000000000000000, .error_ns = -1};
     vector_push(shard->held, shard->held_count, (struct scan_rank){.rank = rank});
     return shard;
 }
@@ -70,7 +78,8 @@ static int choose(const struct seen *seen, struct merge_result *ret)
 }
 
 // The shares of all, each by its own process. Returns how many shards they have together.
-static size_t share(const struct seen *seen, const struct merge_result *shards, struct scan *scans, int count, size_t *ret_most)
+static size_t share(const struct seen *seen, const struct merge_result *shards, struct scan *scans,
+        int count, size_t *ret_most)
 {
     struct strbuf bytes = {0};
     size_t all = 0;
@@ -117,7 +126,8 @@ TEST(a_directory_that_all_see_counts_once)
     struct merge_result shards;
     size_t most;
     for (int i = 0; i < 3; i++)
-        put_node(&scans[i], i ? "/mnt/run" : "/shared/run", 0, RANKS, "near"); // by another name, too
+        // by another name, too
+        put_node(&scans[i], i ? "/mnt/run" : "/shared/run", 0, RANKS, "near");
     scans[2].shards[1].alive = true; // its node is that of process 2
     look(scans, 3, &seen);
     CHECK_INT(choose(&seen, &shards), 0);
@@ -138,7 +148,8 @@ TEST(of_copies_the_largest_counts)
     struct strbuf bytes = {0};
     for (int i = 0; i < 3; i++)
         put_node(&scans[i], "/local/run", 0, 2, "near");
-    scans[0].shards[0].bytes = scans[2].shards[0].bytes = 400; // of rank 0, made while it was recorded
+    // of rank 0, made while it was recorded
+    scans[0].shards[0].bytes = scans[2].shards[0].bytes = 400;
     scans[2].shards[0].alive = true;
     look(scans, 3, &seen);
     CHECK_INT(choose(&seen, &shards), 0);
@@ -146,8 +157,10 @@ TEST(of_copies_the_largest_counts)
     CHECK_INT(shards.chosen[0]->bytes, 1000);
     CHECK(shards.chosen[0]->alive);
     CHECK_INT(seen_share(&seen, &shards, 3, 5, &bytes, &err), 0);
-    CHECK_CONTAINS(bytes.text, "\"job/0-0.db: job 0-0 near 1000 1790000000000000000\":1"); // not 0, who is the first that has nothing to do
-    CHECK_CONTAINS(bytes.text, "\"job/0-1.db: job 0-1 near 1001 1790000000000000000\":0"); // all have it
+    // not 0, who is the first that has nothing to do
+    CHECK_CONTAINS(bytes.text, "\"job/0-0.db: job 0-0 near 1000 1790000000000000000\":1");
+    // all have it
+    CHECK_CONTAINS(bytes.text, "\"job/0-1.db: job 0-1 near 1001 1790000000000000000\":0");
     strbuf_free(&bytes);
     merge_free(&shards);
     seen_free(&seen);
@@ -155,7 +168,8 @@ TEST(of_copies_the_largest_counts)
         scan_free(&scans[i]);
 }
 
-// One recorder around the launcher of each node: its shard is given to one process, whole, and others know what is in it.
+// One recorder around the launcher of each node: its shard is given to one process, whole, and
+// others know what is in it.
 TEST(a_shard_of_several_ranks_goes_as_a_whole)
 {
     struct scan scans[2] = {{0}};
@@ -163,7 +177,8 @@ TEST(a_shard_of_several_ranks_goes_as_a_whole)
     struct merge_result shards;
     size_t most;
     for (int i = 0; i < 2; i++) {
-        struct scan_shard *shard = put(&scans[i], i ? "/local/run/job/0-1.db" : "/local/run/job/0-0.db", i, i ? "far" : "near", 10);
+        struct scan_shard *shard = put(&scans[i],
+                i ? "/local/run/job/0-1.db" : "/local/run/job/0-0.db", i, i ? "far" : "near", 10);
         shard->outer_rank = i;
         shard->outer_ranks = 2;
         shard->who.launcher.rank = shard->held[0].rank = 4 * i;
@@ -212,7 +227,8 @@ TEST(a_rank_that_was_recorded_twice_stays_twice)
     scan_free(&scans[1]);
 }
 
-// A worker of the first node failed: its torchrun counts a restart, that of the second one does not.
+// A worker of the first node failed: its torchrun counts a restart, that of the second one does
+// not.
 TEST(a_rank_of_another_restart_has_that_for_its_reason)
 {
     const struct merge_opts opts = {.dir = "shards", .restart = -1};
@@ -243,7 +259,8 @@ TEST(what_cannot_be_read_is_missing_for_its_reason)
     struct scan_shard *part = put(&scans[1], "/local/run/job/0-4.part.db", 4, "far", 0);
     part->part = true;
     vector_push(part->held, part->held_count, (struct scan_rank){.rank = 5});
-    part->missing = json_pack("[{sisss[]}, {siss}]", "rank", 6, "why", "its recorder died", "more", "rank", 1, "why", "somebody has it");
+    part->missing = json_pack("[{sisss[]}, {siss}]", "rank", 6, "why", "its recorder died", "more",
+            "rank", 1, "why", "somebody has it");
     look(scans, 2, &seen);
     CHECK_INT(choose(&seen, &shards), 0);
     CHECK_INT(shards.chosen_count, 4);
@@ -279,7 +296,8 @@ TEST(who_sees_nothing_says_why)
 // Whoever sees nothing says its version, too.
 TEST(processes_of_two_versions_do_nothing)
 {
-    struct seen one = {.version = "upgate 1 (a)"}, other = {.version = "upgate 1 (b)"}, same = {.version = "upgate 1 (a)"};
+    struct seen one = {.version = "upgate 1 (a)"}, other = {.version = "upgate 1 (b)"},
+                same = {.version = "upgate 1 (a)"};
     seen_put_none(&one, "no shards in '/local/run'");
     CHECK_INT(send(&one, &other), -EINVAL);
     CHECK_CONTAINS(err.text, "this is upgate 1 (b), and another process is upgate 1 (a)");
@@ -318,25 +336,21 @@ TEST(what_others_send_is_read_like_a_file)
         CHECK_INT(seen_add(&cut, bytes.text, len, &err), -EBADMSG);
     CHECK(!cut.shards);
     static const char *const changes[][2] = {{"\"rank\":1", "\"rank\":-1"},
-                                             {"\"rank\":1,\"ranks\":8", "\"rank\":8,\"ranks\":8"},
-                                             {"\"ranks\":8", "\"ranks\":0"},
-                                             {"\"held\":[1]", "\"held\":[2]"},
-                                             {"\"held\":[1]", "\"held\":[]"},
-                                             {"\"held\":[1]", "\"held\":[1,2]"},
-                                             {"\"bytes\":1000", "\"bytes\":-1"},
-                                             {"\"bytes\":1000", "\"bytes\":9000000000000000000"},
-                                             {"\"outer_ranks\":0", "\"outer_ranks\":-1"},
-                                             {"\"outer_rank\":0", "\"outer_rank\":\"0\""},
-                                             {"\"path\"", "\"pith\""},
-                                             {"\"processes\":[0]", "\"processes\":[]"},
-                                             {"\"run\":\"job\"", "\"run\":\"../x\""},
-                                             {"\"who\":{", "\"whom\":{"}};
+            {"\"rank\":1,\"ranks\":8", "\"rank\":8,\"ranks\":8"}, {"\"ranks\":8", "\"ranks\":0"},
+            {"\"held\":[1]", "\"held\":[2]"}, {"\"held\":[1]", "\"held\":[]"},
+            {"\"held\":[1]", "\"held\":[1,2]"}, {"\"bytes\":1000", "\"bytes\":-1"},
+            {"\"bytes\":1000", "\"bytes\":9000000000000000000"},
+            {"\"outer_ranks\":0", "\"outer_ranks\":-1"},
+            {"\"outer_rank\":0", "\"outer_rank\":\"0\""}, {"\"path\"", "\"pith\""},
+            {"\"processes\":[0]", "\"processes\":[]"}, {"\"run\":\"job\"", "\"run\":\"../x\""},
+            {"\"who\":{", "\"whom\":{"}};
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         char *at = strstr(bytes.text, changes[i][0]);
         CHECK(at);
         if (!at)
             continue;
-        char *text = xasprintf("%.*s%s%s", (int)(at - bytes.text), bytes.text, changes[i][1], at + strlen(changes[i][0]));
+        char *text = xasprintf("%.*s%s%s", (int)(at - bytes.text), bytes.text, changes[i][1],
+                at + strlen(changes[i][0]));
         check_refused(text);
         free(text);
     }
@@ -352,13 +366,12 @@ TEST(what_others_send_is_read_like_a_file)
 
 TEST(a_share_is_of_what_is_here)
 {
-    static const char *const bad[] = {"",
-                                      "{}",
-                                      "{\"ranks\":8,\"window_steps\":5,\"owners\":{\"job/0-9.db\":0}}",
-                                      "{\"ranks\":8,\"window_steps\":5,\"owners\":[]}",
-                                      "{\"ranks\":0,\"window_steps\":5,\"owners\":{}}",
-                                      "{\"ranks\":8,\"window_steps\":0,\"owners\":{}}",
-                                      "{\"ranks\":9000000000,\"window_steps\":5,\"owners\":{}}"};
+    static const char *const bad[] = {"", "{}",
+            "{\"ranks\":8,\"window_steps\":5,\"owners\":{\"job/0-9.db\":0}}",
+            "{\"ranks\":8,\"window_steps\":5,\"owners\":[]}",
+            "{\"ranks\":0,\"window_steps\":5,\"owners\":{}}",
+            "{\"ranks\":8,\"window_steps\":0,\"owners\":{}}",
+            "{\"ranks\":9000000000,\"window_steps\":5,\"owners\":{}}"};
     uint64_t window = 0;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct merge_result mine = {.restart = -1};
@@ -367,7 +380,8 @@ TEST(a_share_is_of_what_is_here)
         CHECK(!mine.lacks);
         merge_free(&mine);
     }
-    static const char none[] = "{\"ranks\":8,\"window_steps\":5,\"owners\":{\"job/0-9.db\":1}}"; // another process's
+    // another process's
+    static const char none[] = "{\"ranks\":8,\"window_steps\":5,\"owners\":{\"job/0-9.db\":1}}";
     struct merge_result mine = {.restart = -1};
     CHECK_INT(seen_take_share(none, strlen(none), 0, &mine, &window, &err), 0);
     CHECK_INT(mine.chosen_count, 0);
@@ -382,8 +396,8 @@ TEST(a_share_is_of_what_is_here)
     CHECK_INT(other.missing_count, 1);
     CHECK_INT(other.missing[0].rank, 3);
     CHECK_STR(other.missing[0].why, "'?' cannot be read");
-    static const char *const wrong[] = {"{}", "[1]", "[{\"rank\":8,\"why\":\"\"}]", "[{\"rank\":-1,\"why\":\"\"}]", "[{\"rank\":1}]",
-                                        "[{\"rank\":1,\"why\":\"\"}"};
+    static const char *const wrong[] = {"{}", "[1]", "[{\"rank\":8,\"why\":\"\"}]",
+            "[{\"rank\":-1,\"why\":\"\"}]", "[{\"rank\":1}]", "[{\"rank\":1,\"why\":\"\"}"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         CHECK_INT(seen_missing_add(&other, wrong[i], strlen(wrong[i]), &err), -EBADMSG);
     CHECK_INT(other.missing_count, 1);

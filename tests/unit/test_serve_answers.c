@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of `upgate canary serve` without a socket: Argo's and Flagger's questions in every state of a rollout, and what must never
-// be answered with success.
+// Answers of `upgate canary serve` without a socket: Argo's and Flagger's questions in every state
+// of a rollout, and what must never be answered with success.
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,8 @@
 #include "tests/unit/runner.h"
 #include "tests/unit/serve_world.h"
 
-static const char *const confirms[] = {"confirm-rollout", "pre-rollout", "rollout", "confirm-traffic-increase", "confirm-promotion"};
+static const char *const confirms[] = {"confirm-rollout", "pre-rollout", "rollout",
+        "confirm-traffic-increase", "confirm-promotion"};
 
 static const char *gate(const struct snapshot *snapshot, const char *query)
 {
@@ -69,7 +70,8 @@ TEST(a_stage_passes_when_the_controller_says_so)
     CHECK_STR(gate(snapshot, "?stage=shadow"), "pass");
     CHECK_STR(gate(snapshot, "?stage=1&stable=abc&canary=def"), "inconclusive");
     CHECK_CONTAINS(world_body(), "error_rate 1.2, limit 1.5, about 700 requests more");
-    CHECK_CONTAINS(world_body(), "\"n_canary\":500,\"n_stable\":9000,\"alpha\":0.01,\"run_id\":null");
+    CHECK_CONTAINS(
+            world_body(), "\"n_canary\":500,\"n_stable\":9000,\"alpha\":0.01,\"run_id\":null");
     CHECK_STR(gate(snapshot, "?stage=5%25"), "inconclusive");
     CHECK_STR(gate(snapshot, "?stage=2"), "inconclusive");
     CHECK_CONTAINS(world_body(), "has not begun");
@@ -122,15 +124,17 @@ TEST(states)
         const char *state, *verdict;
         bool pass, fail;
         int refusal;
-    } cases[] = {{"promoted", "pass", true, false, 0},          {"rolled_back", "fail", false, true, 403},
-                 {"aborted", "fail", false, true, 403},         {"paused", "inconclusive", false, false, 409},
-                 {"failed", "inconclusive", false, false, 412}, {"no such state", "inconclusive", false, false, 412}};
+    } cases[] = {{"promoted", "pass", true, false, 0}, {"rolled_back", "fail", false, true, 403},
+            {"aborted", "fail", false, true, 403}, {"paused", "inconclusive", false, false, 409},
+            {"failed", "inconclusive", false, false, 412},
+            {"no such state", "inconclusive", false, false, 412}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct snapshot *snapshot = world_rollout();
         world_state(snapshot, cases[i].state, "why it is so");
         CHECK_STR(gate(snapshot, ""), cases[i].verdict);
         CHECK_CONTAINS(world_body(), "why it is so");
-        CHECK_STR(gate(snapshot, "?stage=0"), cases[i].verdict); // whatever stage 0 has shown before
+        // whatever stage 0 has shown before
+        CHECK_STR(gate(snapshot, "?stage=0"), cases[i].verdict);
         check_hooks(snapshot, cases[i].pass, cases[i].fail, cases[i].refusal);
         CHECK_CONTAINS(world_body(), "why it is so");
         snapshot_free(snapshot);
@@ -156,7 +160,9 @@ TEST(a_dead_controller_passes_nothing)
     for (int i = 0; i < 3; i++) {
         struct snapshot *snapshot = world_rollout();
         snapshot->controlled = i != 0;
-        snapshot->heartbeat_ns = i == 1 ? WORLD_WALL_NS - 31 * WORLD_SECOND : i == 2 ? WORLD_WALL_NS + 3600 * WORLD_SECOND : WORLD_WALL_NS;
+        snapshot->heartbeat_ns = i == 1 ? WORLD_WALL_NS - 31 * WORLD_SECOND
+                : i == 2                ? WORLD_WALL_NS + 3600 * WORLD_SECOND
+                                        : WORLD_WALL_NS;
         CHECK_STR(gate(snapshot, "?stage=0"), "inconclusive");
         snapshot->wanted = 25;
         check_hooks(snapshot, false, false, 412);
@@ -170,14 +176,19 @@ TEST(old_answers_know_nothing)
     world_state(snapshot, "promoted", "all stages passed");
     CHECK_INT(world_ask_at(snapshot, CALL_GET, "/v1/gate/ranker", NULL, 9 * WORLD_SECOND), 200);
     CHECK_CONTAINS(world_body(), "\"verdict\":\"pass\"");
-    CHECK_INT(world_ask_at(snapshot, CALL_GET, "/v1/gate/ranker?stage=0", NULL, 11 * WORLD_SECOND), 200);
+    CHECK_INT(world_ask_at(snapshot, CALL_GET, "/v1/gate/ranker?stage=0", NULL, 11 * WORLD_SECOND),
+            200);
     CHECK_CONTAINS(world_body(), "\"verdict\":\"inconclusive\"");
-    CHECK_INT(world_ask_at(snapshot, CALL_POST, "/v1/flagger/ranker/confirm-promotion", WORLD_PAYLOAD, 11 * WORLD_SECOND), 412);
+    CHECK_INT(world_ask_at(snapshot, CALL_POST, "/v1/flagger/ranker/confirm-promotion",
+                      WORLD_PAYLOAD, 11 * WORLD_SECOND),
+            412);
     CHECK_INT(world_ask_at(snapshot, CALL_GET, "/healthz", NULL, 11 * WORLD_SECOND), 503);
     CHECK_INT(world_ask_at(snapshot, CALL_GET, "/metrics", NULL, 11 * WORLD_SECOND), 200);
-    CHECK_CONTAINS(world_body(), "gate_verdict{rollout=\"ranker\",metric=\"all\",stage=\"all\"} 1\n");
+    CHECK_CONTAINS(
+            world_body(), "gate_verdict{rollout=\"ranker\",metric=\"all\",stage=\"all\"} 1\n");
     CHECK(!strstr(world_body(), "canary_state"));
-    snapshot->read_ns = WORLD_MONOTONIC_NS - 11 * WORLD_SECOND; // the thread lives, the store cannot be read
+    // the thread lives, the store cannot be read
+    snapshot->read_ns = WORLD_MONOTONIC_NS - 11 * WORLD_SECOND;
     CHECK_STR(gate(snapshot, ""), "inconclusive");
     snapshot_free(snapshot);
 }
@@ -189,7 +200,9 @@ TEST(traffic_increases_as_the_controller_wants)
     snapshot->wanted = 25; // decided: the proxy, here Flagger, has not done it yet
     CHECK_INT(hook(snapshot, "confirm-traffic-increase"), 200);
     CHECK_INT(hook(snapshot, "confirm-promotion"), 403);
-    CHECK_INT(world_ask(snapshot, CALL_POST, "/v1/flagger/ranker/confirm-traffic-increase?stage=1", WORLD_PAYLOAD), 403);
+    CHECK_INT(world_ask(snapshot, CALL_POST, "/v1/flagger/ranker/confirm-traffic-increase?stage=1",
+                      WORLD_PAYLOAD),
+            403);
     snapshot->percent = 25;
     CHECK_INT(hook(snapshot, "confirm-traffic-increase"), 403);
     snapshot->percent = NAN;
@@ -204,28 +217,40 @@ TEST(stages_of_flagger)
 {
     struct snapshot *snapshot = world_rollout();
     const char *path = "/v1/flagger/ranker/confirm-rollout";
-    CHECK_INT(world_ask(snapshot, CALL_POST, path, "{\"name\":\"a\",\"phase\":\"Waiting\",\"metadata\":{\"stage\":\"shadow\"}}"), 200);
-    CHECK_INT(world_ask(snapshot, CALL_POST, path, "{\"name\":\"a\",\"phase\":\"Waiting\",\"metadata\":{\"stage\":\"9\"}}"), 404);
-    CHECK_INT(world_ask(snapshot, CALL_POST, "/v1/flagger/ranker/confirm-rollout?stage=0", WORLD_PAYLOAD), 200);
-    CHECK_INT(world_ask(snapshot, CALL_POST, path, "{\"name\":\"a\",\"phase\":\"Waiting\",\"metadata\":null}"), 403);
+    CHECK_INT(world_ask(snapshot, CALL_POST, path,
+                      "{\"name\":\"a\",\"phase\":\"Waiting\",\"metadata\":{\"stage\":\"shadow\"}}"),
+            200);
+    CHECK_INT(world_ask(snapshot, CALL_POST, path,
+                      "{\"name\":\"a\",\"phase\":\"Waiting\",\"metadata\":{\"stage\":\"9\"}}"),
+            404);
+    CHECK_INT(world_ask(snapshot, CALL_POST, "/v1/flagger/ranker/confirm-rollout?stage=0",
+                      WORLD_PAYLOAD),
+            200);
+    CHECK_INT(world_ask(snapshot, CALL_POST, path,
+                      "{\"name\":\"a\",\"phase\":\"Waiting\",\"metadata\":null}"),
+            403);
     snapshot_free(snapshot);
 }
 
 TEST(exact_paths_only)
 {
-    static const char *const nowhere[] = {"/", "/v1/gate", "/v1/gate/", "/v1/gate/other", "/v1/gate/ranker/", "/v1/gate/ranker/x", "//v1/gate/ranker",
-                                          "/v1/gate/Ranker", "/V1/gate/ranker", "/v1/flagger/ranker", "/v1/flagger/ranker/rollbacks",
-                                          "/v1/flagger/ranker/rollback/", "/v1/flagger/other/rollback", "/metrics/", "/api/v1/queries",
-                                          "/api/v1/query_range", "/healthz/x", "/v1/gate/ranker%2f", "/v1/gate/.%2e/gate/ranker"};
+    static const char *const nowhere[] = {"/", "/v1/gate", "/v1/gate/", "/v1/gate/other",
+            "/v1/gate/ranker/", "/v1/gate/ranker/x", "//v1/gate/ranker", "/v1/gate/Ranker",
+            "/V1/gate/ranker", "/v1/flagger/ranker", "/v1/flagger/ranker/rollbacks",
+            "/v1/flagger/ranker/rollback/", "/v1/flagger/other/rollback", "/metrics/",
+            "/api/v1/queries", "/api/v1/query_range", "/healthz/x", "/v1/gate/ranker%2f",
+            "/v1/gate/.%2e/gate/ranker"};
     struct snapshot *snapshot = world_rollout();
     world_state(snapshot, "rolled_back", "p99");
     for (size_t i = 0; i < sizeof nowhere / sizeof *nowhere; i++) {
         CHECK_INT(world_ask(snapshot, CALL_GET, nowhere[i], NULL), 404);
         CHECK_INT(world_ask(snapshot, CALL_POST, nowhere[i], WORLD_PAYLOAD), 404);
     }
-    CHECK_INT(world_ask(snapshot, CALL_GET, "/v1/gate/ran%6ber", NULL), 200); // the same name, written otherwise
-    static const char *const malformed[] = {"", "v1/gate/ranker", "*", "http://x/v1/gate/ranker", "/v1/gate/ranker%", "/v1/gate/ranker%0", "/v1/gate/%00",
-                                            "/v1/gate/ranker?stage=%zz", "/v1/gate/ranker#x", "/v1/gate/\nranker", "/v1/gate/ranker%0d%0a"};
+    // the same name, written otherwise
+    CHECK_INT(world_ask(snapshot, CALL_GET, "/v1/gate/ran%6ber", NULL), 200);
+    static const char *const malformed[] = {"", "v1/gate/ranker", "*", "http://x/v1/gate/ranker",
+            "/v1/gate/ranker%", "/v1/gate/ranker%0", "/v1/gate/%00", "/v1/gate/ranker?stage=%zz",
+            "/v1/gate/ranker#x", "/v1/gate/\nranker", "/v1/gate/ranker%0d%0a"};
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++)
         CHECK_INT(world_ask(snapshot, CALL_GET, malformed[i], NULL), 400);
     CHECK_INT(world_ask(snapshot, CALL_GET, "/a/b/c/d/e/f/g/h/i", NULL), 414);
@@ -240,7 +265,8 @@ TEST(wrong_requests)
     struct snapshot *snapshot = world_rollout();
     world_state(snapshot, "rolled_back", "p99");
     CHECK_INT(world_ask(snapshot, CALL_POST, "/v1/gate/ranker", WORLD_PAYLOAD), 405);
-    CHECK_INT(world_ask(snapshot, CALL_GET, "/v1/flagger/ranker/rollback", NULL), 405); // a probe is no order to go back
+    // a probe is no order to go back
+    CHECK_INT(world_ask(snapshot, CALL_GET, "/v1/flagger/ranker/rollback", NULL), 405);
     CHECK_INT(world_ask(snapshot, CALL_HEAD, "/v1/flagger/ranker/rollback", NULL), 405);
     CHECK_INT(world_ask(snapshot, CALL_OTHER, "/v1/gate/ranker", NULL), 405);
     CHECK_INT(world_ask(snapshot, CALL_POST, "/metrics", ""), 405);
@@ -248,9 +274,10 @@ TEST(wrong_requests)
     CHECK_INT(world_ask(snapshot, CALL_GET, "/v1/gate/ranker?stage=1&stage=0", NULL), 400);
     CHECK_INT(world_ask(snapshot, CALL_GET, "/v1/gate/ranker?stage=9", NULL), 404);
     CHECK_INT(world_ask(snapshot, CALL_GET, "/v1/gate/ranker?stage=", NULL), 404);
-    static const char *const bodies[] = {NULL, "", "{}", "[]", "null", "x", "{\"name\":\"a\"}", "{\"phase\":\"Failed\"}", "{\"name\":\"\",\"phase\":\"x\"}",
-                                         "{\"name\":1,\"phase\":\"x\"}", "{\"name\":\"a\",\"phase\":\"x\",\"metadata\":[]}",
-                                         "{\"name\":\"a\",\"name\":\"b\",\"phase\":\"x\"}", "{\"name\":\"a\",\"phase\":\"x\"}}"};
+    static const char *const bodies[] = {NULL, "", "{}", "[]", "null", "x", "{\"name\":\"a\"}",
+            "{\"phase\":\"Failed\"}", "{\"name\":\"\",\"phase\":\"x\"}",
+            "{\"name\":1,\"phase\":\"x\"}", "{\"name\":\"a\",\"phase\":\"x\",\"metadata\":[]}",
+            "{\"name\":\"a\",\"name\":\"b\",\"phase\":\"x\"}", "{\"name\":\"a\",\"phase\":\"x\"}}"};
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++)
         CHECK_INT(world_ask(snapshot, CALL_POST, "/v1/flagger/ranker/rollback", bodies[i]), 400);
     snapshot_free(snapshot);
@@ -260,7 +287,8 @@ TEST(runs_of_ab)
 {
     struct snapshot *snapshot = world_run("pass");
     CHECK_STR(gate(snapshot, ""), "pass");
-    CHECK_CONTAINS(world_body(), "\"final\":true,\"retry_after_s\":null,\"evidence\":{\"pairs\":10");
+    CHECK_CONTAINS(
+            world_body(), "\"final\":true,\"retry_after_s\":null,\"evidence\":{\"pairs\":10");
     CHECK_INT(world_ask(snapshot, CALL_GET, "/v1/gate/ranker?stage=1", NULL), 404);
     check_hooks(snapshot, true, false, 0);
     snapshot->run_kind = "aa"; // the baseline against itself
@@ -286,7 +314,8 @@ TEST(runs_of_ab)
 
 TEST(what_needs_no_token)
 {
-    static const char *const closed[] = {"/", "", "/v1/gate/ranker", "/metrics/", "/metricsx", "/healthz/", "/v1/gate/healthz", "?/healthz", "/healthz%20"};
+    static const char *const closed[] = {"/", "", "/v1/gate/ranker", "/metrics/", "/metricsx",
+            "/healthz/", "/v1/gate/healthz", "?/healthz", "/healthz%20"};
     for (size_t i = 0; i < sizeof closed / sizeof *closed; i++)
         CHECK(!answers_open(closed[i], strlen(closed[i]), true));
     CHECK(answers_open("/healthz", 8, false) && answers_open("/healthz?x", 10, false));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The batcher between one HTTP thread and several workers, planted faults, and the JSON of requests.
+// The batcher between one HTTP thread and several workers, planted faults, and the JSON of
+// requests.
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -139,7 +140,8 @@ TEST(a_plant_hits_its_share_and_nothing_else)
 
 TEST(unknown_plants_are_refused)
 {
-    static const char *const bad[] = {"eror:1%", "errors", "errors:x", "hold:5", "crash-after:-1", "leak:1parsec"};
+    static const char *const bad[] = {
+            "eror:1%", "errors", "errors:x", "hold:5", "crash-after:-1", "leak:1parsec"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct plants *plants = NULL;
         struct error err = {0};
@@ -177,7 +179,8 @@ TEST(slow_answers_are_held_back)
     CHECK_INT(plants_new("slow:100%,slow-long:200%", &plants, NULL), 0);
     struct score_request requests[3] = {0};
     static const size_t counts[3] = {100, 10, 10};
-    static const int64_t ages[3] = {40 * MS, 20 * MS, 0}, longer[3] = {3, 1, 1}; // long: 100 % and 200 %
+    // long: 100 % and 200 %
+    static const int64_t ages[3] = {40 * MS, 20 * MS, 0}, longer[3] = {3, 1, 1};
     for (int i = 0; i < 3; i++) {
         int64_t before = clock_monotonic_ns();
         CHECK(plants_arrived(plants, &requests[i]));
@@ -185,8 +188,11 @@ TEST(slow_answers_are_held_back)
         requests[i].count = counts[i];
         requests[i].done = on_done;
         plants_scored(plants, &requests[i], 50);
-        int64_t after = clock_monotonic_ns(), least = ages[i], most = after - requests[i].arrived_ns; // that it took until now
-        CHECK(requests[i].due_ns >= before + longer[i] * least && requests[i].due_ns <= after + longer[i] * most);
+        // that it took until now
+        int64_t after = clock_monotonic_ns(), least = ages[i],
+                most = after - requests[i].arrived_ns;
+        CHECK(requests[i].due_ns >= before + longer[i] * least &&
+                requests[i].due_ns <= after + longer[i] * most);
     }
     int64_t due = clock_monotonic_ns() + 1500 * MS; // none is due before all are there
     for (int i = 0; i < 3; i++)
@@ -240,18 +246,18 @@ TEST(requests_are_read_and_answered)
 TEST(bad_requests_are_refused_in_words)
 {
     static const char *const bad[][2] = {
-        {"", "not JSON"},
-        {"[", "not JSON"},
-        {"[]", "'id' is missing"},
-        {"{\"id\":1}", "'features' is missing"},
-        {"{\"id\":1.5,\"features\":[1]}", "'id' is missing, or neither"},
-        {"{\"id\":true,\"features\":[1]}", "'id' is missing, or neither"},
-        {"{\"id\":1,\"id\":2,\"features\":[1]}", "not JSON"},
-        {"{\"id\":1,\"features\":[]}", "'features' is missing"},
-        {"{\"id\":1,\"features\":{\"0\":1}}", "'features' is missing"},
-        {"{\"id\":1,\"features\":[1,\"2\"]}", "features[1] is not a number"},
-        {"{\"id\":1,\"features\":[NaN]}", "not JSON"},
-        {"{\"id\":1,\"features\":[1e999]}", "not JSON"},
+            {"", "not JSON"},
+            {"[", "not JSON"},
+            {"[]", "'id' is missing"},
+            {"{\"id\":1}", "'features' is missing"},
+            {"{\"id\":1.5,\"features\":[1]}", "'id' is missing, or neither"},
+            {"{\"id\":true,\"features\":[1]}", "'id' is missing, or neither"},
+            {"{\"id\":1,\"id\":2,\"features\":[1]}", "not JSON"},
+            {"{\"id\":1,\"features\":[]}", "'features' is missing"},
+            {"{\"id\":1,\"features\":{\"0\":1}}", "'features' is missing"},
+            {"{\"id\":1,\"features\":[1,\"2\"]}", "features[1] is not a number"},
+            {"{\"id\":1,\"features\":[NaN]}", "not JSON"},
+            {"{\"id\":1,\"features\":[1e999]}", "not JSON"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct score_request request;

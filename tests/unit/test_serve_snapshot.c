@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of `upgate canary serve` against real stores: a rollout's while it is written, a run's, and files that are neither.
+// The reader of `upgate canary serve` against real stores: a rollout's while it is written, a
+// run's, and files that are neither.
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -36,7 +37,8 @@ static struct store *world_store(void)
     return store;
 }
 
-// The tables that a store of schema 6 has, made where an older one has them not, and a rollout in its second stage.
+// The tables that a store of schema 6 has, made where an older one has them not, and a rollout in
+// its second stage.
 static struct store *world_rollout_store(void)
 {
     struct store *store = world_store();
@@ -98,7 +100,8 @@ TEST(a_rollout)
     CHECK_INT(got->up[SNAPSHOT_BASELINE], 1);
     CHECK_INT(got->up[SNAPSHOT_CANDIDATE], -1);
     CHECK_INT(got->stage_count, 3);
-    CHECK_INT(got->stages[0].arms[SNAPSHOT_BASELINE].requests, 150); // an A/A stage: both are baselines
+    // an A/A stage: both are baselines
+    CHECK_INT(got->stages[0].arms[SNAPSHOT_BASELINE].requests, 150);
     CHECK_INT(got->stages[0].arms[SNAPSHOT_CANDIDATE].requests, 0);
     CHECK_INT(got->stages[1].arms[SNAPSHOT_CANDIDATE].requests, 5);
     CHECK_INT(got->stages[1].arms[SNAPSHOT_CANDIDATE].wrong, 3);
@@ -125,18 +128,21 @@ TEST(only_what_is_new)
     struct snapshot_reader *reader = snapshot_reader_new(path, "x");
     const struct snapshot *first = look(reader, 0);
     CHECK(look(reader, 0) == first); // nothing was committed: not read again
-    run_sql(store_db(store), "INSERT INTO rollout_second VALUES (31, 0, 1, 90, 0, 0, 0, x'', 0), (31, 1, 1, 10, 1, 0, 0, x'', 0)");
+    run_sql(store_db(store),
+            "INSERT INTO rollout_second VALUES (31, 0, 1, 90, 0, 0, 0, x'', 0), (31, 1, 1, 10, 1, 0, 0, x'', 0)");
     const struct snapshot *second = look(reader, 0);
     CHECK_INT(second->stages[1].arms[SNAPSHOT_CANDIDATE].requests, 15);
     CHECK_INT(second->stages[1].arms[SNAPSHOT_BASELINE].requests, 185);
     // Many rows, in chunks that end within a second, too.
-    run_sql(store_db(store), "WITH RECURSIVE n (i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 2600) "
-                             "INSERT INTO rollout_second SELECT i, a, 1, 1 + a, 0, 0, 0, x'', 0 FROM n, (SELECT 0 AS a UNION ALL SELECT 1)");
+    run_sql(store_db(store),
+            "WITH RECURSIVE n (i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 2600) "
+            "INSERT INTO rollout_second SELECT i, a, 1, 1 + a, 0, 0, 0, x'', 0 FROM n, (SELECT 0 AS a UNION ALL SELECT 1)");
     const struct snapshot *third = look(reader, 0);
     CHECK_INT(third->stages[1].arms[SNAPSHOT_BASELINE].requests, 185 + 2501);
     CHECK_INT(third->stages[1].arms[SNAPSHOT_CANDIDATE].requests, 15 + 2 * 2501);
     // The clock was set back by an hour: a second that was counted takes more in.
-    run_sql(store_db(store), "UPDATE rollout SET heartbeat_ns = 12000000000; UPDATE rollout_second SET requests = 1005 WHERE at_s = 30 AND arm = 1");
+    run_sql(store_db(store),
+            "UPDATE rollout SET heartbeat_ns = 12000000000; UPDATE rollout_second SET requests = 1005 WHERE at_s = 30 AND arm = 1");
     CHECK_INT(look(reader, 0)->stages[1].arms[SNAPSHOT_CANDIDATE].requests, 1015 + 2 * 2501);
     snapshot_reader_free(reader);
     store_close(store);
@@ -168,7 +174,8 @@ TEST(a_store_comes_and_goes)
     CHECK_CONTAINS(look(reader, -ENOENT)->problem, "no measurement yet");
     int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     CHECK(fd >= 0);
-    CHECK_CONTAINS(look(reader, -ENOENT)->problem, "no measurement yet"); // a controller that has just locked it
+    // a controller that has just locked it
+    CHECK_CONTAINS(look(reader, -ENOENT)->problem, "no measurement yet");
     close(fd);
     store_close(world_store()); // its tables, no rollout in them
     CHECK_CONTAINS(look(reader, 0)->problem, "no measurement yet");
@@ -207,13 +214,14 @@ TEST(not_a_store)
 TEST(hostile_rows)
 {
     struct store *store = world_rollout_store();
-    run_sql(store_db(store), "UPDATE rollout SET reason = 'a' || char(10) || char(27) || '[31m' || CAST(x'ff41' AS TEXT), percent = 9e999;"
-                             "DELETE FROM rollout_stage; WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) "
-                             "INSERT INTO rollout_stage SELECT i, 's', -9e999, 9223372036854775807, NULL, -1, 'x', -1 FROM n;"
-                             "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 9999) "
-                             "INSERT INTO rollout_cell SELECT 1, i % 100, 'm' || i, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'undecided' FROM n;"
-                             "INSERT INTO rollout_second VALUES (50, 7, 1, 9, 0, 0, 0, x'', 0), (51, 1, 1, -9, 0, 0, 0, x'', 0),"
-                             " (52, 1, 1, 9223372036854775807, 0, 0, 0, x'', 0), (53, 1, 1, 9223372036854775807, 0, 0, 0, x'', 0)");
+    run_sql(store_db(store),
+            "UPDATE rollout SET reason = 'a' || char(10) || char(27) || '[31m' || CAST(x'ff41' AS TEXT), percent = 9e999;"
+            "DELETE FROM rollout_stage; WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) "
+            "INSERT INTO rollout_stage SELECT i, 's', -9e999, 9223372036854775807, NULL, -1, 'x', -1 FROM n;"
+            "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 9999) "
+            "INSERT INTO rollout_cell SELECT 1, i % 100, 'm' || i, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'undecided' FROM n;"
+            "INSERT INTO rollout_second VALUES (50, 7, 1, 9, 0, 0, 0, x'', 0), (51, 1, 1, -9, 0, 0, 0, x'', 0),"
+            " (52, 1, 1, 9223372036854775807, 0, 0, 0, x'', 0), (53, 1, 1, 9223372036854775807, 0, 0, 0, x'', 0)");
     struct snapshot_reader *reader = snapshot_reader_new(path, "x");
     const struct snapshot *got = look(reader, 0);
     CHECK(!strchr(got->reason, '\n') && !strchr(got->reason, 27));

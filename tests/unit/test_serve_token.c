@@ -23,8 +23,9 @@ static int load(const char *text, size_t len, struct tokens **ret_tokens, struct
 
 TEST(files)
 {
-    static const char *const wrong[] = {"", "\n\n", "short-secret\n", "a secret with spaces in it\n",
-                                        "0123456789abcdef\nsecret-secret\n", "secret-secret-secret-\001\n"};
+    static const char *const wrong[] = {"", "\n\n", "short-secret\n",
+            "a secret with spaces in it\n", "0123456789abcdef\nsecret-secret\n",
+            "secret-secret-secret-\001\n"};
     struct tokens *tokens = NULL;
     struct error err = {0};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
@@ -49,14 +50,16 @@ TEST(headers)
     struct error err = {0};
     const char *text = "0123456789abcdef  \r\n\nsecond-second-second";
     CHECK_INT(load(text, strlen(text), &tokens, &err), 0);
-    static const char *const right[] = {"Bearer 0123456789abcdef", "bearer  second-second-second", "Basic dXBnYXRlOjAxMjM0NTY3ODlhYmNkZWY=",
-                                        "Basic OjAxMjM0NTY3ODlhYmNkZWY="};
+    static const char *const right[] = {"Bearer 0123456789abcdef", "bearer  second-second-second",
+            "Basic dXBnYXRlOjAxMjM0NTY3ODlhYmNkZWY=", "Basic OjAxMjM0NTY3ODlhYmNkZWY="};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)
         CHECK(tokens_allow(tokens, right[i]));
-    static const char *const wrong[] = {"", "Bearer", "Bearer ", "Bearer 0123456789abcde", "Bearer 0123456789abcdef0", "Bearer 0123456789abcdef ",
-                                        "Bearer 0123456789ABCDEF", "0123456789abcdef", "Basic", "Basic ", "Basic :", "Basic dXBnYXRl", "Basic !!!!",
-                                        "Digest 0123456789abcdef", "Basic MDEyMzQ1Njc4OWFiY2RlZg==", "Basic dXBnYXRlOjAxMjM0NTY3ODlhYmNkZQ==",
-                                        "Basic dXBnYXRlOjAxMjM0NTY3ODlhYmNkZWY=x", "Bearer 0123456789abcdef\n\nsecond-second-second"};
+    static const char *const wrong[] = {"", "Bearer", "Bearer ", "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdef0", "Bearer 0123456789abcdef ", "Bearer 0123456789ABCDEF",
+            "0123456789abcdef", "Basic", "Basic ", "Basic :", "Basic dXBnYXRl", "Basic !!!!",
+            "Digest 0123456789abcdef", "Basic MDEyMzQ1Njc4OWFiY2RlZg==",
+            "Basic dXBnYXRlOjAxMjM0NTY3ODlhYmNkZQ==", "Basic dXBnYXRlOjAxMjM0NTY3ODlhYmNkZWY=x",
+            "Bearer 0123456789abcdef\n\nsecond-second-second"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         CHECK(!tokens_allow(tokens, wrong[i]));
     CHECK(!tokens_allow(tokens, NULL));

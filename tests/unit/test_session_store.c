@@ -28,7 +28,8 @@ TEST(a_run_has_ended_when_its_traced_launches_have)
     CHECK_INT(session_store_state(store, "done", &judged_ns, &err), 0);
     CHECK_INT(run_value(store, "SELECT ended_wall_ns FROM run WHERE state = 'done'"), judged_ns);
     CHECK_INT(run_value(store, "SELECT writer_pid FROM run"), -1);
-    CHECK_INT(session_store_writer(store, NULL, &err), 0); // killed now, it took as long as is known
+    // killed now, it took as long as is known
+    CHECK_INT(session_store_writer(store, NULL, &err), 0);
     CHECK_INT(run_value(store, "SELECT ended_wall_ns FROM run"), judged_ns);
     CHECK_INT(run_value(store, "SELECT writer_pid FROM run"), getpid());
     CHECK_INT(session_store_writer(store, &traced_ns, &err), 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When two answers to one request are the same: numbers by the baseline's rms, the rest exactly; NaN, shapes, ignored members, depth.
+// When two answers to one request are the same: numbers by the baseline's rms, the rest exactly;
+// NaN, shapes, ignored members, depth.
 #include "harness/canary/shadow/shadow_parity.h"
 #include "harness/canary/shadow/shadow_requests.h"
 
@@ -27,7 +28,8 @@ static void parity_is(const char *a, const char *b, bool equal, const char *what
 {
     struct shadow_compared compared = parity(a, b, NULL);
     if (compared.equal != equal)
-        runner_fail(__FILE__, __LINE__, "%s and %s: %s", a, b, compared.what ? compared.what : "equal");
+        runner_fail(
+                __FILE__, __LINE__, "%s and %s: %s", a, b, compared.what ? compared.what : "equal");
     if (what)
         CHECK_CONTAINS(compared.what, what);
     shadow_compared_clear(&compared);
@@ -35,7 +37,8 @@ static void parity_is(const char *a, const char *b, bool equal, const char *what
 
 TEST(equal)
 {
-    parity_is("{\"id\": 7, \"scores\": [0.25, 0.5]}", "{\"scores\": [0.25, 0.5], \"id\": 7}", true, NULL);
+    parity_is("{\"id\": 7, \"scores\": [0.25, 0.5]}", "{\"scores\": [0.25, 0.5], \"id\": 7}", true,
+            NULL);
     parity_is("", "", true, NULL);
     parity_is("plain text, not a number: NaN", "plain text, not a number: NaN", true, NULL);
     parity_is("{\"say\": \"NaN or Infinity\"}", "{\"say\": \"NaN or Infinity\"}", true, NULL);
@@ -44,14 +47,20 @@ TEST(equal)
 
 TEST(numbers_in_units_of_the_rms)
 {
-    parity_is("{\"scores\": [100.0, 0.0001]}", "{\"scores\": [100.0, 0.0002]}", true, NULL); // twice as large, and nothing beside 100
+    // twice as large, and nothing beside 100
+    parity_is("{\"scores\": [100.0, 0.0001]}", "{\"scores\": [100.0, 0.0002]}", true, NULL);
     parity_is("{\"scores\": [1.0, 1.0]}", "{\"scores\": [1.0009, 1.0]}", true, NULL);
-    parity_is("{\"scores\": [1.0, 1.0]}", "{\"scores\": [1.002, 1.0]}", false, ".scores[] differs by 0.0014");
-    parity_is("{\"a\": 0.5, \"b\": 100.0}", "{\"a\": 0.6, \"b\": 100.0}", false, ".a differs"); // a field by itself
-    parity_is("{\"a\": 0.0}", "{\"a\": 0.0001}", false, ".a differs"); // of nothing any difference is all of it
-    parity_is("{\"a\": 1}", "{\"a\": 1.0000001}", true, NULL);         // a number that was whole by chance
+    parity_is("{\"scores\": [1.0, 1.0]}", "{\"scores\": [1.002, 1.0]}", false,
+            ".scores[] differs by 0.0014");
+    // a field by itself
+    parity_is("{\"a\": 0.5, \"b\": 100.0}", "{\"a\": 0.6, \"b\": 100.0}", false, ".a differs");
+    // of nothing any difference is all of it
+    parity_is("{\"a\": 0.0}", "{\"a\": 0.0001}", false, ".a differs");
+    // a number that was whole by chance
+    parity_is("{\"a\": 1}", "{\"a\": 1.0000001}", true, NULL);
     struct shadow_compared compared = parity("[[3.0, 4.0]]", "[[3.0, 4.5]]", NULL);
-    CHECK_DBL(compared.distance, 0.5 / 5, 1e-12); // rms of the difference over rms: both over two elements
+    CHECK_DBL(compared.distance, 0.5 / 5,
+            1e-12); // rms of the difference over rms: both over two elements
     shadow_compared_clear(&compared);
 }
 
@@ -119,12 +128,15 @@ TEST(status)
 TEST(ignored)
 {
     const char *const names[] = {"model", NULL}, *const paths[] = {".meta.time", ".list[].t", NULL};
-    const struct shadow_rule rule = {.limit = parity_spread_limit(0, NAN), .ignore = names, .paths = paths};
-    struct shadow_compared compared = parity("{\"model\": \"a\", \"meta\": {\"time\": 1, \"x\": 2}, \"list\": [{\"t\": 1}]}",
-                                             "{\"model\": \"b\", \"meta\": {\"time\": 9, \"x\": 2}, \"list\": [{\"t\": 2}]}", &rule);
+    const struct shadow_rule rule = {
+            .limit = parity_spread_limit(0, NAN), .ignore = names, .paths = paths};
+    struct shadow_compared compared = parity(
+            "{\"model\": \"a\", \"meta\": {\"time\": 1, \"x\": 2}, \"list\": [{\"t\": 1}]}",
+            "{\"model\": \"b\", \"meta\": {\"time\": 9, \"x\": 2}, \"list\": [{\"t\": 2}]}", &rule);
     CHECK(compared.equal);
     shadow_compared_clear(&compared);
-    compared = parity("{\"meta\": {\"time\": 1, \"x\": 2}}", "{\"meta\": {\"time\": 1, \"x\": 3}}", &rule);
+    compared = parity(
+            "{\"meta\": {\"time\": 1, \"x\": 2}}", "{\"meta\": {\"time\": 1, \"x\": 3}}", &rule);
     CHECK(!compared.equal);
     CHECK_STR(compared.path, ".meta.x");
     shadow_compared_clear(&compared);
@@ -157,7 +169,8 @@ TEST(hostile)
     shadow_compared_clear(&compared);
 }
 
-static int requests_of(const char *text, const char *const *methods, size_t *ret_count, struct error *err)
+static int requests_of(
+        const char *text, const char *const *methods, size_t *ret_count, struct error *err)
 {
     char path[] = "/tmp/upgate-requests-XXXXXX";
     int fd = mkstemp(path);
@@ -178,20 +191,30 @@ TEST(requests)
     const char *const post[] = {"POST", NULL};
     struct error err = {0};
     size_t count = 0;
-    const char *two = "{\"method\": \"GET\", \"path\": \"/health\"}\n\n{\"method\": \"POST\", \"path\": \"/score\", \"body\": {\"id\": 1}}\n";
+    const char *two =
+            "{\"method\": \"GET\", \"path\": \"/health\"}\n\n{\"method\": \"POST\", \"path\": \"/score\", \"body\": {\"id\": 1}}\n";
     CHECK_INT(requests_of(two, NULL, &count, &err), 0);
     CHECK_INT(count, 1); // what changes nothing only
     CHECK_INT(requests_of(two, post, &count, &err), 0);
     CHECK_INT(count, 1);
-    CHECK_INT(requests_of("{\"method\": \"POST\", \"path\": \"/\"}\n", NULL, &count, &err), -EINVAL);
+    CHECK_INT(
+            requests_of("{\"method\": \"POST\", \"path\": \"/\"}\n", NULL, &count, &err), -EINVAL);
     CHECK_CONTAINS(err.text, "none of a method that the plan allows");
-    CHECK_INT(requests_of("{\"method\": \"GET\", \"path\": \"/ok\"}\n{\"method\": \"GET\"}\n", NULL, &count, &err), -EINVAL);
+    CHECK_INT(requests_of("{\"method\": \"GET\", \"path\": \"/ok\"}\n{\"method\": \"GET\"}\n", NULL,
+                      &count, &err),
+            -EINVAL);
     CHECK_CONTAINS(err.text, ":2: no request");
-    CHECK_INT(requests_of("{\"method\": \"GET\", \"path\": \"/a b\"}\n", NULL, &count, &err), -EINVAL);
-    CHECK_INT(requests_of("{\"method\": \"GET\", \"path\": \"/a\\r\\nHost: x\"}\n", NULL, &count, &err), -EINVAL);
-    CHECK_INT(requests_of("{\"method\": \"GET\", \"path\": \"//evil\"}\n", NULL, &count, &err), 0); // a path, behind our host
+    CHECK_INT(requests_of("{\"method\": \"GET\", \"path\": \"/a b\"}\n", NULL, &count, &err),
+            -EINVAL);
+    CHECK_INT(requests_of(
+                      "{\"method\": \"GET\", \"path\": \"/a\\r\\nHost: x\"}\n", NULL, &count, &err),
+            -EINVAL);
+    // a path, behind our host
+    CHECK_INT(requests_of("{\"method\": \"GET\", \"path\": \"//evil\"}\n", NULL, &count, &err), 0);
     CHECK_INT(requests_of("no json\n", NULL, &count, &err), -EINVAL);
     CHECK_INT(shadow_requests_load("/nonexistent/requests", NULL, NULL, NULL, &err), -EINVAL);
-    CHECK(!shadow_request_valid("get", "/", 0) && !shadow_request_valid("GET", "x", 0) && !shadow_request_valid("GET", "/\x80", 0));
-    CHECK(shadow_request_valid("PATCH", "/a?b=c", 10) && !shadow_request_valid("POST", "/", (size_t)1 << 30));
+    CHECK(!shadow_request_valid("get", "/", 0) && !shadow_request_valid("GET", "x", 0) &&
+            !shadow_request_valid("GET", "/\x80", 0));
+    CHECK(shadow_request_valid("PATCH", "/a?b=c", 10) &&
+            !shadow_request_valid("POST", "/", (size_t)1 << 30));
 }

@@ -6,8 +6,8 @@
 #include "reports/analyse/random.h"
 #include "tests/unit/runner.h"
 
-static const double sample[10] = {0.011, -0.004, 0.023,  0.017, 0.002,
-                                  0.031, 0.008,  -0.012, 0.019, 0.26};
+static const double sample[10] = {
+        0.011, -0.004, 0.023, 0.017, 0.002, 0.031, 0.008, -0.012, 0.019, 0.26};
 
 TEST(critical_values)
 {

@@ -67,8 +67,8 @@ TEST(the_machine_is_excused)
 
 TEST(periods)
 {
-    const int64_t regular[] = {7, 107, 207, 307}, three[] = {7, 107, 207},
-                  burst[] = {7, 8, 9, 10}, random[] = {7, 30, 200, 210, 500, 502, 733},
+    const int64_t regular[] = {7, 107, 207, 307}, three[] = {7, 107, 207}, burst[] = {7, 8, 9, 10},
+                  random[] = {7, 30, 200, 210, 500, 502, 733},
                   one_missed[] = {3, 23, 43, 63, 103, 123, 143, 163, 183, 203, 223, 243};
     CHECK_INT(slow_steps_period(regular, 4, 0, 400), 100);
     CHECK_INT(slow_steps_period(regular, 4, 0, 1000), 0); // and then no more

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of the kernel about connections: whole ones, of older and of newer kernels, cut short, and such as no kernel gives; and what this
-// kernel tells of a connection of ours.
+// Answers of the kernel about connections: whole ones, of older and of newer kernels, cut short,
+// and such as no kernel gives; and what this kernel tells of a connection of ours.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/netlink.h>
@@ -32,16 +32,26 @@ static void put(struct answers *answers, const void *bytes, size_t len)
 static void put_socket(struct answers *answers, uint32_t sequence, size_t info_len)
 {
     unsigned char info[sizeof(struct tcp_info) + NEWER];
-    struct tcp_info known = {.tcpi_bytes_sent = 9000, .tcpi_bytes_retrans = 1000, .tcpi_notsent_bytes = 500, .tcpi_bytes_received = 77,
-                             .tcpi_total_retrans = 3};
+    struct tcp_info known = {.tcpi_bytes_sent = 9000,
+            .tcpi_bytes_retrans = 1000,
+            .tcpi_notsent_bytes = 500,
+            .tcpi_bytes_received = 77,
+            .tcpi_total_retrans = 3};
     memset(info, 0xff, sizeof info);
     memcpy(info, &known, sizeof known);
-    struct inet_diag_msg body = {.idiag_family = AF_INET, .idiag_state = 1, .id = {.idiag_sport = htons(80)}, .idiag_rqueue = 11,
-                                 .idiag_wqueue = 22, .idiag_inode = 4711};
-    struct nlattr before = {.nla_len = sizeof before + 1, .nla_type = INET_DIAG_SHUTDOWN}, attribute = {
-        .nla_len = (uint16_t)(sizeof attribute + info_len), .nla_type = INET_DIAG_INFO};
-    struct nlmsghdr head = {.nlmsg_len = (uint32_t)(sizeof head + sizeof body + 8 + sizeof attribute + info_len),
-                            .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_seq = sequence};
+    struct inet_diag_msg body = {.idiag_family = AF_INET,
+            .idiag_state = 1,
+            .id = {.idiag_sport = htons(80)},
+            .idiag_rqueue = 11,
+            .idiag_wqueue = 22,
+            .idiag_inode = 4711};
+    struct nlattr before = {.nla_len = sizeof before + 1, .nla_type = INET_DIAG_SHUTDOWN},
+                  attribute = {.nla_len = (uint16_t)(sizeof attribute + info_len),
+                          .nla_type = INET_DIAG_INFO};
+    struct nlmsghdr head = {
+            .nlmsg_len = (uint32_t)(sizeof head + sizeof body + 8 + sizeof attribute + info_len),
+            .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+            .nlmsg_seq = sequence};
     put(answers, &head, sizeof head);
     put(answers, &body, sizeof body);
     put(answers, &before, sizeof before);
@@ -52,7 +62,8 @@ static void put_socket(struct answers *answers, uint32_t sequence, size_t info_l
 
 static void put_code(struct answers *answers, uint16_t type, uint32_t sequence, int32_t code)
 {
-    struct nlmsghdr head = {.nlmsg_len = sizeof head + sizeof code, .nlmsg_type = type, .nlmsg_seq = sequence};
+    struct nlmsghdr head = {
+            .nlmsg_len = sizeof head + sizeof code, .nlmsg_type = type, .nlmsg_seq = sequence};
     put(answers, &head, sizeof head);
     put(answers, &code, sizeof code);
 }
@@ -85,7 +96,8 @@ TEST(kernels_tell_less_or_more)
         size_t len;
         bool has;
     } kernels[] = {{0, false}, {104, false}, {offsetof(struct tcp_info, tcpi_bytes_retrans), false},
-                   {offsetof(struct tcp_info, tcpi_bytes_retrans) + 8, true}, {sizeof(struct tcp_info) + NEWER, true}};
+            {offsetof(struct tcp_info, tcpi_bytes_retrans) + 8, true},
+            {sizeof(struct tcp_info) + NEWER, true}};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         struct answers answers = {0};
         struct sock_diag_answer answer;
@@ -113,7 +125,8 @@ TEST(a_list_ends_and_may_fail)
     const struct {
         enum sock_diag_kind kind;
         int code;
-    } expected[] = {{SOCK_DIAG_SOCKET, 0}, {SOCK_DIAG_SOCKET, 0}, {SOCK_DIAG_DONE, 0}, {SOCK_DIAG_FAILED, -ENOENT}, {SOCK_DIAG_FAILED, -EPERM}};
+    } expected[] = {{SOCK_DIAG_SOCKET, 0}, {SOCK_DIAG_SOCKET, 0}, {SOCK_DIAG_DONE, 0},
+            {SOCK_DIAG_FAILED, -ENOENT}, {SOCK_DIAG_FAILED, -EPERM}};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         CHECK(sock_diag_next(answers.bytes, answers.len, &at, &answer));
         CHECK_INT(answer.kind, expected[i].kind);
@@ -157,7 +170,8 @@ TEST(what_is_cut_short_is_no_answer)
 
 TEST(lengths_that_lie)
 {
-    const size_t at = sizeof(struct nlmsghdr) + sizeof(struct inet_diag_msg) + 8; // of the attribute with the counters
+    // of the attribute with the counters
+    const size_t at = sizeof(struct nlmsghdr) + sizeof(struct inet_diag_msg) + 8;
     const uint16_t lies[] = {0, 1, 3, 4, 5, 200, UINT16_MAX};
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         struct answers answers = {0};
@@ -173,13 +187,15 @@ TEST(lengths_that_lie)
         bool counters = false;
         for (size_t i = 0; i < sizeof bytes; i++) {
             seed = seed * 1103515245 + 12345;
-            bytes[i] = i % 4 > 1 && seed >> 30 ? 0 : (unsigned char)(seed >> 16); // lengths are small now and then
+            // lengths are small now and then
+            bytes[i] = i % 4 > 1 && seed >> 30 ? 0 : (unsigned char)(seed >> 16);
         }
         bytes[0] = (unsigned char)(round % 256);
         bytes[1] = 0;
         bytes[4] = SOCK_DIAG_BY_FAMILY;
         bytes[5] = 0;
-        CHECK(walk(bytes, sizeof bytes - (size_t)(round % 64), &counters) <= sizeof bytes / sizeof(struct nlmsghdr));
+        CHECK(walk(bytes, sizeof bytes - (size_t)(round % 64), &counters) <=
+                sizeof bytes / sizeof(struct nlmsghdr));
     }
 }
 
@@ -192,11 +208,11 @@ static bool find(int fd, uint16_t port, struct sock_diag_socket *ret)
     struct sock_diag_answer answer;
     bool found = false;
     sock_diag_ask_all(question, AF_INET, 5);
-    for (ssize_t len = target_file_converse(fd, question, sizeof question, room, sizeof room); len > 0;
-         len = target_file_converse(fd, NULL, 0, room, sizeof room))
+    for (ssize_t len = target_file_converse(fd, question, sizeof question, room, sizeof room);
+            len > 0; len = target_file_converse(fd, NULL, 0, room, sizeof room))
         for (size_t at = 0; sock_diag_next(room, (size_t)len, &at, &answer);)
             if (answer.kind == SOCK_DIAG_SOCKET && ntohs(answer.socket.id.idiag_sport) == port &&
-                answer.socket.id.idiag_src[0] == htonl(INADDR_LOOPBACK)) {
+                    answer.socket.id.idiag_src[0] == htonl(INADDR_LOOPBACK)) {
                 *ret = answer.socket;
                 found = true;
             }
@@ -218,7 +234,8 @@ static struct sock_diag_socket ask(int fd, const struct sock_diag_socket *end)
 }
 
 // Two in one message are answered in their order.
-static void check_order(int fd, const struct sock_diag_socket *first, const struct sock_diag_socket *second)
+static void check_order(
+        int fd, const struct sock_diag_socket *first, const struct sock_diag_socket *second)
 {
     unsigned char questions[2 * SOCK_DIAG_QUESTION_BYTES];
     struct sock_diag_answer answer = {0};
@@ -237,13 +254,16 @@ static void check_order(int fd, const struct sock_diag_socket *first, const stru
 
 TEST(this_kernel_tells_of_a_connection)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, own = {0};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
+                       own = {0};
     socklen_t len = sizeof address;
-    int fd = sock_diag_open(NULL), listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = sock_diag_open(NULL), listener = socket(AF_INET, SOCK_STREAM, 0),
+        client = socket(AF_INET, SOCK_STREAM, 0);
     struct sock_diag_socket sender = {0}, receiver = {0};
     char data[1000] = {0};
-    if (fd < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 1) ||
-        getsockname(listener, (struct sockaddr *)&address, &len) || connect(client, (struct sockaddr *)&address, sizeof address))
+    if (fd < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) ||
+            listen(listener, 1) || getsockname(listener, (struct sockaddr *)&address, &len) ||
+            connect(client, (struct sockaddr *)&address, sizeof address))
         runner_skip("no connection to ourselves, or no NETLINK_SOCK_DIAG");
     int server = accept(listener, NULL, NULL);
     len = sizeof own;

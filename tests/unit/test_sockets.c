@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections between two processes of ours, as the recorder sees them: what went over them, and that neither a receiver that reads slowly
-// nor the loopback makes anything be under way. Namespaces and a slow link: tests/root/connections.py.
+// Connections between two processes of ours, as the recorder sees them: what went over them, and
+// that neither a receiver that reads slowly nor the loopback makes anything be under way.
+// Namespaces and a slow link: tests/root/connections.py.
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +16,14 @@
 #include "tracer/record/sock_diag.h"
 #include "tracer/record/sockets.h"
 
-enum { WATCHED_MS = 1700, WATCHED_MAX_MS = 60000, PAUSE_US = 10000, SLOW_BYTES = 4096, ENOUGH_BYTES = 20000, ENOUGH_LOOKS = 8 };
+enum {
+    WATCHED_MS = 1700,
+    WATCHED_MAX_MS = 60000,
+    PAUSE_US = 10000,
+    SLOW_BYTES = 4096,
+    ENOUGH_BYTES = 20000,
+    ENOUGH_LOOKS = 8
+};
 
 struct watch {
     char dir[32], path[64];
@@ -28,7 +36,8 @@ struct watch {
 
 static char data[1 << 16];
 
-// One end each in a child of ours, which has nothing but that before anybody looks: whoever had it first is taken for its owner.
+// One end each in a child of ours, which has nothing but that before anybody looks: whoever had it
+// first is taken for its owner.
 static void begins(int other, int ready)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -59,12 +68,14 @@ static void receives(int fd, bool slowly)
 
 static void connect_both(int *ends, struct watch *watch)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, own;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
+                       own;
     socklen_t len = sizeof address;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     ends[0] = socket(AF_INET, SOCK_STREAM, 0);
     if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 1) ||
-        getsockname(listener, (struct sockaddr *)&address, &len) || connect(ends[0], (struct sockaddr *)&address, sizeof address))
+            getsockname(listener, (struct sockaddr *)&address, &len) ||
+            connect(ends[0], (struct sockaddr *)&address, sizeof address))
         runner_skip("no connection to ourselves");
     ends[1] = accept(listener, NULL, NULL);
     len = sizeof own;
@@ -120,15 +131,18 @@ static int64_t number(struct watch *watch, const char *sql, int64_t with)
 static bool watch_saw_enough(struct watch *watch)
 {
     return number(watch, "SELECT sum(bytes) > ? FROM connection", ENOUGH_BYTES) == 1 &&
-           number(watch, "SELECT sum(looks) >= ? FROM connection WHERE bytes > 0", ENOUGH_LOOKS) == 1;
+            number(watch, "SELECT sum(looks) >= ? FROM connection WHERE bytes > 0", ENOUGH_LOOKS) ==
+            1;
 }
 
 static void watch_run(struct watch *watch)
 {
     struct error err = {0};
     struct sockets *sockets = sockets_new(watch->writer, watch->tasks);
-    int64_t begin_ns = clock_monotonic_ns(), until_ns = begin_ns + WATCHED_MS * INT64_C(1000000), late_ns = begin_ns + WATCHED_MAX_MS * INT64_C(1000000);
-    for (int64_t now_ns; (now_ns = clock_monotonic_ns()) < until_ns || (now_ns < late_ns && !sockets_missing(sockets) && !watch_saw_enough(watch));) {
+    int64_t begin_ns = clock_monotonic_ns(), until_ns = begin_ns + WATCHED_MS * INT64_C(1000000),
+            late_ns = begin_ns + WATCHED_MAX_MS * INT64_C(1000000);
+    for (int64_t now_ns; (now_ns = clock_monotonic_ns()) < until_ns ||
+            (now_ns < late_ns && !sockets_missing(sockets) && !watch_saw_enough(watch));) {
         sockets_round(sockets, now_ns);
         usleep(PAUSE_US);
     }
@@ -158,17 +172,30 @@ TEST(what_went_from_one_process_to_another)
     struct watch watch;
     watch_begin(&watch, false, false);
     watch_run(&watch);
-    int64_t bytes = number(&watch, "SELECT sum(bytes) FROM v_connection WHERE sender_pid = ?", watch.sender);
+    int64_t bytes = number(
+            &watch, "SELECT sum(bytes) FROM v_connection WHERE sender_pid = ?", watch.sender);
     CHECK(bytes > ENOUGH_BYTES);
     CHECK_INT(bytes % 1000, 0);
-    CHECK_INT(number(&watch, "SELECT count(*) FROM v_connection WHERE sender_pid = ?", watch.receiver), 0); // nothing went back
-    CHECK_INT(number(&watch, "SELECT count(*) FROM v_connection WHERE receiver_pid <> ?", watch.receiver), 0);
-    CHECK_INT(number(&watch, "SELECT count(*) FROM v_connection WHERE sender <> '127.0.0.1:' || ?", watch.sender_port), 0);
-    CHECK_INT(number(&watch, "SELECT count(*) FROM v_connection WHERE receiver <> '127.0.0.1:' || ?", watch.receiver_port), 0);
-    CHECK_INT(number(&watch, "SELECT count(*) FROM v_connection WHERE end_ns <= begin_ns + ?", 0), 0);
+    // nothing went back
+    CHECK_INT(number(&watch, "SELECT count(*) FROM v_connection WHERE sender_pid = ?",
+                      watch.receiver),
+            0);
+    CHECK_INT(number(&watch, "SELECT count(*) FROM v_connection WHERE receiver_pid <> ?",
+                      watch.receiver),
+            0);
+    CHECK_INT(number(&watch, "SELECT count(*) FROM v_connection WHERE sender <> '127.0.0.1:' || ?",
+                      watch.sender_port),
+            0);
+    CHECK_INT(
+            number(&watch, "SELECT count(*) FROM v_connection WHERE receiver <> '127.0.0.1:' || ?",
+                    watch.receiver_port),
+            0);
+    CHECK_INT(
+            number(&watch, "SELECT count(*) FROM v_connection WHERE end_ns <= begin_ns + ?", 0), 0);
     int64_t looks = number(&watch, "SELECT sum(looks) FROM v_connection WHERE ?", 1);
     CHECK(looks >= ENOUGH_LOOKS);
-    CHECK(number(&watch, "SELECT sum(underway) FROM v_connection WHERE ?", 1) * 4 <= looks); // the loopback holds nothing up
+    // the loopback holds nothing up
+    CHECK(number(&watch, "SELECT sum(underway) FROM v_connection WHERE ?", 1) * 4 <= looks);
     watch_end(&watch);
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer's side of the spool when recording is over: memory goes back to the system, and at the end of the process what is
-// counted is kept or dropped, whatever its threads do.
+// The writer's side of the spool when recording is over: memory goes back to the system, and at the
+// end of the process what is counted is kept or dropped, whatever its threads do.
 #include <sys/wait.h>
 #include <time.h>
 
 #include "tests/unit/test_spool_marks.h"
 
-// --- memory ---------------------------------------------------------------------------------------
+// --- memory --------------------------------------------------------------------------------------
 
 static long long spool_bytes(void)
 {
@@ -17,7 +17,8 @@ static long long spool_bytes(void)
     return (long long)stat.st_blocks * 512;
 }
 
-static const long long little = UG_SPOOL_HEADER_BYTES + UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment) + (128 << 10);
+static const long long little = UG_SPOOL_HEADER_BYTES +
+        UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment) + (128 << 10);
 
 TEST(what_was_read_gives_its_memory_back)
 {
@@ -54,7 +55,8 @@ TEST(what_nobody_reads_is_given_up_when_it_is_said_to_be)
     spool_give_back(true);
     CHECK(spool_bytes() < little);
     CHECK_INT(spool_rig_count(rig, UG_SEGMENT_FULL), 0);
-    CHECK_INT(spool_rig_count(rig, UG_SEGMENT_WRITING), 1); // that of the thread, which may write on
+    // that of the thread, which may write on
+    CHECK_INT(spool_rig_count(rig, UG_SEGMENT_WRITING), 1);
     spool_rig_drain(rig);
     CHECK_INT(rig->broken, 1); // a reader that was only stopped is told so
     for (uint64_t i = 0; i < 20000; i++)
@@ -92,7 +94,8 @@ TEST(what_was_let_go_of_a_segment_that_is_written_on_goes_back)
     CHECK_INT(seen.wrong + rig->broken, 0);
 }
 
-// A reader is stopped for so long that it is believed to be gone. What it says then is of a take that is over.
+// A reader is stopped for so long that it is believed to be gone. What it says then is of a take
+// that is over.
 TEST(what_is_let_go_of_an_earlier_take_takes_nothing_of_the_next)
 {
     CHECK_INT(spool_create(), 0);
@@ -227,7 +230,7 @@ TEST(no_record_is_lost_while_memory_goes_back)
     CHECK_INT(spool_rig_count(rig, UG_SEGMENT_FREE), UG_SPOOL_SEGMENT_COUNT);
 }
 
-// --- the end --------------------------------------------------------------------------------------
+// --- the end -------------------------------------------------------------------------------------
 
 static uint64_t soon_ns(uint64_t ms)
 {
@@ -236,7 +239,8 @@ static uint64_t soon_ns(uint64_t ms)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ms * 1000000;
 }
 
-// All that a program does until it ends: records one by one, many at once, texts, and what finds no room.
+// All that a program does until it ends: records one by one, many at once, texts, and what finds no
+// room.
 static void *write_until_killed(void *user)
 {
     uint64_t index = (uint64_t)(uintptr_t)user;
@@ -244,7 +248,8 @@ static void *write_until_killed(void *user)
     for (uint64_t i = 0;; i++) {
         write_mark(index, i);
         if (i % 3 == 0) {
-            int length = snprintf(text, sizeof text, "text %llu of %llu", (unsigned long long)i, (unsigned long long)index);
+            int length = snprintf(text, sizeof text, "text %llu of %llu", (unsigned long long)i,
+                    (unsigned long long)index);
             spool_string(text, (size_t)length);
         }
         if (i % 5 == 0)
@@ -253,12 +258,13 @@ static void *write_until_killed(void *user)
             continue;
         size_t room = 0, bytes = 0;
         unsigned char *at = spool_room(sizeof(struct ug_rec_mark), &room);
-        for (; at && bytes + sizeof(struct ug_rec_mark) <= room && bytes < 4096; bytes += sizeof(struct ug_rec_mark)) {
+        for (; at && bytes + sizeof(struct ug_rec_mark) <= room && bytes < 4096;
+                bytes += sizeof(struct ug_rec_mark)) {
             uint64_t value = i + bytes;
             struct ug_rec_mark mark = {.head = {UG_REC_MARK, sizeof mark, 1},
-                                       .at_ns = index,
-                                       .value = value,
-                                       .name = (uint32_t)(index * 1000003 + value)};
+                    .at_ns = index,
+                    .value = value,
+                    .name = (uint32_t)(index * 1000003 + value)};
             memcpy(at + bytes, &mark, sizeof mark);
         }
         if (bytes)
@@ -284,8 +290,9 @@ static bool adds_up(const struct ug_spool_counts *counts, uint64_t kept, const c
 {
     if (counts->seen == kept + counts->dropped)
         return true;
-    fprintf(stderr, "%s: seen %llu, kept %llu + dropped %llu\n", what, (unsigned long long)counts->seen,
-            (unsigned long long)kept, (unsigned long long)counts->dropped);
+    fprintf(stderr, "%s: seen %llu, kept %llu + dropped %llu\n", what,
+            (unsigned long long)counts->seen, (unsigned long long)kept,
+            (unsigned long long)counts->dropped);
     return false;
 }
 
@@ -312,11 +319,11 @@ static bool end_in_the_middle(int turn)
     spool_rig_drain(rig);
     usleep(3000);
     bool is_still = !memcmp(&marks, &counts[UG_PRODUCER_PYTHON], sizeof marks) &&
-                    !memcmp(&others, &counts[UG_PRODUCER_OTHER], sizeof others);
+            !memcmp(&others, &counts[UG_PRODUCER_OTHER], sizeof others);
     if (!is_still)
         fprintf(stderr, "counted after the end\n");
-    return adds_up(&marks, kinds.marks, "marks") && adds_up(&others, kinds.texts, "others") && is_still &&
-           rig->broken == 0;
+    return adds_up(&marks, kinds.marks, "marks") && adds_up(&others, kinds.texts, "others") &&
+            is_still && rig->broken == 0;
 }
 
 TEST(at_the_end_all_that_is_counted_is_kept_or_dropped)

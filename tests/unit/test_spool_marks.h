@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records that say which they are, threads that write them, and who counts them, for the tests of the spool's writer.
+// Records that say which they are, threads that write them, and who counts them, for the tests of
+// the spool's writer.
 #ifndef UPGATE_TESTS_UNIT_TEST_SPOOL_MARKS_H
 #define UPGATE_TESTS_UNIT_TEST_SPOOL_MARKS_H
 
@@ -16,11 +17,12 @@ __attribute__((unused)) static bool write_mark(uint64_t writer, uint64_t index)
     struct ug_rec_mark *mark = spool_reserve(UG_PRODUCER_PYTHON, sizeof *mark);
     if (!mark)
         return false;
-    *mark = (struct ug_rec_mark){.head = {.type = UG_REC_MARK, .bytes = sizeof *mark, .tid = spool_tid()},
-                                 .at_ns = writer,
-                                 .value = index,
-                                 .name = (uint32_t)(writer * 1000003 + index),
-                                 .kind = UG_MARK_MODULE};
+    *mark = (struct ug_rec_mark){
+            .head = {.type = UG_REC_MARK, .bytes = sizeof *mark, .tid = spool_tid()},
+            .at_ns = writer,
+            .value = index,
+            .name = (uint32_t)(writer * 1000003 + index),
+            .kind = UG_MARK_MODULE};
     spool_publish(sizeof *mark);
     return true;
 }
@@ -36,7 +38,7 @@ __attribute__((unused)) static void see_mark(struct spool_rig *rig, const struct
     if (head->type != UG_REC_MARK)
         return;
     if (head->bytes != sizeof *mark || mark->at_ns >= THREADS ||
-        mark->name != (uint32_t)(mark->at_ns * 1000003 + mark->value))
+            mark->name != (uint32_t)(mark->at_ns * 1000003 + mark->value))
         seen->wrong++;
     else
         seen->count[mark->at_ns]++;

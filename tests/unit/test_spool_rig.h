@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reader of the spool for tests: maps the memfd of this process once more, as a recorder does from outside, drains what
-// is committed, gives FULL segments back, and hands each record on.
+// A reader of the spool for tests: maps the memfd of this process once more, as a recorder does
+// from outside, drains what is committed, gives FULL segments back, and hands each record on.
 #ifndef UPGATE_TESTS_UNIT_TEST_SPOOL_RIG_H
 #define UPGATE_TESTS_UNIT_TEST_SPOOL_RIG_H
 
@@ -50,7 +50,7 @@ __attribute__((unused)) static int spool_rig_fds(int *ret_fd)
 }
 
 __attribute__((unused)) static struct spool_rig *spool_rig_open(
-    void (*each)(struct spool_rig *rig, const struct ug_rec_head *head), void *user)
+        void (*each)(struct spool_rig *rig, const struct ug_rec_head *head), void *user)
 {
     int fd = -1;
     struct stat stat = {0};
@@ -61,7 +61,8 @@ __attribute__((unused)) static struct spool_rig *spool_rig_open(
     rig->header = mmap(NULL, (size_t)stat.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CHECK(rig->header != MAP_FAILED && rig->header->magic == UG_SPOOL_MAGIC);
     CHECK_INT(rig->header->file_bytes, stat.st_size);
-    rig->segments = (struct ug_spool_segment *)((unsigned char *)rig->header + UG_SPOOL_HEADER_BYTES);
+    rig->segments =
+            (struct ug_spool_segment *)((unsigned char *)rig->header + UG_SPOOL_HEADER_BYTES);
     rig->data = (unsigned char *)rig->header + rig->header->data_offset;
     rig->each = each;
     rig->user = user;
@@ -83,8 +84,9 @@ static void spool_rig_segment(struct spool_rig *rig, uint32_t i)
     const unsigned char *data = rig->data + (size_t)i * UG_SPOOL_SEGMENT_BYTES;
     while (rig->read[i] < committed) {
         const struct ug_rec_head *head = (const void *)(data + rig->read[i]);
-        if (head->bytes < sizeof *head || head->bytes % 8 || head->bytes > committed - rig->read[i] ||
-            !head->type || head->type >= UG_REC_TYPE_COUNT) {
+        if (head->bytes < sizeof *head || head->bytes % 8 ||
+                head->bytes > committed - rig->read[i] || !head->type ||
+                head->type >= UG_REC_TYPE_COUNT) {
             rig->broken++;
             rig->read[i] = committed;
             break;

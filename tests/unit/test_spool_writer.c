@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer's side of the spool: every record arrives whole and once or is counted, with many threads and a reader that
-// drains meanwhile; full rings, threads that end, forks; ids of texts by content and by address.
+// The writer's side of the spool: every record arrives whole and once or is counted, with many
+// threads and a reader that drains meanwhile; full rings, threads that end, forks; ids of texts by
+// content and by address.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -71,14 +72,14 @@ TEST(a_full_ring_drops_and_counts_and_takes_again)
     struct spool_rig *rig = spool_rig_open(see_mark, &seen);
     rig->hold = true;
     const uint64_t room = (uint64_t)(UG_SPOOL_SEGMENT_COUNT - SPOOL_DECODER_SEGMENTS) *
-                          (UG_SPOOL_SEGMENT_BYTES / sizeof(struct ug_rec_mark));
+            (UG_SPOOL_SEGMENT_BYTES / sizeof(struct ug_rec_mark));
     uint64_t kept = 0;
     for (uint64_t i = 0; i < room + 1000; i++)
         kept += write_mark(1, i);
     CHECK_INT(kept, room);
     CHECK_INT(rig->header->counts[UG_PRODUCER_PYTHON].dropped, 1000);
-    CHECK_INT(spool_rig_count(rig, UG_SEGMENT_FULL),
-              UG_SPOOL_SEGMENT_COUNT - SPOOL_DECODER_SEGMENTS);
+    CHECK_INT(
+            spool_rig_count(rig, UG_SEGMENT_FULL), UG_SPOOL_SEGMENT_COUNT - SPOOL_DECODER_SEGMENTS);
     pthread_t decoder;
     size_t decoder_room = 0;
     void *at = NULL;
@@ -169,8 +170,8 @@ TEST(a_child_has_no_spool_and_leaves_the_parents_alone)
         int fd;
         spool_forget();
         bool good = !spool_header() && !spool_reserve(UG_PRODUCER_CALL, 64) &&
-                    !spool_string("child", 5) && !spool_static_string("child") &&
-                    spool_rig_fds(&fd) == 0 && spool_tid() == (uint32_t)getpid();
+                !spool_string("child", 5) && !spool_static_string("child") &&
+                spool_rig_fds(&fd) == 0 && spool_tid() == (uint32_t)getpid();
         spool_count(UG_PRODUCER_CALL);
         spool_publish(64);
         spool_flush_thread();
@@ -187,7 +188,8 @@ TEST(a_child_has_no_spool_and_leaves_the_parents_alone)
     CHECK_INT(rig->header->pid, getpid());
 }
 
-// A daemon closes all from 3 on and opens its own: the number of the spool's descriptor is that one's then.
+// A daemon closes all from 3 on and opens its own: the number of the spool's descriptor is that
+// one's then.
 TEST(a_child_that_has_closed_all_keeps_its_own_descriptor)
 {
     CHECK_INT(spool_create(), 0);
@@ -232,7 +234,7 @@ TEST(a_limit_on_file_sizes_is_an_error_and_no_signal)
     CHECK(spool_header() == NULL && !spool_reserve(UG_PRODUCER_CALL, 64));
 }
 
-// --- strings --------------------------------------------------------------------------------------
+// --- strings -------------------------------------------------------------------------------------
 
 struct texts {
     int count;
@@ -378,6 +380,7 @@ TEST(all_threads_get_the_same_ids)
     int wrong = 0;
     for (int t = 0; t < THREADS; t++)
         for (int i = 0; i < 500; i++)
-            wrong += !id_of[t][i] || id_of[t][i] != id_of[0][i] || (i && id_of[t][i] == id_of[t][i - 1]);
+            wrong += !id_of[t][i] || id_of[t][i] != id_of[0][i] ||
+                    (i && id_of[t][i] == id_of[t][i - 1]);
     CHECK_INT(wrong, 0);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spreads: quantiles against exact ones, the same bytes by any tree, no more bytes than allowed, and bytes that are none.
+// Spreads: quantiles against exact ones, the same bytes by any tree, no more bytes than allowed,
+// and bytes that are none.
 #include "reports/analyse/reduce/spread.h"
 
 #include <stdlib.h>
@@ -29,7 +30,8 @@ static size_t encoded(const struct spread *spread, uint8_t ret[SPREAD_HEAD_MAX +
 
 static void check_same(const struct spread *a, const struct spread *b)
 {
-    uint8_t bytes_a[SPREAD_HEAD_MAX + SPREAD_BYTES_MAX], bytes_b[SPREAD_HEAD_MAX + SPREAD_BYTES_MAX];
+    uint8_t bytes_a[SPREAD_HEAD_MAX + SPREAD_BYTES_MAX],
+            bytes_b[SPREAD_HEAD_MAX + SPREAD_BYTES_MAX];
     CHECK_INT(encoded(a, bytes_a), encoded(b, bytes_b));
     CHECK(memcmp(bytes_a, bytes_b, sizeof bytes_a) == 0);
 }
@@ -66,11 +68,15 @@ TEST(quantiles_are_within_the_error_that_is_told)
             }
             qsort(values, MANY, sizeof *values, by_value);
             CHECK_INT(spread_count(&spread), MANY);
-            for (size_t i = 0; i < sizeof quantiles / sizeof *quantiles && isfinite(spread_error(&spread)); i++) {
+            for (size_t i = 0;
+                    i < sizeof quantiles / sizeof *quantiles && isfinite(spread_error(&spread));
+                    i++) {
                 double exact = (double)values[(size_t)ceil(quantiles[i] * MANY - 1e-9) - 1];
-                CHECK_DBL(spread_quantile(&spread, quantiles[i]), exact, exact * spread_error(&spread) + (double)(1u << spread.level));
+                CHECK_DBL(spread_quantile(&spread, quantiles[i]), exact,
+                        exact * spread_error(&spread) + (double)(1u << spread.level));
             }
-            CHECK(bytes_max < SPREAD_BYTES_MAX || wide > 0.01 || spread_error(&spread) <= 1.0 / 64); // steps of one length stay sharp
+            // steps of one length stay sharp
+            CHECK(bytes_max < SPREAD_BYTES_MAX || wide > 0.01 || spread_error(&spread) <= 1.0 / 64);
         }
 }
 
@@ -80,7 +86,9 @@ TEST(any_tree_of_additions_gives_the_same_bytes)
     for (int round = 0; round < 200; round++) {
         static struct spread parts[PARTS];
         struct spread all = {0};
-        size_t bytes_max = SPREAD_BYTES_MIN + random_next(&random) % (SPREAD_BYTES_MAX - SPREAD_BYTES_MIN + 1), left = PARTS;
+        size_t bytes_max = SPREAD_BYTES_MIN +
+                random_next(&random) % (SPREAD_BYTES_MAX - SPREAD_BYTES_MIN + 1),
+               left = PARTS;
         double wide = 3 * random_uniform(&random);
         memset(parts, 0, sizeof parts);
         for (size_t i = 0; i < 400; i++) {
@@ -148,8 +156,10 @@ TEST(bytes_that_are_no_spread_are_refused)
             }
             bytes[at] ^= (uint8_t)(1u << bit);
         }
-    static const uint8_t wrong[][6] = {{13, 1, 0, 1, 1}, {0, 0, 0}, {0, 49, 0, 1, 1}, {0, 1, 0, 0, 1}, {12, 1, 1, 1, 1}, {0, 1, 0x80, 0, 1, 1}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) { // level, no bins, too many, count 0, index, a needless zero
+    static const uint8_t wrong[][6] = {{13, 1, 0, 1, 1}, {0, 0, 0}, {0, 49, 0, 1, 1},
+            {0, 1, 0, 0, 1}, {12, 1, 1, 1, 1}, {0, 1, 0x80, 0, 1, 1}};
+    // level, no bins, too many, count 0, index, a needless zero
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         in = (struct varints){.at = wrong[i], .end = wrong[i] + sizeof *wrong};
         spread_decode(&in, 72, &back);
         CHECK(in.bad);
@@ -158,11 +168,13 @@ TEST(bytes_that_are_no_spread_are_refused)
 
 TEST(numbers_have_one_form)
 {
-    static const uint64_t values[] = {0, 1, 127, 128, 16383, 16384, UINT32_MAX, (uint64_t)1 << 63, UINT64_MAX};
+    static const uint64_t values[] = {
+            0, 1, 127, 128, 16383, 16384, UINT32_MAX, (uint64_t)1 << 63, UINT64_MAX};
     uint8_t bytes[VARINT_SIZE_MAX + 1];
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         size_t size = varint_put(bytes, values[i]);
-        struct varints in = {.at = bytes, .end = bytes + size}, cut = {.at = bytes, .end = bytes + size - 1};
+        struct varints in = {.at = bytes, .end = bytes + size},
+                       cut = {.at = bytes, .end = bytes + size - 1};
         CHECK_INT(size, varint_size(values[i]));
         CHECK(varint_get(&in) == values[i] && !in.bad && in.at == in.end);
         CHECK(varint_get(&cut) == 0 && cut.bad);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks by time: who is late when, where somebody is; no map of a clean job, of one rank, or of one in which nobody waits; ranks of many nodes in
-// groups; stores that make no sense.
+// Ranks by time: who is late when, where somebody is; no map of a clean job, of one rank, or of one
+// in which nobody waits; ranks of many nodes in groups; stores that make no sense.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,8 @@
 #include "reports/analyse/stalls/ranks/ranks.h"
 #include "tests/unit/stall_job.h"
 
-// The ranks work for 10 ms, one of them `more` longer in a function of its own, and wait for the last one. noise: each as much longer as comes.
+// The ranks work for 10 ms, one of them `more` longer in a function of its own, and wait for the
+// last one. noise: each as much longer as comes.
 static void heat_step(struct job *job, double at, int late, double more, double noise)
 {
     double work[RANKS_MOST] = {0}, last = 0;
@@ -19,11 +20,20 @@ static void heat_step(struct job *job, double at, int late, double more, double 
     }
     for (int i = 0; i < job->count; i++) {
         double own = i == late ? more : 0;
-        story_samples(&job->story, (struct story_samples){.thread = job->main[i], .from = at, .to = at + own, .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER,
-                                                          .python = "save@/x/ddp.py:8;main@/x/ddp.py:22"});
-        story_samples(&job->story, (struct story_samples){.thread = job->main[i], .from = at + own, .to = at + work[i],
-                                                          .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER, .python = "main@/x/ddp.py:30"});
-        if (last - work[i] >= 0.5) // with half a ms of communication more: shorter waits are not recorded
+        story_samples(&job->story,
+                (struct story_samples){.thread = job->main[i],
+                        .from = at,
+                        .to = at + own,
+                        .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER,
+                        .python = "save@/x/ddp.py:8;main@/x/ddp.py:22"});
+        story_samples(&job->story,
+                (struct story_samples){.thread = job->main[i],
+                        .from = at + own,
+                        .to = at + work[i],
+                        .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER,
+                        .python = "main@/x/ddp.py:30"});
+        if (last - work[i] >=
+                0.5) // with half a ms of communication more: shorter waits are not recorded
             job_wait(job, i, at + work[i], at + last + 0.5);
     }
 }
@@ -124,8 +134,14 @@ TEST(one_long_turn_of_a_passer_by)
             if (rank != 2)
                 job_wait(&job, rank, at + 10, at + 210.5);
         if (taken)
-            story_gap(&job.story, (struct story_gap){.thread = job.main[2], .out = at + 10, .in = at + 210, .flags = UG_GAP_PREEMPTED, .next = other,
-                                                     .before = other, .python = "main@/x/ddp.py:30"});
+            story_gap(&job.story,
+                    (struct story_gap){.thread = job.main[2],
+                            .out = at + 10,
+                            .in = at + 210,
+                            .flags = UG_GAP_PREEMPTED,
+                            .next = other,
+                            .before = other,
+                            .python = "main@/x/ddp.py:30"});
     }
     CHECK_INT(story_analyse(&job.story)->heat.blocks, 0);
     CHECK(story_find(&job.story, "straggler") == NULL);
@@ -152,19 +168,21 @@ TEST(nothing_is_shown_where_nobody_is_late)
 
 TEST(stores_that_make_no_sense)
 {
-    static const char *const damage[][2] = {
-        {NULL, NULL}, // none: there is a map
-        {"UPDATE recording SET end_ns = begin_ns + 5", NULL},
-        {"UPDATE recording SET end_ns = begin_ns + 2592000000000000", // a month, in which some waited for days
-         "UPDATE gap SET waking_ns = out_ns + 200000000000000, in_ns = out_ns + 200000000000000 WHERE id % 50 = 0"},
-        {"UPDATE recording SET end_ns = 9223372036854775807", NULL},
-        {"UPDATE gap SET waking_ns = 9223372036854775807, in_ns = 9223372036854775807 WHERE id % 5 = 0", NULL},
-        {"UPDATE gap SET out_ns = -9223372036854775807 WHERE id % 5 = 0", NULL},
-        {"UPDATE gap SET waking_ns = out_ns - 5000000 WHERE id % 5 = 0", NULL},
-        {"UPDATE recording SET target = json_set(target, '$.nodes', json('[1, {\"process_first\": 3, \"process_last\": 1, \"clock_error_ns\": -5}]'))",
-         NULL},
-        {"UPDATE recording SET target = json_set(target, '$.ranks[1].rank', 0)", NULL},
-        {"UPDATE recording SET target = json_set(target, '$.ranks[3].ranks', 2147483647)", NULL}};
+    static const char *const damage[][2] = {{NULL, NULL}, // none: there is a map
+            {"UPDATE recording SET end_ns = begin_ns + 5", NULL},
+            // a month, in which some waited for days
+            {"UPDATE recording SET end_ns = begin_ns + 2592000000000000",
+                    "UPDATE gap SET waking_ns = out_ns + 200000000000000, in_ns = out_ns + 200000000000000 WHERE id % 50 = 0"},
+            {"UPDATE recording SET end_ns = 9223372036854775807", NULL},
+            {"UPDATE gap SET waking_ns = 9223372036854775807, in_ns = 9223372036854775807 WHERE id % 5 = 0",
+                    NULL},
+            {"UPDATE gap SET out_ns = -9223372036854775807 WHERE id % 5 = 0", NULL},
+            {"UPDATE gap SET waking_ns = out_ns - 5000000 WHERE id % 5 = 0", NULL},
+            {"UPDATE recording SET target = json_set(target, '$.nodes', json('[1, {\"process_first\": 3, \"process_last\": 1, \"clock_error_ns\": -5}]'))",
+                    NULL},
+            {"UPDATE recording SET target = json_set(target, '$.ranks[1].rank', 0)", NULL},
+            {"UPDATE recording SET target = json_set(target, '$.ranks[3].ranks', 2147483647)",
+                    NULL}};
     for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
         struct job job;
         struct stalls *stalls = NULL;
@@ -183,7 +201,7 @@ TEST(stores_that_make_no_sense)
     }
 }
 
-// --- many ranks ------------------------------------------------------------------------------------
+// --- many ranks ----------------------------------------------------------------------------------
 
 enum { MANY = 200 };
 
@@ -199,11 +217,16 @@ struct many {
     char hosts[MANY][32];
 };
 
-// `count` ranks on as many nodes; rank i of each ten costs i hundredths in each part, and rank 17 half of the fifth part.
+// `count` ranks on as many nodes; rank i of each ten costs i hundredths in each part, and rank 17
+// half of the fifth part.
 static struct many *many_of(size_t count, size_t nodes)
 {
     struct many *many = xcalloc(1, sizeof *many);
-    many->trace = (struct trace){.arena = arena_new(), .processes = many->processes, .process_count = count, .nodes = many->nodes, .node_count = nodes};
+    many->trace = (struct trace){.arena = arena_new(),
+            .processes = many->processes,
+            .process_count = count,
+            .nodes = many->nodes,
+            .node_count = nodes};
     many->ranks = (struct ranks){.trace = &many->trace, .rows = many->rows, .row_count = count};
     many->found.shares = many->shares;
     for (size_t i = 0; i < nodes; i++) {
@@ -212,7 +235,8 @@ static struct many *many_of(size_t count, size_t nodes)
     }
     for (size_t i = 0; i < count; i++) {
         many->rows[i] = (struct rank_row){.process = (uint32_t)i, .rank = (int32_t)i};
-        many->processes[i] = (struct trace_process){.tgid = 3000 + (int32_t)i, .node = nodes ? (uint32_t)(i * nodes / count) : 0};
+        many->processes[i] = (struct trace_process){
+                .tgid = 3000 + (int32_t)i, .node = nodes ? (uint32_t)(i * nodes / count) : 0};
         for (size_t b = 0; b < LATE_BLOCKS; b++)
             many->shares[i * LATE_BLOCKS + b] = (double)(i % 10) / 100;
     }
@@ -307,10 +331,14 @@ TEST(the_gpu_of_a_rank_stands_beside_it)
     char sql[400];
     job_open(&job, 4, 4);
     heat_run(&job, 1, 4, 0, STORY_WINDOW_MS, 0);
-    snprintf(sql, sizeof sql, "INSERT INTO gpu_device (process_id, device, name, uuid) VALUES (%lld, 0, 'NVIDIA H100', 'GPU-00'), (%lld, 1, "
-             "'NVIDIA H100', 'GPU-11'), (%lld, 0, NULL, NULL)", (long long)job.process[1], (long long)job.process[1], (long long)job.process[2]);
+    snprintf(sql, sizeof sql,
+            "INSERT INTO gpu_device (process_id, device, name, uuid) VALUES (%lld, 0, 'NVIDIA H100', 'GPU-00'), (%lld, 1, "
+            "'NVIDIA H100', 'GPU-11'), (%lld, 0, NULL, NULL)",
+            (long long)job.process[1], (long long)job.process[1], (long long)job.process[2]);
     story_sql(&job.story, sql);
-    snprintf(sql, sizeof sql, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, %lld, 1, 1, 7)", (long long)job.process[1]);
+    snprintf(sql, sizeof sql,
+            "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (1, %lld, 1, 1, 7)",
+            (long long)job.process[1]);
     story_sql(&job.story, sql);
     const struct stalls *stalls = story_analyse(&job.story);
     const struct stall *late = story_find(&job.story, "straggler");

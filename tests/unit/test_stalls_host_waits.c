@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who came last while ranks waited on the host: what ranks_host.c finds is, late by late and in their order, what comes of comparing each wait with
-// all waits of all ranks, which stands here.
+// Who came last while ranks waited on the host: what ranks_host.c finds is, late by late and in
+// their order, what comes of comparing each wait with all waits of all ranks, which stands here.
 #include <stdlib.h>
 
 #include "common/containers/vector.h"
@@ -8,7 +8,16 @@
 #include "reports/analyse/stalls/ranks/ranks_find.h"
 #include "tests/unit/runner.h"
 
-enum { UNIT_NS = 50000, ROWS_MOST = 14, NODES_MOST = 4, JOIN_UNITS = 4, SPAN_UNITS = 400, SEEDS = 1000, MANY = 4096, STEPS = 4 };
+enum {
+    UNIT_NS = 50000,
+    ROWS_MOST = 14,
+    NODES_MOST = 4,
+    JOIN_UNITS = 4,
+    SPAN_UNITS = 400,
+    SEEDS = 1000,
+    MANY = 4096,
+    STEPS = 4
+};
 
 struct world {
     struct trace trace;
@@ -30,7 +39,10 @@ static void world_open(struct world *world, uint64_t seed)
     world->seed = seed;
     world->ranks = (struct ranks){.trace = &world->trace};
     world->windows[0] = (struct trace_window){INT64_MIN / 4, INT64_MAX / 4};
-    world->trace = (struct trace){.processes = world->processes, .nodes = world->nodes, .windows = world->windows, .window_count = 1};
+    world->trace = (struct trace){.processes = world->processes,
+            .nodes = world->nodes,
+            .windows = world->windows,
+            .window_count = 1};
 }
 
 static void put_row(struct world *world, uint32_t node)
@@ -40,7 +52,10 @@ static void put_row(struct world *world, uint32_t node)
     world->processes[index] = (struct trace_process){.node = node};
     world->trace.process_count = index + 1;
     vector_push(ranks->rows, ranks->row_count,
-                (struct rank_row){.process = index, .thread = index, .rank = (int32_t)index, .wait_first = ranks->wait_count});
+            (struct rank_row){.process = index,
+                    .thread = index,
+                    .rank = (int32_t)index,
+                    .wait_first = ranks->wait_count});
 }
 
 // Of the row that was put last.
@@ -54,17 +69,20 @@ static void put_wait(struct world *world, int64_t begin, int64_t end)
 // ---- each with all ----
 
 struct plain {
-    struct ranks ranks; // its rows and waits are those of the world
-    size_t unclear, several; // waits of which the clocks did not tell who came last; lates beyond the first one of a wait
+    struct ranks ranks;      // its rows and waits are those of the world
+    size_t unclear, several; // waits of which the clocks did not tell who came last; lates beyond
+                             // the first one of a wait
 };
 
-static int64_t plain_arrival(const struct ranks *ranks, size_t index, int64_t begin, int64_t end, bool *ret_seen)
+static int64_t plain_arrival(
+        const struct ranks *ranks, size_t index, int64_t begin, int64_t end, bool *ret_seen)
 {
     const struct rank_row *row = &ranks->rows[index];
     const struct trace_window *best = NULL;
     for (size_t i = row->wait_first; i < row->wait_first + row->wait_count; i++) {
         const struct trace_window *wait = &ranks->waits[i];
-        if (wait->end > begin && wait->begin < end && (!best || llabs(wait->end - end) < llabs(best->end - end)))
+        if (wait->end > begin && wait->begin < end &&
+                (!best || llabs(wait->end - end) < llabs(best->end - end)))
             best = wait;
     }
     *ret_seen = best != NULL;
@@ -74,20 +92,27 @@ static int64_t plain_arrival(const struct ranks *ranks, size_t index, int64_t be
 static bool plain_compares(const struct ranks *ranks, size_t waiter, size_t other, bool own)
 {
     const struct trace *trace = ranks->trace;
-    bool same = trace->processes[ranks->rows[waiter].process].node == trace->processes[ranks->rows[other].process].node;
-    return other != waiter && (own ? same : trace_residual_ns(trace, ranks->rows[waiter].process, ranks->rows[other].process) >= 0);
+    bool same = trace->processes[ranks->rows[waiter].process].node ==
+            trace->processes[ranks->rows[other].process].node;
+    return other != waiter &&
+            (own ? same
+                 : trace_residual_ns(
+                           trace, ranks->rows[waiter].process, ranks->rows[other].process) >= 0);
 }
 
-static bool plain_is_sure(const struct ranks *ranks, size_t waiter, const struct trace_window *wait, size_t last, int64_t last_ns)
+static bool plain_is_sure(const struct ranks *ranks, size_t waiter, const struct trace_window *wait,
+        size_t last, int64_t last_ns)
 {
     bool seen, sure = ranks_surely_later(ranks, last, last_ns, waiter, wait->begin);
     for (size_t i = 0; i < ranks->row_count && sure; i++)
         if (i != last && plain_compares(ranks, waiter, i, false))
-            sure = ranks_surely_later(ranks, last, last_ns, i, plain_arrival(ranks, i, wait->begin, wait->end, &seen));
+            sure = ranks_surely_later(ranks, last, last_ns, i,
+                    plain_arrival(ranks, i, wait->begin, wait->end, &seen));
     return sure;
 }
 
-static void plain_wait(struct plain *plain, size_t waiter, const struct trace_window *wait, bool own)
+static void plain_wait(
+        struct plain *plain, size_t waiter, const struct trace_window *wait, bool own)
 {
     struct ranks *ranks = &plain->ranks;
     int64_t last_ns = INT64_MIN;
@@ -130,8 +155,11 @@ static void plain_sort(struct ranks *ranks)
     for (size_t i = 1; i < ranks->late_count; i++) {
         struct rank_late one = ranks->lates[i];
         size_t at = i;
-        for (; at > 0 && (ranks->lates[at - 1].begin > one.begin ||
-                          (ranks->lates[at - 1].begin == one.begin && ranks->lates[at - 1].waiter > one.waiter)); at--)
+        for (; at > 0 &&
+                (ranks->lates[at - 1].begin > one.begin ||
+                        (ranks->lates[at - 1].begin == one.begin &&
+                                ranks->lates[at - 1].waiter > one.waiter));
+                at--)
             ranks->lates[at] = ranks->lates[at - 1];
         ranks->lates[at] = one;
     }
@@ -148,17 +176,20 @@ static struct plain plain_find(const struct world *world)
             plain_wait(&plain, i, &ranks->waits[ranks->rows[i].wait_first + k], false);
     plain_sort(ranks);
     for (size_t i = 1; i < ranks->late_count; i++)
-        plain.several += ranks->lates[i].waiter == ranks->lates[i - 1].waiter && ranks->lates[i].begin == ranks->lates[i - 1].begin;
+        plain.several += ranks->lates[i].waiter == ranks->lates[i - 1].waiter &&
+                ranks->lates[i].begin == ranks->lates[i - 1].begin;
     return plain;
 }
 
 // How many lates differ.
 static size_t differing(const struct ranks *got, const struct ranks *want)
 {
-    size_t count = got->late_count > want->late_count ? got->late_count - want->late_count : want->late_count - got->late_count;
+    size_t count = got->late_count > want->late_count ? got->late_count - want->late_count
+                                                      : want->late_count - got->late_count;
     for (size_t i = 0; i < got->late_count && i < want->late_count; i++) {
         const struct rank_late *a = &got->lates[i], *b = &want->lates[i];
-        count += a->begin != b->begin || a->end != b->end || a->waiter != b->waiter || a->last != b->last;
+        count += a->begin != b->begin || a->end != b->end || a->waiter != b->waiter ||
+                a->last != b->last;
     }
     return count;
 }
@@ -167,10 +198,14 @@ static size_t differing(const struct ranks *got, const struct ranks *want)
 
 enum shape { SHAPE_ANY, SHAPE_BARRIER, SHAPE_EQUAL, SHAPE_NESTED, SHAPE_SPARSE, SHAPE_COUNT };
 
-// Waits of a row, by begin and apart, as ranks.c makes them. Few different times, so that there are many equal ones.
+// Waits of a row, by begin and apart, as ranks.c makes them. Few different times, so that there are
+// many equal ones.
 static void put_waits(struct world *world, enum shape shape)
 {
-    uint32_t longest = shape == SHAPE_NESTED && below(world, 2) ? 120 : shape == SHAPE_SPARSE ? 8 : 30, pause = shape == SHAPE_SPARSE ? 60 : 20;
+    uint32_t longest = shape == SHAPE_NESTED && below(world, 2) ? 120
+            : shape == SHAPE_SPARSE                             ? 8
+                                                                : 30,
+             pause = shape == SHAPE_SPARSE ? 60 : 20;
     for (uint32_t at = below(world, 20); at < SPAN_UNITS;) {
         uint32_t length = below(world, longest); // now and then 0
         put_wait(world, (int64_t)at * UNIT_NS, (int64_t)(at + length) * UNIT_NS);
@@ -183,7 +218,8 @@ static void put_barriers(struct world *world, bool equal)
 {
     uint32_t skips = equal ? 0 : below(world, 4);
     for (uint32_t step = 0; step < 10; step++) {
-        uint32_t begin = 40 * step + (equal ? 3 : below(world, 18)), end = 40 * step + 30 + (equal ? 0 : below(world, 3));
+        uint32_t begin = 40 * step + (equal ? 3 : below(world, 18)),
+                 end = 40 * step + 30 + (equal ? 0 : below(world, 3));
         if (!skips || below(world, 8) >= skips)
             put_wait(world, (int64_t)begin * UNIT_NS, (int64_t)end * UNIT_NS);
     }
@@ -191,7 +227,8 @@ static void put_barriers(struct world *world, bool equal)
 
 static void world_make(struct world *world, uint64_t seed)
 {
-    static const int64_t errors[] = {-1, 0, 0, 2 * UNIT_NS, 5 * UNIT_NS, 9 * UNIT_NS}, thresholds[] = {0, 2 * UNIT_NS, 20 * UNIT_NS};
+    static const int64_t errors[] = {-1, 0, 0, 2 * UNIT_NS, 5 * UNIT_NS, 9 * UNIT_NS},
+                         thresholds[] = {0, 2 * UNIT_NS, 20 * UNIT_NS};
     world_open(world, seed);
     enum shape shape = (enum shape)below(world, SHAPE_COUNT);
     uint32_t rows = 1 + below(world, ROWS_MOST);
@@ -205,7 +242,8 @@ static void world_make(struct world *world, uint64_t seed)
         world->trace.window_count = 2;
     }
     for (uint32_t i = 0; i < rows; i++) {
-        put_row(world, world->trace.node_count > 1 ? below(world, (uint32_t)world->trace.node_count) : 0);
+        put_row(world,
+                world->trace.node_count > 1 ? below(world, (uint32_t)world->trace.node_count) : 0);
         if (shape == SHAPE_BARRIER || shape == SHAPE_EQUAL)
             put_barriers(world, shape == SHAPE_EQUAL);
         else if (below(world, 6))
@@ -223,7 +261,8 @@ TEST(any_waits_as_each_compared_with_all)
         ranks_host(&world->ranks);
         size_t differs = differing(&world->ranks, &plain.ranks);
         if (differs)
-            runner_fail(__FILE__, __LINE__, "seed %llu: %zu of %zu lates differ", (unsigned long long)seed, differs, plain.ranks.late_count);
+            runner_fail(__FILE__, __LINE__, "seed %llu: %zu of %zu lates differ",
+                    (unsigned long long)seed, differs, plain.ranks.late_count);
         CHECK_INT(differs, 0);
         lates += plain.ranks.late_count;
         unclear += plain.unclear;
@@ -278,7 +317,8 @@ TEST(of_those_who_come_last_together_it_is_the_first)
     free(world);
 }
 
-// Rank 5 does not wait in the first steps, and neither does rank 9 in the others, in which both are late.
+// Rank 5 does not wait in the first steps, and neither does rank 9 in the others, in which both are
+// late.
 TEST(many_ranks)
 {
     struct world *world = xcalloc(1, sizeof *world);
@@ -288,7 +328,8 @@ TEST(many_ranks)
         put_row(world, 0);
         for (int step = 0; step < STEPS; step++)
             if (i != 5 && (i != 9 || step < STEPS / 2))
-                put_wait(world, (int64_t)step * 400 * UNIT_NS + i, (int64_t)(step * 400 + 200) * UNIT_NS + i % 7);
+                put_wait(world, (int64_t)step * 400 * UNIT_NS + i,
+                        (int64_t)(step * 400 + 200) * UNIT_NS + i % 7);
     }
     ranks_host(&world->ranks);
     for (size_t i = 0; i < world->ranks.late_count; i++) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks at a recording that goes on: one that keeps what the looks before have read sees what one sees that reads all of it.
+// Looks at a recording that goes on: one that keeps what the looks before have read sees what one
+// sees that reads all of it.
 #include <stdio.h>
 
 #include "common/containers/arena.h"
@@ -15,7 +16,8 @@ struct looks {
 
 static void looks_wait(struct looks *looks, struct story_gap gap)
 {
-    gap.kernel = gap.kernel ? gap.kernel : "jbd2_log_wait_commit;ext4_sync_file;do_fsync" STORY_SYSCALL;
+    gap.kernel =
+            gap.kernel ? gap.kernel : "jbd2_log_wait_commit;ext4_sync_file;do_fsync" STORY_SYSCALL;
     gap.state = 2;
     gap.in = gap.in > 0 ? gap.in : gap.out + 50;
     gap.waking = gap.flags & UG_GAP_UNFINISHED ? 0 : gap.in;
@@ -29,9 +31,12 @@ static void looks_open(struct looks *looks)
     story_sql(&looks->story, "UPDATE recording SET end_ns = NULL");
     story_counter(&looks->story, "stat", "ctxt", 500, 1);
     for (int i = 0; i < 40; i++)
-        looks_wait(looks, (struct story_gap){.out = 1000 + i * 100, .target = i % 3 ? "/log" : "pipe:[7]"});
+        looks_wait(looks,
+                (struct story_gap){.out = 1000 + i * 100, .target = i % 3 ? "/log" : "pipe:[7]"});
     for (int i = 0; i < 20; i++)
-        looks_wait(looks, (struct story_gap){.out = 1000 + i * 200, .in = 1000.5 + i * 200, .flags = UG_GAP_SHORT});
+        looks_wait(looks,
+                (struct story_gap){
+                        .out = 1000 + i * 200, .in = 1000.5 + i * 200, .flags = UG_GAP_SHORT});
     story_samples(&looks->story, (struct story_samples){.from = 0, .to = 5000, .user = "work"});
 }
 
@@ -49,8 +54,8 @@ static const char *looks_leaf(const struct trace *trace, uint32_t stack)
     return row->count ? trace->frames[trace->stack_frames[row->first]].name : "";
 }
 
-static void looks_check_gaps(const struct trace *got, const struct trace_gap *a, const struct trace *want, const struct trace_gap *b,
-                             size_t count)
+static void looks_check_gaps(const struct trace *got, const struct trace_gap *a,
+        const struct trace *want, const struct trace_gap *b, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         CHECK_INT(a[i].out, b[i].out);
@@ -63,7 +68,8 @@ static void looks_check_gaps(const struct trace *got, const struct trace_gap *a,
         CHECK_STR(looks_leaf(got, a[i].kernel), looks_leaf(want, b[i].kernel));
         CHECK_STR(looks_leaf(got, a[i].user), looks_leaf(want, b[i].user));
         CHECK_INT(got->stacks[a[i].kernel].count, want->stacks[b[i].kernel].count);
-        CHECK(!memcmp(&got->stacks[a[i].kernel].marks, &want->stacks[b[i].kernel].marks, sizeof(struct marks)));
+        CHECK(!memcmp(&got->stacks[a[i].kernel].marks, &want->stacks[b[i].kernel].marks,
+                sizeof(struct marks)));
     }
 }
 
@@ -78,8 +84,12 @@ static void looks_look(struct looks *looks, double now_ms, int64_t seconds)
     looks->trace = NULL;
     looks->arena = arena_new();
     story_counter(story, "stat", "ctxt", now_ms, 2);
-    CHECK_INT(trace_load_last(story->store, story->recording, seconds * 1000000000, looks->cache, looks->arena, &looks->trace, &err), 0);
-    CHECK_INT(trace_load_last(story->store, story->recording, seconds * 1000000000, NULL, looks->arena, &fresh, &err), 0);
+    CHECK_INT(trace_load_last(story->store, story->recording, seconds * 1000000000, looks->cache,
+                      looks->arena, &looks->trace, &err),
+            0);
+    CHECK_INT(trace_load_last(story->store, story->recording, seconds * 1000000000, NULL,
+                      looks->arena, &fresh, &err),
+            0);
     CHECK_INT(looks->trace->gap_count, fresh->gap_count);
     CHECK_INT(looks->trace->short_count, fresh->short_count);
     CHECK_INT(looks->trace->sample_count, fresh->sample_count);
@@ -89,7 +99,8 @@ static void looks_look(struct looks *looks, double now_ms, int64_t seconds)
     for (size_t i = 0; i < fresh->sample_count; i++) {
         CHECK_INT(looks->trace->samples[i].at, fresh->samples[i].at);
         CHECK_INT(looks->trace->samples[i].thread, fresh->samples[i].thread);
-        CHECK_STR(looks_leaf(looks->trace, looks->trace->samples[i].user), looks_leaf(fresh, fresh->samples[i].user));
+        CHECK_STR(looks_leaf(looks->trace, looks->trace->samples[i].user),
+                looks_leaf(fresh, fresh->samples[i].user));
     }
     trace_free(fresh);
 }
@@ -101,8 +112,9 @@ static void looks_kept(struct looks *looks)
     arena_free(looks->arena);
     looks->trace = NULL;
     looks->arena = arena_new();
-    CHECK_INT(trace_load_last(looks->story.store, looks->story.recording, INT64_C(3000000000), looks->cache, looks->arena, &looks->trace,
-                               NULL), 0);
+    CHECK_INT(trace_load_last(looks->story.store, looks->story.recording, INT64_C(3000000000),
+                      looks->cache, looks->arena, &looks->trace, NULL),
+            0);
 }
 
 TEST(each_look_sees_what_came_since)
@@ -115,9 +127,13 @@ TEST(each_look_sees_what_came_since)
     CHECK(kept > 590 && kept < 610);
     int64_t other = story_other(&looks.story, 77, "late", "late 77"); // who came in between
     for (int i = 0; i < 10; i++)
-        looks_wait(&looks, (struct story_gap){
-                               .out = 5000 + i * 100, .waker = other, .target = "/new", .kernel = "futex_wait;do_futex" STORY_SYSCALL});
-    story_samples(&looks.story, (struct story_samples){.from = 5000, .to = 6000, .user = "other_work"});
+        looks_wait(&looks,
+                (struct story_gap){.out = 5000 + i * 100,
+                        .waker = other,
+                        .target = "/new",
+                        .kernel = "futex_wait;do_futex" STORY_SYSCALL});
+    story_samples(
+            &looks.story, (struct story_samples){.from = 5000, .to = 6000, .user = "other_work"});
     looks_look(&looks, 6000, 3);
     CHECK_INT(looks.trace->gap_count, 30);
     CHECK_INT(looks.cache->gap_row, 70);
@@ -125,7 +141,8 @@ TEST(each_look_sees_what_came_since)
     // What has been read is not read again.
     story_sql(&looks.story, "UPDATE gap SET state = 77");
     looks_kept(&looks);
-    CHECK_INT(looks.trace->gap_count, 29); // the recorder came 100 ms further: one wait has left the window
+    CHECK_INT(looks.trace->gap_count,
+            29); // the recorder came 100 ms further: one wait has left the window
     for (size_t i = 0; i < looks.trace->gap_count; i++)
         CHECK_INT(looks.trace->gaps[i].state, 2);
     looks_close(&looks);
@@ -145,7 +162,8 @@ TEST(a_wait_that_goes_on_is_read_anew)
     CHECK_INT(looks.cache->gap_row, 60);
     // It has come back; its row's number is another's now.
     story_sql(&looks.story, "DELETE FROM gap WHERE id >= 61");
-    looks_wait(&looks, (struct story_gap){.thread = looks.story.worker, .out = 5050, .target = "/other"});
+    looks_wait(&looks,
+            (struct story_gap){.thread = looks.story.worker, .out = 5050, .target = "/other"});
     looks_wait(&looks, (struct story_gap){.out = 4950, .in = 5300});
     looks_look(&looks, 5400, 3);
     CHECK_INT(looks.cache->gap_row, 62);
@@ -169,7 +187,8 @@ TEST(a_window_that_changes)
     looks_close(&looks);
 }
 
-// --max-size has emptied a table: its numbers begin again, below or beyond the last one that was read.
+// --max-size has emptied a table: its numbers begin again, below or beyond the last one that was
+// read.
 TEST(numbers_that_are_given_anew)
 {
     struct looks looks;
@@ -201,10 +220,12 @@ TEST(names_that_come_later)
     looks_wait(&looks, (struct story_gap){.out = 4900, .user = "[not resolved]"});
     looks_wait(&looks, (struct story_gap){.out = 4910, .user = "pthread_mutex_lock;work;main"});
     looks_look(&looks, 5000, 3);
-    int64_t stack = story_stack(&looks.story, 'u', "[not resolved]"), named = story_stack(&looks.story, 'u', "step;main");
+    int64_t stack = story_stack(&looks.story, 'u', "[not resolved]"),
+            named = story_stack(&looks.story, 'u', "step;main");
     char sql[160];
-    snprintf(sql, sizeof sql, "UPDATE stack SET depth = 2, frames = (SELECT frames FROM stack WHERE id = %lld) WHERE id = %lld",
-             (long long)named, (long long)stack);
+    snprintf(sql, sizeof sql,
+            "UPDATE stack SET depth = 2, frames = (SELECT frames FROM stack WHERE id = %lld) WHERE id = %lld",
+            (long long)named, (long long)stack);
     story_sql(&looks.story, sql);
     looks_look(&looks, 5200, 3); // compares
     size_t found = 0;
@@ -224,7 +245,8 @@ TEST(too_much_to_be_kept)
 {
     struct looks looks;
     looks_open(&looks);
-    story_samples(&looks.story, (struct story_samples){.from = 4000, .to = 5000, .user = "work", .every = 0.015});
+    story_samples(&looks.story,
+            (struct story_samples){.from = 4000, .to = 5000, .user = "work", .every = 0.015});
     looks_look(&looks, 5000, 3);
     CHECK(looks.trace->sample_count > 65536);
     CHECK_INT(looks.cache->rows.sample_count, 0);

@@ -10,24 +10,25 @@ static int64_t smaps_story(struct story *story, bool samples, bool owner)
     for (int i = 0; i < 30; i++) {
         double held = 100 + i * 300, out = held + (i * 7) % 20;
         story_gap(story,
-                  (struct story_gap){.out = out,
-                                     .waking = held + 60,
-                                     .in = held + 60.1,
-                                     .state = 0x102,
-                                     .kernel = STORY_MMAP_WAIT,
-                                     .lock_kind = UG_LOCK_MMAP,
-                                     .owner = owner ? monitor : 0,
-                                     .flags = owner ? UG_GAP_OWNER_READER : 0,
-                                     .waker = monitor,
-                                     .waker_stack = STORY_SMAPS_UNLOCK,
-                                     .python = "step@/src/train.py:12;main@/src/train.py:40"});
+                (struct story_gap){.out = out,
+                        .waking = held + 60,
+                        .in = held + 60.1,
+                        .state = 0x102,
+                        .kernel = STORY_MMAP_WAIT,
+                        .lock_kind = UG_LOCK_MMAP,
+                        .owner = owner ? monitor : 0,
+                        .flags = owner ? UG_GAP_OWNER_READER : 0,
+                        .waker = monitor,
+                        .waker_stack = STORY_SMAPS_UNLOCK,
+                        .python = "step@/src/train.py:12;main@/src/train.py:40"});
         if (samples)
-            story_samples(story, (struct story_samples){.thread = monitor,
-                                                        .from = out + 2,
-                                                        .to = held + 60,
-                                                        .why = UG_SAMPLE_OWNER,
-                                                        .kernel = STORY_SMAPS,
-                                                        .cpu = 1});
+            story_samples(story,
+                    (struct story_samples){.thread = monitor,
+                            .from = out + 2,
+                            .to = held + 60,
+                            .why = UG_SAMPLE_OWNER,
+                            .kernel = STORY_SMAPS,
+                            .cpu = 1});
     }
     return monitor;
 }
@@ -91,34 +92,36 @@ TEST(smaps_read_among_siblings)
     int64_t monitor = story_other(&story, 2000, "python3", "python3 monitor.py");
     for (int i = 0; i < 10; i++) {
         double at = 500 * i;
-        story_gap(&story, (struct story_gap){.thread = story.worker,
-                                             .out = at,
-                                             .waking = at + 80,
-                                             .in = at + 80,
-                                             .state = 0x102,
-                                             .kernel = STORY_MMAP_WAIT,
-                                             .lock_kind = UG_LOCK_MMAP,
-                                             .owner = monitor,
-                                             .flags = UG_GAP_OWNER_READER,
-                                             .waker = monitor,
-                                             .waker_stack = STORY_SMAPS_UNLOCK});
         story_gap(&story,
-                  (struct story_gap){
-                      .out = at + 1,
-                      .waking = at + 80.2,
-                      .in = at + 80.3,
-                      .state = 0x102,
-                      .kernel = STORY_MMAP_WAIT,
-                      .lock_kind = UG_LOCK_MMAP,
-                      .owner = monitor,
-                      .flags = UG_GAP_OWNER_READER,
-                      .waker = story.worker,
-                      .waker_stack = "wake_up_q;rwsem_wake;up_write;vm_mmap_pgoff" STORY_SYSCALL});
-        story_samples(&story, (struct story_samples){.thread = monitor,
-                                                     .from = at + 1,
-                                                     .to = at + 80,
-                                                     .why = UG_SAMPLE_OWNER,
-                                                     .kernel = STORY_SMAPS});
+                (struct story_gap){.thread = story.worker,
+                        .out = at,
+                        .waking = at + 80,
+                        .in = at + 80,
+                        .state = 0x102,
+                        .kernel = STORY_MMAP_WAIT,
+                        .lock_kind = UG_LOCK_MMAP,
+                        .owner = monitor,
+                        .flags = UG_GAP_OWNER_READER,
+                        .waker = monitor,
+                        .waker_stack = STORY_SMAPS_UNLOCK});
+        story_gap(&story,
+                (struct story_gap){.out = at + 1,
+                        .waking = at + 80.2,
+                        .in = at + 80.3,
+                        .state = 0x102,
+                        .kernel = STORY_MMAP_WAIT,
+                        .lock_kind = UG_LOCK_MMAP,
+                        .owner = monitor,
+                        .flags = UG_GAP_OWNER_READER,
+                        .waker = story.worker,
+                        .waker_stack =
+                                "wake_up_q;rwsem_wake;up_write;vm_mmap_pgoff" STORY_SYSCALL});
+        story_samples(&story,
+                (struct story_samples){.thread = monitor,
+                        .from = at + 1,
+                        .to = at + 80,
+                        .why = UG_SAMPLE_OWNER,
+                        .kernel = STORY_SMAPS});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "smaps_read");
@@ -135,24 +138,24 @@ TEST(fork_large)
     story_open(&story);
     for (int i = 0; i < 3; i++) {
         double at = 1000 + 2500 * i;
-        story_samples(&story, (struct story_samples){
-                                  .thread = story.worker,
-                                  .from = at,
-                                  .to = at + 120,
-                                  .kernel = "copy_present_ptes;copy_pte_range;copy_page_range;dup_"
-                                            "mmap;dup_mm;copy_process;kernel_clone" STORY_SYSCALL});
-        story_gap(&story, (struct story_gap){
-                              .out = at + 2,
-                              .waking = at + 120,
-                              .in = at + 120,
-                              .state = 0x102,
-                              .kernel = "down_read_killable;lock_mm_and_find_vma;do_user_addr_"
-                                        "fault;exc_page_fault;asm_exc_page_fault;__put_user_8",
-                              .lock_kind = UG_LOCK_MMAP,
-                              .owner = story.worker,
-                              .waker = story.worker,
-                              .waker_stack = "wake_up_q;rwsem_wake;up_write;dup_mmap;dup_mm;copy_"
-                                             "process;kernel_clone" STORY_SYSCALL});
+        story_samples(&story,
+                (struct story_samples){.thread = story.worker,
+                        .from = at,
+                        .to = at + 120,
+                        .kernel = "copy_present_ptes;copy_pte_range;copy_page_range;dup_"
+                                  "mmap;dup_mm;copy_process;kernel_clone" STORY_SYSCALL});
+        story_gap(&story,
+                (struct story_gap){.out = at + 2,
+                        .waking = at + 120,
+                        .in = at + 120,
+                        .state = 0x102,
+                        .kernel = "down_read_killable;lock_mm_and_find_vma;do_user_addr_"
+                                  "fault;exc_page_fault;asm_exc_page_fault;__put_user_8",
+                        .lock_kind = UG_LOCK_MMAP,
+                        .owner = story.worker,
+                        .waker = story.worker,
+                        .waker_stack = "wake_up_q;rwsem_wake;up_write;dup_mmap;dup_mm;copy_"
+                                       "process;kernel_clone" STORY_SYSCALL});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "fork_large");
@@ -171,17 +174,20 @@ static const struct stall *sibling(struct story *story, const char *kernel)
     story_open(story);
     for (int i = 0; i < 5; i++) {
         double at = 500 + 1500 * i;
-        story_samples(
-            story,
-            (struct story_samples){
-                .thread = story->worker, .from = at, .to = at + 200, .kernel = kernel, .cpu = 1});
-        story_gap(story, (struct story_gap){.out = at + 20,
-                                            .waking = at + 200,
-                                            .in = at + 200.5,
-                                            .state = 0x102,
-                                            .kernel = STORY_MMAP_WAIT,
-                                            .lock_kind = UG_LOCK_MMAP,
-                                            .owner = story->worker});
+        story_samples(story,
+                (struct story_samples){.thread = story->worker,
+                        .from = at,
+                        .to = at + 200,
+                        .kernel = kernel,
+                        .cpu = 1});
+        story_gap(story,
+                (struct story_gap){.out = at + 20,
+                        .waking = at + 200,
+                        .in = at + 200.5,
+                        .state = 0x102,
+                        .kernel = STORY_MMAP_WAIT,
+                        .lock_kind = UG_LOCK_MMAP,
+                        .owner = story->worker});
     }
     return story_top(story);
 }
@@ -191,16 +197,16 @@ TEST(sibling_holds_mmap_lock)
     static const struct {
         const char *kernel, *cause, *function;
     } rows[] = {
-        {"zap_present_ptes;zap_pte_range;unmap_page_range;unmap_vmas;vms_clear_ptes;do_vmi_align_"
-         "munmap;__vm_munmap" STORY_SYSCALL,
-         "munmap_large", "__vm_munmap"},
-        {"clear_page_erms;folio_zero_user;do_anonymous_page;handle_mm_fault;faultin_page;__get_"
-         "user_pages;populate_vma_page_range;"
-         "__mm_populate;do_mlock" STORY_SYSCALL,
-         "page_populate", "do_mlock"},
-        {"zap_pte_range;unmap_page_range;zap_page_range_single;madvise_vma_behavior;do_"
-         "madvise" STORY_SYSCALL,
-         "madvise_storm", "do_madvise"},
+            {"zap_present_ptes;zap_pte_range;unmap_page_range;unmap_vmas;vms_clear_ptes;do_vmi_align_"
+             "munmap;__vm_munmap" STORY_SYSCALL,
+                    "munmap_large", "__vm_munmap"},
+            {"clear_page_erms;folio_zero_user;do_anonymous_page;handle_mm_fault;faultin_page;__get_"
+             "user_pages;populate_vma_page_range;"
+             "__mm_populate;do_mlock" STORY_SYSCALL,
+                    "page_populate", "do_mlock"},
+            {"zap_pte_range;unmap_page_range;zap_page_range_single;madvise_vma_behavior;do_"
+             "madvise" STORY_SYSCALL,
+                    "madvise_storm", "do_madvise"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct story story;
@@ -219,19 +225,21 @@ TEST(a_neighbour_in_its_own_memory_holds_nothing)
     story_open(&story);
     int64_t neighbour = story_other(&story, 2400, "java", "java -jar app.jar");
     for (int i = 0; i < 20; i++) {
-        story_gap(&story, (struct story_gap){.out = 100 + 400 * i,
-                                             .waking = 150 + 400 * i,
-                                             .in = 150 + 400 * i,
-                                             .state = 2,
-                                             .kernel = STORY_MMAP_WAIT,
-                                             .lock_kind = UG_LOCK_MMAP});
-        story_samples(&story, (struct story_samples){.thread = neighbour,
-                                                     .from = 100 + 400 * i,
-                                                     .to = 150 + 400 * i,
-                                                     .why = UG_SAMPLE_SPIN,
-                                                     .kernel = "zap_pte_range;unmap_page_range;"
-                                                               "unmap_vmas;__x64_sys_munmap",
-                                                     .cpu = 1});
+        story_gap(&story,
+                (struct story_gap){.out = 100 + 400 * i,
+                        .waking = 150 + 400 * i,
+                        .in = 150 + 400 * i,
+                        .state = 2,
+                        .kernel = STORY_MMAP_WAIT,
+                        .lock_kind = UG_LOCK_MMAP});
+        story_samples(&story,
+                (struct story_samples){.thread = neighbour,
+                        .from = 100 + 400 * i,
+                        .to = 150 + 400 * i,
+                        .why = UG_SAMPLE_SPIN,
+                        .kernel = "zap_pte_range;unmap_page_range;"
+                                  "unmap_vmas;__x64_sys_munmap",
+                        .cpu = 1});
     }
     CHECK_STR(story_top(&story)->cause, "mmap_lock");
     CHECK(!story_top(&story)->culprit.known);
@@ -244,12 +252,13 @@ TEST(mmap_lock_of_an_unknown_holder)
     story_open(&story);
     int64_t other = story_other(&story, 2100, "tool", "tool --all");
     for (int i = 0; i < 5; i++)
-        story_gap(&story, (struct story_gap){.out = 100 + 1000 * i,
-                                             .waking = 150 + 1000 * i,
-                                             .in = 150 + 1000 * i,
-                                             .state = 0x102,
-                                             .kernel = "vm_mmap_pgoff" STORY_SYSCALL,
-                                             .owner = other}); // without .sched.text
+        story_gap(&story,
+                (struct story_gap){.out = 100 + 1000 * i,
+                        .waking = 150 + 1000 * i,
+                        .in = 150 + 1000 * i,
+                        .state = 0x102,
+                        .kernel = "vm_mmap_pgoff" STORY_SYSCALL,
+                        .owner = other}); // without .sched.text
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "mmap_lock");
     CHECK_INT(top->culprit.pid, 2100);
@@ -265,20 +274,21 @@ TEST(khugepaged)
     int64_t kernel = story_other(&story, 40, "khugepaged", NULL);
     for (int i = 0; i < 6; i++) {
         double at = 300 + 1000 * i;
-        story_gap(&story, (struct story_gap){.out = at,
-                                             .waking = at + 25,
-                                             .in = at + 25,
-                                             .state = 0x102,
-                                             .kernel = STORY_MMAP_WAIT,
-                                             .lock_kind = UG_LOCK_MMAP,
-                                             .owner = kernel});
-        story_samples(
-            &story, (struct story_samples){.thread = kernel,
-                                           .from = at + 1,
-                                           .to = at + 25,
-                                           .why = UG_SAMPLE_OWNER,
-                                           .kernel = "__collapse_huge_page_copy;collapse_huge_page;"
-                                                     "hpage_collapse_scan_pmd;khugepaged;kthread"});
+        story_gap(&story,
+                (struct story_gap){.out = at,
+                        .waking = at + 25,
+                        .in = at + 25,
+                        .state = 0x102,
+                        .kernel = STORY_MMAP_WAIT,
+                        .lock_kind = UG_LOCK_MMAP,
+                        .owner = kernel});
+        story_samples(&story,
+                (struct story_samples){.thread = kernel,
+                        .from = at + 1,
+                        .to = at + 25,
+                        .why = UG_SAMPLE_OWNER,
+                        .kernel = "__collapse_huge_page_copy;collapse_huge_page;"
+                                  "hpage_collapse_scan_pmd;khugepaged;kthread"});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "khugepaged");
@@ -290,11 +300,12 @@ TEST(khugepaged)
     kernel = story_other(&story, 40, "khugepaged", NULL);
     for (int i = 0; i < 6; i++) {
         double at = 300 + 1000 * i;
-        story_gap(&story, (struct story_gap){.out = at,
-                                             .waking = at + 25,
-                                             .in = at + 25,
-                                             .state = 0x102,
-                                             .kernel = STORY_MMAP_WAIT});
+        story_gap(&story,
+                (struct story_gap){.out = at,
+                        .waking = at + 25,
+                        .in = at + 25,
+                        .state = 0x102,
+                        .kernel = STORY_MMAP_WAIT});
         story_fact(&story, UG_FACT_COLLAPSE, at + 24, at + 24, story.main, kernel, 0);
     }
     CHECK_STR(story_top(&story)->cause, "khugepaged");
@@ -309,18 +320,17 @@ TEST(page_migration_and_compaction)
     int64_t shell = story_other(&story, 2200, "bash", "bash -c compact");
     for (int i = 0; i < 6; i++) {
         story_fact(&story, UG_FACT_MIGRATE, 995 + 800 * i, 1030 + 800 * i, 0, shell, 300);
-        story_gap(
-            &story,
-            (struct story_gap){
-                .out = 1000 + 800 * i,
-                .waking = 1030 + 800 * i,
-                .in = 1030 + 800 * i,
-                .state = 2,
-                .kernel = "io_schedule;migration_entry_wait_on_locked;do_swap_page;handle_mm_fault;"
-                          "exc_page_fault",
-                .waker = shell,
-                .waker_stack =
-                    "folio_unlock;migrate_pages_batch;migrate_pages;compact_zone;compact_node"});
+        story_gap(&story,
+                (struct story_gap){.out = 1000 + 800 * i,
+                        .waking = 1030 + 800 * i,
+                        .in = 1030 + 800 * i,
+                        .state = 2,
+                        .kernel =
+                                "io_schedule;migration_entry_wait_on_locked;do_swap_page;handle_mm_fault;"
+                                "exc_page_fault",
+                        .waker = shell,
+                        .waker_stack =
+                                "folio_unlock;migrate_pages_batch;migrate_pages;compact_zone;compact_node"});
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "page_migration");
@@ -334,9 +344,9 @@ TEST(page_migration_and_compaction)
         story_fact(&story, UG_FACT_MIGRATE, 120 * i, 120 * i + 100, 0, shell, 300);
         for (int k = 0; k < 2; k++)
             story_samples(&story,
-                          (struct story_samples){.from = 120 * i + 10 + 80 * k,
-                                                 .to = 120 * i + 14 + 80 * k,
-                                                 .kernel = "do_anonymous_page;handle_mm_fault"});
+                    (struct story_samples){.from = 120 * i + 10 + 80 * k,
+                            .to = 120 * i + 14 + 80 * k,
+                            .kernel = "do_anonymous_page;handle_mm_fault"});
         story_fact(&story, UG_FACT_RSTAT_LOCK, 120 * i, 120 * i + 100, story.main, story.main, 1);
     }
     CHECK_STR(story_top(&story)->cause, "(none)");
@@ -346,10 +356,10 @@ TEST(page_migration_and_compaction)
     shell = story_other(&story, 2200, "bash", "bash -c compact");
     for (int i = 0; i < 6; i++) {
         story_fact(&story, UG_FACT_COMPACTION, 1000 + 800 * i, 1060 + 800 * i, 0, shell, 0);
-        story_samples(&story, (struct story_samples){
-                                  .from = 1000 + 800 * i,
-                                  .to = 1060 + 800 * i,
-                                  .kernel = "do_swap_page;handle_mm_fault;exc_page_fault"});
+        story_samples(&story,
+                (struct story_samples){.from = 1000 + 800 * i,
+                        .to = 1060 + 800 * i,
+                        .kernel = "do_swap_page;handle_mm_fault;exc_page_fault"});
     }
     CHECK_STR(story_top(&story)->cause, "page_migration");
     CHECK_INT(story_top(&story)->culprit.pid, 2200);
@@ -357,13 +367,13 @@ TEST(page_migration_and_compaction)
     story_close(&story);
 
     story_open(&story);
-    story_samples(
-        &story, (struct story_samples){.from = 2000,
-                                       .to = 2600,
-                                       .kernel = "pageblock_pfn_to_page;isolate_migratepages_block;"
-                                                 "compact_zone;try_to_compact_pages;"
-                                                 "__alloc_pages_direct_compact;do_huge_pmd_"
-                                                 "anonymous_page;handle_mm_fault;exc_page_fault"});
+    story_samples(&story,
+            (struct story_samples){.from = 2000,
+                    .to = 2600,
+                    .kernel = "pageblock_pfn_to_page;isolate_migratepages_block;"
+                              "compact_zone;try_to_compact_pages;"
+                              "__alloc_pages_direct_compact;do_huge_pmd_"
+                              "anonymous_page;handle_mm_fault;exc_page_fault"});
     top = story_top(&story);
     CHECK_STR(top->cause, "compaction");
     CHECK_DBL((double)top->total_ns, 600e6, 15e6);
@@ -378,8 +388,9 @@ static const struct stall *on_cpu(struct story *story, const char *kernel)
 {
     story_open(story);
     for (int i = 0; i < 20; i++)
-        story_samples(story, (struct story_samples){
-                                 .from = 100 + 450 * i, .to = 145 + 450 * i, .kernel = kernel});
+        story_samples(story,
+                (struct story_samples){
+                        .from = 100 + 450 * i, .to = 145 + 450 * i, .kernel = kernel});
     return story_top(story);
 }
 
@@ -388,19 +399,19 @@ TEST(on_cpu_in_the_kernel)
     static const struct {
         const char *kernel, *cause;
     } rows[] = {
-        {"change_pte_range;change_protection_range;change_prot_numa;task_numa_work;task_work_run;"
-         "irqentry_exit_to_user_mode",
-         "numa_balancing"},
-        {"shrink_folio_list;shrink_inactive_list;shrink_lruvec;shrink_node;do_try_to_free_pages;"
-         "try_to_free_pages;__alloc_pages_slowpath",
-         "direct_reclaim"},
-        {"shrink_lruvec;shrink_node;try_to_free_mem_cgroup_pages;try_charge_memcg;charge_memcg;"
-         "handle_mm_fault",
-         "memcg_reclaim"},
-        {"clear_page_erms;handle_mm_fault;faultin_page;populate_vma_page_range;__mm_populate;vm_"
-         "mmap_pgoff" STORY_SYSCALL,
-         "page_populate"},
-        {"unmap_page_range;unmap_vmas;exit_mmap", "(none)"}, // its own end is no stall
+            {"change_pte_range;change_protection_range;change_prot_numa;task_numa_work;task_work_run;"
+             "irqentry_exit_to_user_mode",
+                    "numa_balancing"},
+            {"shrink_folio_list;shrink_inactive_list;shrink_lruvec;shrink_node;do_try_to_free_pages;"
+             "try_to_free_pages;__alloc_pages_slowpath",
+                    "direct_reclaim"},
+            {"shrink_lruvec;shrink_node;try_to_free_mem_cgroup_pages;try_charge_memcg;charge_memcg;"
+             "handle_mm_fault",
+                    "memcg_reclaim"},
+            {"clear_page_erms;handle_mm_fault;faultin_page;populate_vma_page_range;__mm_populate;vm_"
+             "mmap_pgoff" STORY_SYSCALL,
+                    "page_populate"},
+            {"unmap_page_range;unmap_vmas;exit_mmap", "(none)"}, // its own end is no stall
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct story story;
@@ -415,27 +426,26 @@ TEST(tlb_and_madvise_storms)
     struct story story;
     story_open(&story);
     int64_t busy = story_thread(&story, story.process, 1002, "mapper");
-    story_samples(
-        &story,
-        (struct story_samples){
-            .thread = busy,
-            .from = 0,
-            .to = 9000,
-            .every = 10,
-            .kernel = "smp_call_function_many_cond;on_each_cpu_cond_mask;flush_tlb_mm_range;change_"
-                      "protection;mprotect_fixup;do_mprotect_pkey" STORY_SYSCALL});
+    story_samples(&story,
+            (struct story_samples){.thread = busy,
+                    .from = 0,
+                    .to = 9000,
+                    .every = 10,
+                    .kernel =
+                            "smp_call_function_many_cond;on_each_cpu_cond_mask;flush_tlb_mm_range;change_"
+                            "protection;mprotect_fixup;do_mprotect_pkey" STORY_SYSCALL});
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "tlb_shootdown");
     CHECK_INT(top->culprit.tid, 1002);
     story_close(&story);
 
     story_open(&story);
-    story_samples(&story, (struct story_samples){
-                              .from = 0,
-                              .to = 9000,
-                              .every = 15,
-                              .kernel = "zap_pte_range;zap_page_range_single;madvise_dontneed_free;"
-                                        "do_madvise;__x64_sys_madvise" STORY_SYSCALL});
+    story_samples(&story,
+            (struct story_samples){.from = 0,
+                    .to = 9000,
+                    .every = 15,
+                    .kernel = "zap_pte_range;zap_page_range_single;madvise_dontneed_free;"
+                              "do_madvise;__x64_sys_madvise" STORY_SYSCALL});
     CHECK_STR(story_top(&story)->cause, "madvise_storm");
     CHECK_CONTAINS(story_top(&story)->advice, "dirty_decay_ms");
     story_close(&story);
@@ -446,12 +456,13 @@ static const struct stall *sleeps(struct story *story, const char *kernel, unsig
 {
     story_open(story);
     for (int i = 0; i < 10; i++)
-        story_gap(story, (struct story_gap){.out = 200 + 777 * i,
-                                            .waking = 250 + 777 * i,
-                                            .in = 250 + 777 * i,
-                                            .state = 2,
-                                            .flags = flags,
-                                            .kernel = kernel});
+        story_gap(story,
+                (struct story_gap){.out = 200 + 777 * i,
+                        .waking = 250 + 777 * i,
+                        .in = 250 + 777 * i,
+                        .state = 2,
+                        .flags = flags,
+                        .kernel = kernel});
     return story_top(story);
 }
 
@@ -462,24 +473,25 @@ TEST(sleeps_for_memory)
         unsigned flags;
         const char *cause;
     } rows[] = {
-        {"io_schedule_timeout;reclaim_throttle;shrink_lruvec;shrink_node;try_to_free_mem_cgroup_"
-         "pages;try_charge_memcg;charge_memcg",
-         0, "memcg_reclaim"},
-        {"schedule_timeout_killable;__mem_cgroup_handle_over_high;irqentry_exit_to_user_mode", 0,
-         "memory_high"},
-        {"irqentry_exit_to_user_mode;asm_exc_page_fault", UG_GAP_MEMCG_HIGH, "memory_high"},
-        // Over memory.high it may be, but that is not what it waits for.
-        {"io_schedule;folio_wait_bit_common;filemap_get_pages;filemap_read", UG_GAP_MEMCG_HIGH | UG_GAP_IOWAIT, "disk_read"},
-        {"schedule;anon_pipe_write;vfs_write" STORY_SYSCALL, UG_GAP_MEMCG_HIGH, "pipe_write"},
-        {"reclaim_throttle;shrink_node;do_try_to_free_pages;try_to_free_pages;__alloc_pages_"
-         "slowpath;handle_mm_fault",
-         UG_GAP_MEMSTALL, "direct_reclaim"},
-        {"io_schedule;folio_wait_bit_common;do_swap_page;__handle_mm_fault;handle_mm_fault;exc_"
-         "page_fault",
-         UG_GAP_IOWAIT, "swap_in"},
-        {"io_schedule;folio_wait_bit_common;filemap_fault;__do_fault;do_read_fault;handle_mm_fault;"
-         "exc_page_fault",
-         UG_GAP_IOWAIT, "major_fault"},
+            {"io_schedule_timeout;reclaim_throttle;shrink_lruvec;shrink_node;try_to_free_mem_cgroup_"
+             "pages;try_charge_memcg;charge_memcg",
+                    0, "memcg_reclaim"},
+            {"schedule_timeout_killable;__mem_cgroup_handle_over_high;irqentry_exit_to_user_mode",
+                    0, "memory_high"},
+            {"irqentry_exit_to_user_mode;asm_exc_page_fault", UG_GAP_MEMCG_HIGH, "memory_high"},
+            // Over memory.high it may be, but that is not what it waits for.
+            {"io_schedule;folio_wait_bit_common;filemap_get_pages;filemap_read",
+                    UG_GAP_MEMCG_HIGH | UG_GAP_IOWAIT, "disk_read"},
+            {"schedule;anon_pipe_write;vfs_write" STORY_SYSCALL, UG_GAP_MEMCG_HIGH, "pipe_write"},
+            {"reclaim_throttle;shrink_node;do_try_to_free_pages;try_to_free_pages;__alloc_pages_"
+             "slowpath;handle_mm_fault",
+                    UG_GAP_MEMSTALL, "direct_reclaim"},
+            {"io_schedule;folio_wait_bit_common;do_swap_page;__handle_mm_fault;handle_mm_fault;exc_"
+             "page_fault",
+                    UG_GAP_IOWAIT, "swap_in"},
+            {"io_schedule;folio_wait_bit_common;filemap_fault;__do_fault;do_read_fault;handle_mm_fault;"
+             "exc_page_fault",
+                    UG_GAP_IOWAIT, "major_fault"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct story story;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of a job on two nodes, as `upgate merge` puts them into one store: who is named where clocks are known well, less well, or
-// not at all; pids, parents and CPU quotas are those of a node.
+// Ranks of a job on two nodes, as `upgate merge` puts them into one store: who is named where
+// clocks are known well, less well, or not at all; pids, parents and CPU quotas are those of a
+// node.
 #include <stdio.h>
 #include <string.h>
 
@@ -13,28 +14,33 @@ struct job {
     int64_t main[RANKS], process[RANKS];
 };
 
-// Ranks 0 and 1 on node a, 2 and 3 on node b, with the same pids on both. Errors of the clocks in us; -1: not known.
+// Ranks 0 and 1 on node a, 2 and 3 on node b, with the same pids on both. Errors of the clocks in
+// us; -1: not known.
 static void job_open(struct job *job, int error_a_us, int error_b_us)
 {
     char sql[1024], errors[2][32] = {"null", "null"};
     *job = (struct job){0};
     story_open_quiet(&job->story);
     for (int i = 0; i < RANKS; i++) {
-        job->process[i] = story_process(&job->story, "target", 2000 + i % 2, 1000, "python3", "python3 ddp.py");
+        job->process[i] = story_process(
+                &job->story, "target", 2000 + i % 2, 1000, "python3", "python3 ddp.py");
         job->main[i] = story_leader(&job->story, job->process[i]);
         story_total(&job->story, job->main[i], STORY_WINDOW_MS * 0.8);
-        snprintf(sql, sizeof sql, "UPDATE recording SET target = json_set(CASE WHEN json_type(target, '$.ranks') IS NULL THEN json_set(target, "
-                 "'$.ranks', json_array()) ELSE target END, '$.ranks[#]', json_object('pid', %d, 'start_ns', 1, 'rank', %d, 'ranks', %d, 'node', %d))",
-                 2000 + i % 2, i, RANKS, i / 2);
+        snprintf(sql, sizeof sql,
+                "UPDATE recording SET target = json_set(CASE WHEN json_type(target, '$.ranks') IS NULL THEN json_set(target, "
+                "'$.ranks', json_array()) ELSE target END, '$.ranks[#]', json_object('pid', %d, 'start_ns', 1, 'rank', %d, 'ranks', %d, 'node', %d))",
+                2000 + i % 2, i, RANKS, i / 2);
         story_sql(&job->story, sql);
     }
     if (error_a_us >= 0)
         snprintf(errors[0], sizeof errors[0], "%d000", error_a_us);
     if (error_b_us >= 0)
         snprintf(errors[1], sizeof errors[1], "%d000", error_b_us);
-    snprintf(sql, sizeof sql, "UPDATE recording SET target = json_set(target, '$.nodes', json('[{\"host\": \"a\", \"process_first\": 1, \"process_last\": "
-             "%lld, \"cpu_first\": 0, \"clock_error_ns\": %s}, {\"host\": \"b\", \"process_first\": %lld, \"process_last\": 1000, \"cpu_first\": 8, "
-             "\"clock_error_ns\": %s}]'))", (long long)job->process[1], errors[0], (long long)job->process[2], errors[1]);
+    snprintf(sql, sizeof sql,
+            "UPDATE recording SET target = json_set(target, '$.nodes', json('[{\"host\": \"a\", \"process_first\": 1, \"process_last\": "
+            "%lld, \"cpu_first\": 0, \"clock_error_ns\": %s}, {\"host\": \"b\", \"process_first\": %lld, \"process_last\": 1000, \"cpu_first\": 8, "
+            "\"clock_error_ns\": %s}]'))",
+            (long long)job->process[1], errors[0], (long long)job->process[2], errors[1]);
     story_sql(&job->story, sql);
 }
 
@@ -47,13 +53,22 @@ static void job_steps(struct job *job, const double *compute)
     for (int step = 0; step < STEPS; step++) {
         double at = STEP_MS * step;
         for (int i = 0; i < RANKS; i++) {
-            story_samples(&job->story, (struct story_samples){.thread = job->main[i], .from = at, .to = at + compute[i], .cpu = i / 2 * 8 + i % 2,
-                                                              .python = "main@/x/ddp.py:30"});
+            story_samples(&job->story,
+                    (struct story_samples){.thread = job->main[i],
+                            .from = at,
+                            .to = at + compute[i],
+                            .cpu = i / 2 * 8 + i % 2,
+                            .python = "main@/x/ddp.py:30"});
             if (last - compute[i] >= 0.5)
-                story_gap(&job->story, (struct story_gap){.thread = job->main[i], .out = at + compute[i], .waking = at + last + 0.5,
-                                                          .in = at + last + 0.52, .state = 1, .kernel = STORY_FUTEX_WAIT,
-                                                          .user = "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait",
-                                                          .python = "main@/x/ddp.py:31"});
+                story_gap(&job->story,
+                        (struct story_gap){.thread = job->main[i],
+                                .out = at + compute[i],
+                                .waking = at + last + 0.5,
+                                .in = at + last + 0.52,
+                                .state = 1,
+                                .kernel = STORY_FUTEX_WAIT,
+                                .user = "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait",
+                                .python = "main@/x/ddp.py:31"});
         }
     }
 }
@@ -140,10 +155,12 @@ TEST(collectives_of_nccl_on_two_nodes)
         struct job job;
         job_open(&job, known ? 50 : -1, 50);
         for (int i = 0; i < RANKS; i++) {
-            snprintf(sql, sizeof sql, "WITH RECURSIVE steps (step) AS (SELECT 0 UNION ALL SELECT step + 1 FROM steps WHERE step < %d) INSERT INTO "
-                     "nccl_op (process_id, enqueued_ns, communicator, rank, ranks, sequence, function, count, bytes, plugin_version) SELECT "
-                     "%lld, %lld + step * %d000000, 77, %d, 4, step, 'AllReduce', 1, 4, 5 FROM steps", STEPS - 1, (long long)job.process[i],
-                     (long long)story_ns(i >= 2 ? 14 : 10), STEP_MS, i);
+            snprintf(sql, sizeof sql,
+                    "WITH RECURSIVE steps (step) AS (SELECT 0 UNION ALL SELECT step + 1 FROM steps WHERE step < %d) INSERT INTO "
+                    "nccl_op (process_id, enqueued_ns, communicator, rank, ranks, sequence, function, count, bytes, plugin_version) SELECT "
+                    "%lld, %lld + step * %d000000, 77, %d, 4, step, 'AllReduce', 1, 4, 5 FROM steps",
+                    STEPS - 1, (long long)job.process[i], (long long)story_ns(i >= 2 ? 14 : 10),
+                    STEP_MS, i);
             story_sql(&job.story, sql);
         }
         const struct stall *late = job_straggler(&job);
@@ -157,16 +174,17 @@ TEST(collectives_of_nccl_on_two_nodes)
 TEST(nodes_that_make_no_sense)
 {
     static const char *const nodes[] = {"'[]'", "'{}'", "'7'", "'[7, null, \"a\"]'", "'[{}, {}]'",
-                                        "'[{\"host\": 7, \"process_first\": \"x\", \"process_last\": 9e99, \"cpu_first\": -7, \"clock_error_ns\": -3}, {}]'",
-                                        "'[{\"process_first\": -9223372036854775808, \"process_last\": 9223372036854775807, \"clock_error_ns\": "
-                                        "9223372036854775807}, {\"clock_error_ns\": 9223372036854775807}]'"};
+            "'[{\"host\": 7, \"process_first\": \"x\", \"process_last\": 9e99, \"cpu_first\": -7, \"clock_error_ns\": -3}, {}]'",
+            "'[{\"process_first\": -9223372036854775808, \"process_last\": 9223372036854775807, \"clock_error_ns\": "
+            "9223372036854775807}, {\"clock_error_ns\": 9223372036854775807}]'"};
     static const double compute[] = {10, 10, 14, 10};
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
         char sql[512];
         struct job job;
         job_open(&job, 50, 50);
         job_steps(&job, compute);
-        snprintf(sql, sizeof sql, "UPDATE recording SET target = json_set(target, '$.nodes', json(%s))", nodes[i]);
+        snprintf(sql, sizeof sql,
+                "UPDATE recording SET target = json_set(target, '$.nodes', json(%s))", nodes[i]);
         story_sql(&job.story, sql);
         CHECK(story_analyse(&job.story) != NULL); // says something, or nothing
         story_close(&job.story);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What if, from a store: jobs made with known times, as a recorder would have written them, and what the same job takes that was made without
-// its late rank; when there is nothing to ask, and when there is no answer.
+// What if, from a store: jobs made with known times, as a recorder would have written them, and
+// what the same job takes that was made without its late rank; when there is nothing to ask, and
+// when there is no answer.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,21 +20,23 @@ struct job {
 
 // What its steps are made of, in ms.
 struct work {
-    double base, spread;  // of each rank's computation
-    double late, every;   // rank 1 computes longer, once in so many steps; every 0: always
-    double input;         // all do so much more between collectives, with one of their own
+    double base, spread; // of each rank's computation
+    double late, every;  // rank 1 computes longer, once in so many steps; every 0: always
+    double input;        // all do so much more between collectives, with one of their own
     double transfer;
-    double apart;         // one rank leaves so much later than the other
+    double apart; // one rank leaves so much later than the other
 };
 
-#define JOB_WAIT "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait;c10d::Reducer::finalize_backward"
+#define JOB_WAIT \
+    "__futex_abstimed_wait_common;pthread_cond_wait;c10d::Work::wait;c10d::Reducer::finalize_backward"
 
 static void job_open(struct job *job, int count, int ranks)
 {
     *job = (struct job){.ranks = count, .seed = {11}};
     story_open_quiet(&job->story);
     for (int i = 0; i < count; i++) {
-        job->process[i] = story_process(&job->story, "target", 2000 + i, 1000, "python3", "python3 ddp.py");
+        job->process[i] =
+                story_process(&job->story, "target", 2000 + i, 1000, "python3", "python3 ddp.py");
         job->main[i] = story_leader(&job->story, job->process[i]);
         story_total(&job->story, job->main[i], STORY_WINDOW_MS * 0.8);
         story_rank(&job->story, 2000 + i, i, ranks);
@@ -43,8 +46,15 @@ static void job_open(struct job *job, int count, int ranks)
 static void job_wait(struct job *job, int rank, double begin, double end)
 {
     if (end - begin >= 1) // the threshold
-        story_gap(&job->story, (struct story_gap){.thread = job->main[rank], .out = begin, .waking = end, .in = end + 0.01, .state = 1,
-                                                  .kernel = STORY_FUTEX_WAIT, .user = JOB_WAIT, .python = "backward@/x/tensor.py:5;main@/x/ddp.py:30"});
+        story_gap(&job->story,
+                (struct story_gap){.thread = job->main[rank],
+                        .out = begin,
+                        .waking = end,
+                        .in = end + 0.01,
+                        .state = 1,
+                        .kernel = STORY_FUTEX_WAIT,
+                        .user = JOB_WAIT,
+                        .python = "backward@/x/tensor.py:5;main@/x/ddp.py:30"});
 }
 
 // The ranks come, the last one's arrival and the transfer end it for all. Gives the end.
@@ -60,14 +70,19 @@ static double job_meet(struct job *job, const double *came, const struct work *w
 
 static double job_noise(struct job *job, const struct work *work)
 {
-    return work->base + work->spread * (random_uniform(&job->seed) + random_uniform(&job->seed) - 1);
+    return work->base +
+            work->spread * (random_uniform(&job->seed) + random_uniform(&job->seed) - 1);
 }
 
 static void job_step_row(struct job *job, int rank, int step, double begin, double end)
 {
     struct error err = {0};
-    CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (?, ?, ?, ?, ?)",
-                         "iiiii", job->story.recording, (int64_t)rank, (int64_t)step, story_ns(begin), story_ns(end) - story_ns(begin)), 0);
+    CHECK_INT(
+            store_exec(job->story.store, &err,
+                    "INSERT INTO recorded_step (recording_id, rank, idx, begin_ns, dur_ns) VALUES (?, ?, ?, ?, ?)",
+                    "iiiii", job->story.recording, (int64_t)rank, (int64_t)step, story_ns(begin),
+                    story_ns(end) - story_ns(begin)),
+            0);
 }
 
 // Gives the mean step but for the first.
@@ -78,7 +93,8 @@ static double job_run(struct job *job, const struct work *work)
         double came[RANKS_MOST], begin = at;
         second = step == 1 ? begin : second;
         for (int i = 0; i < job->ranks; i++) {
-            bool late = i == 1 && work->late > 0 && (work->every == 0 || step % (int)work->every == 2);
+            bool late =
+                    i == 1 && work->late > 0 && (work->every == 0 || step % (int)work->every == 2);
             came[i] = at + job_noise(job, work) + (late ? work->late : 0);
         }
         at = job_meet(job, came, work);
@@ -96,7 +112,8 @@ static const struct stall_what_if *job_ask(struct job *job)
     return &story_analyse(&job->story)->what_if;
 }
 
-// The job with its late rank, and the same one made without: what the first one's answer is off by, as a share.
+// The job with its late rank, and the same one made without: what the first one's answer is off by,
+// as a share.
 static double job_error(int ranks, struct work work)
 {
     struct job job;
@@ -122,10 +139,19 @@ static double job_error(int ranks, struct work work)
 
 TEST(without_the_late_rank_it_takes_what_the_job_without_it_takes)
 {
-    CHECK_DBL(job_error(4, (struct work){.base = 12, .spread = 2, .late = 6, .transfer = 1.2}), 0, 0.01);
-    CHECK_DBL(job_error(2, (struct work){.base = 12, .spread = 2, .late = 6, .transfer = 0.4}), 0, 0.02); // arrivals are known within half a ms
-    CHECK_DBL(job_error(8, (struct work){.base = 8, .spread = 1, .late = 4, .transfer = 0.4, .input = 4}), 0, 0.02);
-    CHECK_DBL(job_error(4, (struct work){.base = 12, .spread = 0.5, .late = 60, .every = 10, .transfer = 1.2}), 0, 0.01);
+    CHECK_DBL(job_error(4, (struct work){.base = 12, .spread = 2, .late = 6, .transfer = 1.2}), 0,
+            0.01);
+    // arrivals are known within half a ms
+    CHECK_DBL(job_error(2, (struct work){.base = 12, .spread = 2, .late = 6, .transfer = 0.4}), 0,
+            0.02);
+    CHECK_DBL(
+            job_error(8,
+                    (struct work){.base = 8, .spread = 1, .late = 4, .transfer = 0.4, .input = 4}),
+            0, 0.02);
+    CHECK_DBL(job_error(4,
+                      (struct work){
+                              .base = 12, .spread = 0.5, .late = 60, .every = 10, .transfer = 1.2}),
+            0, 0.01);
 }
 
 TEST(communication_that_takes_no_time)
@@ -184,11 +210,16 @@ TEST(a_restart_leaves_ranks_that_are_there_twice)
 
 TEST(what_no_clock_can_show)
 {
-    static const char *const damage[] = {
-        "UPDATE recorded_step SET dur_ns = 0", "UPDATE recorded_step SET begin_ns = 1 WHERE idx % 2", "UPDATE recording SET threshold_ns = -5000000",
-        "UPDATE recording SET threshold_ns = 9000000000000000", "UPDATE gap SET waking_ns = out_ns, in_ns = out_ns", "UPDATE gap SET out_ns = 1 WHERE id % 9 = 0",
-        "UPDATE gap SET in_ns = waking_ns + 4000000000 WHERE id % 7 = 0", "UPDATE recorded_step SET rank = 1023 - rank", "UPDATE recorded_step SET rank = -7 - rank",
-        "UPDATE gap SET thread_id = (SELECT min(thread_id) FROM gap)"};
+    static const char *const damage[] = {"UPDATE recorded_step SET dur_ns = 0",
+            "UPDATE recorded_step SET begin_ns = 1 WHERE idx % 2",
+            "UPDATE recording SET threshold_ns = -5000000",
+            "UPDATE recording SET threshold_ns = 9000000000000000",
+            "UPDATE gap SET waking_ns = out_ns, in_ns = out_ns",
+            "UPDATE gap SET out_ns = 1 WHERE id % 9 = 0",
+            "UPDATE gap SET in_ns = waking_ns + 4000000000 WHERE id % 7 = 0",
+            "UPDATE recorded_step SET rank = 1023 - rank",
+            "UPDATE recorded_step SET rank = -7 - rank",
+            "UPDATE gap SET thread_id = (SELECT min(thread_id) FROM gap)"};
     for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
         struct job job;
         struct error err = {0};
@@ -196,10 +227,14 @@ TEST(what_no_clock_can_show)
         job_open(&job, 4, 4);
         job_run(&job, &(struct work){.base = 10, .spread = 1, .late = 6, .transfer = 1.2});
         story_sql(&job.story, damage[i]);
-        int rc = stalls_analyse(job.story.store, NULL, &stalls, &err); // refused in words, or no answer, or one that is sound
+        // refused in words, or no answer, or one that is sound
+        int rc = stalls_analyse(job.story.store, NULL, &stalls, &err);
         CHECK(rc == 0 ? stalls != NULL : err.text[0] != 0);
-        const struct stall_what_if *what_if = rc == 0 ? &stalls->what_if : &(struct stall_what_if){0};
-        CHECK(!what_if->known || (what_if->instant_ns >= 0 && what_if->even_ns >= 0 && what_if->replayed_ns <= what_if->measured_ns * 1.05));
+        const struct stall_what_if *what_if =
+                rc == 0 ? &stalls->what_if : &(struct stall_what_if){0};
+        CHECK(!what_if->known ||
+                (what_if->instant_ns >= 0 && what_if->even_ns >= 0 &&
+                        what_if->replayed_ns <= what_if->measured_ns * 1.05));
         stalls_free(stalls);
         story_close(&job.story);
     }
@@ -209,12 +244,14 @@ TEST(without_steps_all_of_it_is_one)
 {
     struct job job;
     job_open(&job, 4, 4);
-    double step = job_run(&job, &(struct work){.base = 12, .spread = 0.1, .late = 6, .transfer = 1.2});
+    double step =
+            job_run(&job, &(struct work){.base = 12, .spread = 0.1, .late = 6, .transfer = 1.2});
     story_sql(&job.story, "DELETE FROM recorded_step");
     const struct stall_what_if *what_if = job_ask(&job);
     CHECK(what_if->known && !what_if->by_steps);
     CHECK_DBL(what_if->measured_ns / 1e6, step * (STEPS - 1), step);
-    CHECK_DBL((what_if->measured_ns - what_if->without_stragglers_ns) / 1e6, 6 * (STEPS - 1), 6 * (STEPS - 1) * 0.05);
+    CHECK_DBL((what_if->measured_ns - what_if->without_stragglers_ns) / 1e6, 6 * (STEPS - 1),
+            6 * (STEPS - 1) * 0.05);
     story_close(&job.story);
 }
 
@@ -223,7 +260,8 @@ TEST(events_that_were_lost_leave_no_answer)
     struct job job;
     job_open(&job, 4, 4);
     job_run(&job, &(struct work){.base = 10, .spread = 1, .late = 6, .transfer = 1.2});
-    story_sql(&job.story, "INSERT INTO ledger (producer, kind, seen, kept, dropped, breach) VALUES ('bpf.gaps', 'records', 1000, 900, 100, 1)");
+    story_sql(&job.story,
+            "INSERT INTO ledger (producer, kind, seen, kept, dropped, breach) VALUES ('bpf.gaps', 'records', 1000, 900, 100, 1)");
     CHECK(!job_ask(&job)->known);
     CHECK_CONTAINS(job.story.stalls->what_if.why_not, "events were lost");
     story_close(&job.story);
@@ -251,9 +289,11 @@ TEST(a_rank_that_leaves_the_collectives_for_good)
     job_open(&job, 4, 4);
     job_run(&job, &(struct work){.base = 10, .spread = 1, .transfer = 1.2});
     char sql[160];
-    snprintf(sql, sizeof sql, "DELETE FROM gap WHERE thread_id = %lld AND out_ns > %lld", (long long)job.main[2], (long long)story_ns(2000));
+    snprintf(sql, sizeof sql, "DELETE FROM gap WHERE thread_id = %lld AND out_ns > %lld",
+            (long long)job.main[2], (long long)story_ns(2000));
     story_sql(&job.story, sql);
-    const struct stall_what_if *what_if = job_ask(&job); // as if it came last each time: that is what the store says
+    // as if it came last each time: that is what the store says
+    const struct stall_what_if *what_if = job_ask(&job);
     CHECK(what_if->known || what_if->why_not);
     story_close(&job.story);
 }
@@ -265,8 +305,10 @@ TEST(a_clock_that_jumps_ends_in_no_answer_or_in_a_sound_one)
         char sql[200];
         job_open(&job, 4, 4);
         job_run(&job, &(struct work){.base = 10, .spread = 1, .transfer = 1.2});
-        snprintf(sql, sizeof sql, "UPDATE gap SET out_ns = out_ns + %d * 1000000, waking_ns = waking_ns + %d * 1000000, in_ns = in_ns + %d * 1000000 "
-                                  "WHERE thread_id = %lld AND out_ns > %lld", jump, jump, jump, (long long)job.main[2], (long long)story_ns(3500));
+        snprintf(sql, sizeof sql,
+                "UPDATE gap SET out_ns = out_ns + %d * 1000000, waking_ns = waking_ns + %d * 1000000, in_ns = in_ns + %d * 1000000 "
+                "WHERE thread_id = %lld AND out_ns > %lld",
+                jump, jump, jump, (long long)job.main[2], (long long)story_ns(3500));
         story_sql(&job.story, sql);
         const struct stall_what_if *what_if = job_ask(&job);
         CHECK(!what_if->known || fabs(what_if->replayed_ns / what_if->measured_ns - 1) <= 0.05);
@@ -277,15 +319,19 @@ TEST(a_clock_that_jumps_ends_in_no_answer_or_in_a_sound_one)
 
 // ---- NCCL ----
 
-static void job_nccl(struct job *job, int rank, int peer, const char *function, int64_t communicator, int sequence, double begin, double end)
+static void job_nccl(struct job *job, int rank, int peer, const char *function,
+        int64_t communicator, int sequence, double begin, double end)
 {
     struct error err = {0};
     const int64_t to = peer;
-    CHECK_INT(store_exec(job->story.store, &err,
-                         "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, kernel_end_ns, communicator, rank, ranks, peer, sequence, function, "
-                         "count, bytes, channels, plugin_version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 4, 1, 5)",
-                         "iiiiiiiIis", job->process[rank], story_ns(begin), story_ns(begin), story_ns(end), communicator, (int64_t)rank,
-                         (int64_t)job->ranks, peer < 0 ? NULL : &to, (int64_t)sequence, function), 0);
+    CHECK_INT(
+            store_exec(job->story.store, &err,
+                    "INSERT INTO nccl_op (process_id, enqueued_ns, kernel_start_ns, kernel_end_ns, communicator, rank, ranks, peer, sequence, function, "
+                    "count, bytes, channels, plugin_version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 4, 1, 5)",
+                    "iiiiiiiIis", job->process[rank], story_ns(begin), story_ns(begin),
+                    story_ns(end), communicator, (int64_t)rank, (int64_t)job->ranks,
+                    peer < 0 ? NULL : &to, (int64_t)sequence, function),
+            0);
 }
 
 TEST(nccl_says_who_came_when)
@@ -313,21 +359,31 @@ static void job_gpus(struct job *job)
 {
     for (int i = 0; i < job->ranks; i++) {
         struct error err = {0};
-        CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (?, ?, 0, 1, 7)", "ii",
-                             (int64_t)i + 1, job->process[i]), 0);
-        CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_work (id, kind, stream_id) VALUES (?, 0, ?)", "ii", (int64_t)i + 1, (int64_t)i + 1), 0);
+        CHECK_INT(
+                store_exec(job->story.store, &err,
+                        "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (?, ?, 0, 1, 7)",
+                        "ii", (int64_t)i + 1, job->process[i]),
+                0);
+        CHECK_INT(store_exec(job->story.store, &err,
+                          "INSERT INTO gpu_work (id, kind, stream_id) VALUES (?, 0, ?)", "ii",
+                          (int64_t)i + 1, (int64_t)i + 1),
+                0);
     }
 }
 
 static double job_gpu_works(struct job *job, int rank, double begin, double ms)
 {
     struct error err = {0};
-    CHECK_INT(store_exec(job->story.store, &err, "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)", "iii", story_ns(begin),
-                         (int64_t)(ms * 1e6), (int64_t)rank + 1), 0);
+    CHECK_INT(
+            store_exec(job->story.store, &err,
+                    "INSERT INTO gpu_op (start_ns, dur_ns, work_id, correlation) VALUES (?, ?, ?, 1)",
+                    "iii", story_ns(begin), (int64_t)(ms * 1e6), (int64_t)rank + 1),
+            0);
     return begin + ms;
 }
 
-// Four parts of a backward pass, and behind each its gradients are reduced while the next one runs; the optimizer waits for the last.
+// Four parts of a backward pass, and behind each its gradients are reduced while the next one runs;
+// the optimizer waits for the last.
 static double job_overlaps(struct job *job, double slow)
 {
     double at[RANKS_MOST], now = 5, second = 0;
@@ -344,7 +400,8 @@ static double job_overlaps(struct job *job, double slow)
             }
             last = (last > free_ms ? last : free_ms) + 3.5;
             for (int i = 0; i < job->ranks; i++)
-                job_nccl(job, i, -1, "AllReduce", 77, 4 * step + part, at[i] > free_ms ? at[i] : free_ms, last);
+                job_nccl(job, i, -1, "AllReduce", 77, 4 * step + part,
+                        at[i] > free_ms ? at[i] : free_ms, last);
             free_ms = last;
         }
         for (int i = 0; i < job->ranks; i++) {
@@ -361,7 +418,8 @@ TEST(what_stood_in_a_queue_was_ready_before)
     struct job job;
     job_open(&job, 4, 4);
     job_gpus(&job);
-    CHECK_DBL(job_overlaps(&job, 1.5), 4 * 6 + 3.5 + 1, 1e-6); // the late rank's four parts, then the last bucket and the optimizer
+    // the late rank's four parts, then the last bucket and the optimizer
+    CHECK_DBL(job_overlaps(&job, 1.5), 4 * 6 + 3.5 + 1, 1e-6);
     const struct stall_what_if *what_if = job_ask(&job);
     CHECK(what_if->known);
     CHECK_DBL(what_if->replayed_ns / 1e6, 28.5, 0.01);
@@ -370,7 +428,8 @@ TEST(what_stood_in_a_queue_was_ready_before)
     story_close(&job.story);
 }
 
-// Stages 0 to 2 hand four batches on and back; stage 2 works twice as long. GPipe: all forward passes, then all backward passes.
+// Stages 0 to 2 hand four batches on and back; stage 2 works twice as long. GPipe: all forward
+// passes, then all backward passes.
 TEST(stages_of_a_pipeline_are_found_and_balanced)
 {
     enum { STAGES = 3, BATCHES = 4, STEP = 24 };
@@ -379,17 +438,22 @@ TEST(stages_of_a_pipeline_are_found_and_balanced)
     struct job job;
     job_open(&job, STAGES, STAGES);
     for (int step = 0; step < 300; step++) {
-        double at = 5 + STEP * step, free_at[STAGES] = {at, at, at}, there[BATCHES] = {at, at, at, at};
+        double at = 5 + STEP * step, free_at[STAGES] = {at, at, at},
+               there[BATCHES] = {at, at, at, at};
         for (int way = 0; way < 2; way++)
             for (int batch = 0; batch < BATCHES; batch++)
                 for (int i = 0; i < STAGES; i++) {
-                    int stage = way ? STAGES - 1 - i : i, next = way ? stage - 1 : stage + 1, before = way ? stage + 1 : stage - 1;
-                    double waits = free_at[stage], begins = there[batch] > waits ? there[batch] : waits, sequence = step * 100 + batch;
+                    int stage = way ? STAGES - 1 - i : i, next = way ? stage - 1 : stage + 1,
+                        before = way ? stage + 1 : stage - 1;
+                    double waits = free_at[stage],
+                           begins = there[batch] > waits ? there[batch] : waits,
+                           sequence = step * 100 + batch;
                     if (before >= 0 && before < STAGES)
                         job_nccl(&job, stage, before, "Recv", 5, (int)sequence, waits, begins);
                     free_at[stage] = there[batch] = begins + work[stage];
                     if (next >= 0 && next < STAGES)
-                        job_nccl(&job, stage, next, "Send", 5, (int)sequence, free_at[stage], free_at[stage]);
+                        job_nccl(&job, stage, next, "Send", 5, (int)sequence, free_at[stage],
+                                free_at[stage]);
                     longest = free_at[stage] - at > longest ? free_at[stage] - at : longest;
                 }
         for (int i = 0; i < STAGES; i++)
@@ -407,7 +471,8 @@ TEST(stages_of_a_pipeline_are_found_and_balanced)
 TEST(many_collectives_at_once_and_behind_each_other)
 {
     enum { MANY = 20000 };
-    for (int at_once = 0; at_once < 2; at_once++) { // of all that look at each other, 4e8 would be looked at
+    // of all that look at each other, 4e8 would be looked at
+    for (int at_once = 0; at_once < 2; at_once++) {
         struct job job;
         job_open(&job, 2, 2);
         for (int i = 0; i < MANY; i++)

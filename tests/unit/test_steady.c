@@ -100,7 +100,7 @@ TEST(bursts_of_a_neighbour_are_not_the_workloads_fault)
     CHECK_INT(got.state, STEADY_FLUCTUATES);
     CHECK(steady_reached(got.state));
     CHECK(!steady_reached(STEADY_LATE) && !steady_reached(STEADY_DRIFTS) &&
-          !steady_reached(STEADY_TOO_SHORT));
+            !steady_reached(STEADY_TOO_SHORT));
 }
 
 TEST(noise_alone_is_rarely_called_unsteady)

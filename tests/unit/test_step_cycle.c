@@ -57,7 +57,8 @@ TEST(one_that_comes_rarely)
     struct cycle cycle = {0};
     bool last = false;
     rounds_of(&cycle, "aaae", &last);
-    CHECK_INT(rounds_of(&cycle, "aaaaaaaaa", &last), 2); // with the first, and when e has been missed
+    // with the first, and when e has been missed
+    CHECK_INT(rounds_of(&cycle, "aaaaaaaaa", &last), 2);
     CHECK_INT(rounds_of(&cycle, "aaaaaaaaaaaaaaaaaa", &last), 18);
     CHECK_INT(rounds_of(&cycle, "eeaeea", &last), 2); // evaluation, once all is settled
 }

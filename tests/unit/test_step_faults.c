@@ -89,7 +89,7 @@ TEST(bad_files_turn_the_steps_off)
     CHECK_INT(pwrite(fd, &(uint32_t){99}, 4, offsetof(struct ug_step_header, version)), 4);
     check_one_line(said_with(rig.path), "another version");
     CHECK_INT(pwrite(fd, &(uint32_t){UG_STEP_VERSION}, 4, offsetof(struct ug_step_header, version)),
-              4);
+            4);
     CHECK_INT(pwrite(fd, &(uint64_t){3}, 8, offsetof(struct ug_step_header, stride_bytes)), 8);
     check_one_line(said_with(rig.path), "damaged");
     close(fd);
@@ -257,7 +257,8 @@ TEST(killed_harness_lets_a_held_side_go)
     CHECK_INT(access(path, F_OK), -1);
 }
 
-// /dev/shm is everybody's: a name in it may be a FIFO that nobody ever writes to, a link, another's file.
+// /dev/shm is everybody's: a name in it may be a FIFO that nobody ever writes to, a link, another's
+// file.
 TEST(sweep_touches_regular_files_of_ours_only)
 {
     const uint64_t magic = UG_STEP_MAGIC;
@@ -272,7 +273,8 @@ TEST(sweep_touches_regular_files_of_ours_only)
         close(fd);
     }
     snprintf(target, sizeof(target), "%s/x-half-made", dir);
-    int half = open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666); // its maker was killed before it wrote anything
+    // its maker was killed before it wrote anything
+    int half = open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     CHECK_INT(ftruncate(half, 1 << 20), 0);
     snprintf(target, sizeof(target), "%s/x-foreign", dir);
     CHECK(write(open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666), "something", 9) == 9);
@@ -317,11 +319,11 @@ TEST(reader_refuses_bad_input)
     CHECK_CONTAINS(err.text, rig.path);
     CHECK_INT(reader_create(&reader, missing, NULL, &err), -ENOENT);
     CHECK_INT(reader_create(&reader, "/dev/shm/upgate-test-never",
-                            &(struct reader_opts){.slot_count = 1025}, &err),
-              -EINVAL);
+                      &(struct reader_opts){.slot_count = 1025}, &err),
+            -EINVAL);
     CHECK_INT(reader_create(&reader, "/dev/shm/upgate-test-never",
-                            &(struct reader_opts){.ring_bytes = 1ull << 40}, &err),
-              -EINVAL);
+                      &(struct reader_opts){.ring_bytes = 1ull << 40}, &err),
+            -EINVAL);
     CHECK_INT(access("/dev/shm/upgate-test-never", F_OK), -1);
     CHECK(reader == NULL);
     CHECK_INT(access(rig.path, F_OK), 0);
@@ -430,7 +432,8 @@ TEST(full_memory_drops_and_counts)
 static void reads_for_a_while(void *arg)
 {
     struct reader *reader = NULL;
-    const struct reader_opts opts = {.slot_count = 2, .ring_records = 16, .ring_bytes = 1, .keep = true, .open = true};
+    const struct reader_opts opts = {
+            .slot_count = 2, .ring_records = 16, .ring_bytes = 1, .keep = true, .open = true};
 
     if (reader_create(&reader, arg, &opts, NULL) != 0) {
         exit(1);

@@ -91,8 +91,8 @@ TEST(wait_times_out_and_wants_all_slots)
     pid = rig_fork(run_steps, &work);
     rig_wait_claimed(&rig, 1);
     CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(60)), 0);
-    CHECK_INT(reader_wait_held(rig.reader, 2, clock_monotonic_ns() + RIG_SECOND_NS / 5),
-              -ETIMEDOUT);
+    CHECK_INT(
+            reader_wait_held(rig.reader, 2, clock_monotonic_ns() + RIG_SECOND_NS / 5), -ETIMEDOUT);
     reader_open_gate(rig.reader);
     CHECK_INT(rig_join(pid), 0);
     rig_free(&rig);
@@ -101,7 +101,7 @@ TEST(wait_times_out_and_wants_all_slots)
 static pthread_barrier_t *shared_barrier(unsigned count)
 {
     pthread_barrier_t *barrier =
-        mmap(NULL, sizeof(*barrier), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+            mmap(NULL, sizeof(*barrier), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_barrierattr_t attr;
 
     pthread_barrierattr_init(&attr);
@@ -115,7 +115,7 @@ TEST(ranks_are_held_at_the_same_step)
     struct rig rig = rig_make(NULL);
     pthread_barrier_t *barrier = shared_barrier(2);
     struct work work[2] = {{.steps = 4000, .rank = 1, .barrier = barrier},
-                           {.steps = 4000, .rank = 0, .barrier = barrier}};
+            {.steps = 4000, .rank = 0, .barrier = barrier}};
     pid_t pid[2];
 
     for (int i = 0; i < 2; i++) {
@@ -139,7 +139,8 @@ TEST(ranks_are_held_at_the_same_step)
 
 static void run_as_rank(void *arg)
 {
-    static const char *const names[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    static const char *const names[] = {
+            "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
     char *const *variables = arg;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -152,17 +153,18 @@ static void run_as_rank(void *arg)
     ug_step_end(1);
 }
 
-/* As common/launcher.c has it: mpirun in a pod of a PyTorchJob, and ranks that a program which mpirun
- * has started, one a node, has spawned. */
+/* As common/launcher.c has it: mpirun in a pod of a PyTorchJob, and ranks that a program which
+ * mpirun has started, one a node, has spawned. */
 TEST(the_innermost_launcher_says_the_rank)
 {
-    static char pod[] = "RANK=1", rank[] = "RANK=6", local[] = "LOCAL_RANK=2", no_local[] = "LOCAL_RANK=x";
+    static char pod[] = "RANK=1", rank[] = "RANK=6", local[] = "LOCAL_RANK=2",
+                no_local[] = "LOCAL_RANK=x";
     static char mpi[] = "OMPI_COMM_WORLD_RANK=3", pmi[] = "PMI_RANK=4", slurm[] = "SLURM_PROCID=5";
     const struct {
         char *variables[4];
         uint32_t rank;
-    } cases[] = {{{pod, mpi, slurm}, 3}, {{pod, pmi, slurm}, 4}, {{pod, no_local, mpi}, 3}, {{rank, local, mpi}, 6},
-                 {{rank, slurm}, 6},     {{local, mpi}, 3},      {{slurm}, 5}};
+    } cases[] = {{{pod, mpi, slurm}, 3}, {{pod, pmi, slurm}, 4}, {{pod, no_local, mpi}, 3},
+            {{rank, local, mpi}, 6}, {{rank, slurm}, 6}, {{local, mpi}, 3}, {{slurm}, 5}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig rig = rig_make(&(struct reader_opts){.slot_count = 2, .open = true});
@@ -315,7 +317,8 @@ TEST(schedule_stands_still_while_held)
     next = rig_find(&rig, UG_RECORD_STEP, 10);
     hold = rig_find(&rig, UG_RECORD_HOLD, 1);
     CHECK((int64_t)(hold->end_ns - hold->begin_ns) >= held_ns);
-    // By as long as it was held, to the nanosecond: how late a request begins is a matter of the machine.
+    // By as long as it was held, to the nanosecond: how late a request begins is a matter of the
+    // machine.
     ug_impl_schedule(&drawn, work.rate_per_s, 7);
     for (int i = 0; i <= 10; i++) {
         gap_ns = (uint64_t)(ug_impl_exponential(drawn.rng) * drawn.gap_ns);
@@ -354,7 +357,7 @@ TEST(closed_loop_counts_from_the_begin)
     rig_drain(&rig, 0);
     for (uint64_t i = 0; i < 3; i++) {
         CHECK_INT(rig_find(&rig, UG_RECORD_STEP, i)->sched_ns,
-                  rig_find(&rig, UG_RECORD_STEP, i)->begin_ns);
+                rig_find(&rig, UG_RECORD_STEP, i)->begin_ns);
     }
     rig_free(&rig);
 }

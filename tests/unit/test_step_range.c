@@ -16,16 +16,21 @@ static bool is_ours(const char *text, const char *name, const char *domain)
 TEST(domains)
 {
     CHECK(is_ours("step", "step", NULL) && is_ours("step", "step", ""));
-    CHECK(!is_ours("step", "steps", NULL) && !is_ours("step", "ste", NULL) && !is_ours("step", "step", "train"));
-    CHECK(is_ours("step@train", "step", "train") && !is_ours("step@train", "step", NULL) && !is_ours("step@train", "step@train", NULL));
+    CHECK(!is_ours("step", "steps", NULL) && !is_ours("step", "ste", NULL) &&
+            !is_ours("step", "step", "train"));
+    CHECK(is_ours("step@train", "step", "train") && !is_ours("step@train", "step", NULL) &&
+            !is_ours("step@train", "step@train", NULL));
     CHECK(is_ours("step@*", "step", "train") && is_ours("step@*", "step", NULL));
     CHECK(is_ours("a@b@c", "a@b", "c")); // the last one
 }
 
 TEST(rest_of_a_name)
 {
-    CHECK(is_ours("iteration *", "iteration 17", NULL) && is_ours("iteration *", "iteration ", NULL) && !is_ours("iteration *", "iteration", NULL));
-    CHECK(is_ours("it*@train", "iteration", "train") && !is_ours("it*@train", "iteration", "trainer"));
+    CHECK(is_ours("iteration *", "iteration 17", NULL) &&
+            is_ours("iteration *", "iteration ", NULL) &&
+            !is_ours("iteration *", "iteration", NULL));
+    CHECK(is_ours("it*@train", "iteration", "train") &&
+            !is_ours("it*@train", "iteration", "trainer"));
     CHECK(is_ours("a*b", "a*b", NULL) && !is_ours("a*b", "axb", NULL)); // only at the end
 }
 
@@ -34,7 +39,8 @@ TEST(escapes)
     CHECK(is_ours("a\\@b", "a@b", NULL) && !is_ours("a\\@b", "a", "b"));
     CHECK(is_ours("a\\*", "a*", NULL) && !is_ours("a\\*", "ab", NULL));
     CHECK(is_ours("a\\*@b", "a*", "b") && !is_ours("a\\*@b", "ab", "b"));
-    CHECK(is_ours("a\\\\*", "a\\b", NULL) && is_ours("a\\\\*@d", "a\\b", "d")); // a backslash, and the rest
+    // a backslash, and the rest
+    CHECK(is_ours("a\\\\*", "a\\b", NULL) && is_ours("a\\\\*@d", "a\\b", "d"));
     CHECK(is_ours("a\\n", "a\\n", NULL) && is_ours("a\\", "a\\", NULL));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of servers: told by any thread while another one has a step open; a file that outlives its reader, and one that is not
-// there yet when the server begins.
+// Requests of servers: told by any thread while another one has a step open; a file that outlives
+// its reader, and one that is not there yet when the server begins.
 #include "tests/unit/test_step_rig.h"
 
 #include <pthread.h>
@@ -16,7 +16,8 @@ enum { THREADS = 3, REQUESTS = 20000, STEPS = 20000 };
 // In memory that the case and its children share.
 static uint64_t *shared_number(void)
 {
-    uint64_t *number = mmap(NULL, sizeof *number, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint64_t *number =
+            mmap(NULL, sizeof *number, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     CHECK(number != MAP_FAILED);
     return number;
@@ -25,9 +26,12 @@ static uint64_t *shared_number(void)
 // The longest of all calls since they were begun.
 static void note_longest(uint64_t *longest_ns, uint64_t begin_ns)
 {
-    uint64_t took_ns = ug_impl_now_ns() - begin_ns, most_ns = __atomic_load_n(longest_ns, __ATOMIC_RELAXED);
+    uint64_t took_ns = ug_impl_now_ns() - begin_ns,
+             most_ns = __atomic_load_n(longest_ns, __ATOMIC_RELAXED);
 
-    while (took_ns > most_ns && !__atomic_compare_exchange_n(longest_ns, &most_ns, took_ns, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    while (took_ns > most_ns &&
+            !__atomic_compare_exchange_n(
+                    longest_ns, &most_ns, took_ns, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
 }
 
@@ -80,7 +84,8 @@ TEST(requests_of_many_threads_and_steps_of_another_are_whole)
     CHECK_INT(rig_join(rig_fork(serve, longest_ns)), 0);
     rig_drain(&rig, 0);
     CHECK_INT(reader_counters(rig.reader, 0, &counters), 0);
-    // Only behind a thread that was kept from its CPU for longer than it is waited for; behind one that never lets go all are.
+    // Only behind a thread that was kept from its CPU for longer than it is waited for; behind one
+    // that never lets go all are.
     CHECK(counters.records_dropped == 0 || *longest_ns >= GIVEN_UP_NS);
     CHECK(counters.records_dropped < (STEPS + THREADS * REQUESTS) / 2);
     CHECK_INT(counters.misplaced, 0);
@@ -91,7 +96,8 @@ TEST(requests_of_many_threads_and_steps_of_another_are_whole)
         uint64_t request = record->begin_ns / 1000;
 
         if (record->kind == UG_RECORD_STEP) {
-            bad += record->value < (double)steps || record->value >= STEPS || record->name[0] != '\0';
+            bad += record->value < (double)steps || record->value >= STEPS ||
+                    record->name[0] != '\0';
             steps = (uint64_t)record->value + 1;
             continue;
         }
@@ -100,7 +106,8 @@ TEST(requests_of_many_threads_and_steps_of_another_are_whole)
             continue;
         }
         bad += record->begin_ns % 1000 != thread || request < next[thread] || request >= REQUESTS ||
-               record->end_ns < record->begin_ns || strcmp(record->name, request % 2 == 1 ? "wrong" : "") != 0;
+                record->end_ns < record->begin_ns ||
+                strcmp(record->name, request % 2 == 1 ? "wrong" : "") != 0;
         next[thread] = request + 1;
     }
     CHECK_INT(bad, 0);
@@ -154,7 +161,8 @@ static void serve_behind(void *arg)
     for (int i = 0; i < 99; i++)
         ug_request_done(3, 200, false);
     int64_t more_ns = clock_monotonic_ns() - begin_ns - first_ns;
-    if (s->putting != 11 || more_ns > 50 * first_ns) // who comes behind the first one does not wait to the end, too
+    // who comes behind the first one does not wait to the end, too
+    if (s->putting != 11 || more_ns > 50 * first_ns)
         abort();
     s->putting = ug_impl_put_token(); // a signal handler, in the middle of a record
     ug_request_done(4, 200, false);
@@ -170,8 +178,10 @@ TEST(who_lost_its_cpu_is_waited_for)
 
     CHECK_INT(rig_join(rig_fork(serve_behind, held_ns)), 0);
     CHECK_INT(reader_counters(rig.reader, 0, &counters), 0);
-    // One more where the thread that lets go got no CPU for as long as it is waited for: it was looked for last before the last nap.
-    CHECK(counters.records_dropped == 101 || (counters.records_dropped == 102 && *held_ns >= GIVEN_UP_NS - 50000));
+    // One more where the thread that lets go got no CPU for as long as it is waited for: it was
+    // looked for last before the last nap.
+    CHECK(counters.records_dropped == 101 ||
+            (counters.records_dropped == 102 && *held_ns >= GIVEN_UP_NS - 50000));
     rig_drain(&rig, 0);
     CHECK_INT(rig.log_count, 104 - counters.records_dropped);
     munmap(held_ns, sizeof *held_ns);
@@ -211,7 +221,8 @@ static struct reader *take_file(const char *path, int expected)
     struct reader *reader = NULL;
     struct error err = {0};
 
-    CHECK_INT(reader_create(&reader, path, &(struct reader_opts){.open = true, .keep = true}, &err), expected);
+    CHECK_INT(reader_create(&reader, path, &(struct reader_opts){.open = true, .keep = true}, &err),
+            expected);
     CHECK(expected == 0 || strstr(err.text, path) != NULL);
     return reader;
 }
@@ -243,7 +254,7 @@ static bool request_seen(struct rig *rig, const struct demand *demand)
 TEST(a_kept_file_is_taken_over_and_one_that_comes_late_is_found)
 {
     struct rig rig = {.log = calloc(RIG_LOG_MAX, sizeof(struct ug_step_record)),
-                      .log_slot = calloc(RIG_LOG_MAX, sizeof(uint32_t))};
+            .log_slot = calloc(RIG_LOG_MAX, sizeof(uint32_t))};
     struct demand demand;
     pid_t pid;
 

@@ -38,7 +38,7 @@ __attribute__((unused)) static void rig_path(char *path, size_t path_bytes)
 __attribute__((unused)) static struct rig rig_make(const struct reader_opts *opts)
 {
     struct rig rig = {.log = calloc(RIG_LOG_MAX, sizeof(struct ug_step_record)),
-                      .log_slot = calloc(RIG_LOG_MAX, sizeof(uint32_t))};
+            .log_slot = calloc(RIG_LOG_MAX, sizeof(uint32_t))};
     struct error err = {0};
 
     rig_path(rig.path, sizeof(rig.path));
@@ -94,8 +94,8 @@ __attribute__((unused)) static int rig_join(pid_t pid)
     return status;
 }
 
-__attribute__((unused)) static void rig_log(void *arg, uint32_t slot_idx,
-                                            const struct ug_step_record *record)
+__attribute__((unused)) static void rig_log(
+        void *arg, uint32_t slot_idx, const struct ug_step_record *record)
 {
     struct rig *rig = arg;
 
@@ -113,8 +113,8 @@ __attribute__((unused)) static void rig_drain(struct rig *rig, uint32_t slot_idx
 }
 
 // The n-th record of a kind; NULL when there are fewer.
-__attribute__((unused)) static const struct ug_step_record *
-rig_find(const struct rig *rig, enum ug_record_kind kind, uint64_t n)
+__attribute__((unused)) static const struct ug_step_record *rig_find(
+        const struct rig *rig, enum ug_record_kind kind, uint64_t n)
 {
     for (uint64_t i = 0; i < rig->log_count; i++) {
         if (rig->log[i].kind == (uint32_t)kind && n-- == 0) {

@@ -35,8 +35,9 @@ TEST(records_arrive_in_order)
     CHECK(!reader_slot_alive(rig.reader, 0));
     rig_drain(&rig, 0);
     CHECK_INT(rig.log_count, 1 + 3 * 5);
-    CHECK_STR(rig_find(&rig, UG_RECORD_NOTE, 0)->name, "before_the_first_ste"
-                                                       "p");
+    CHECK_STR(rig_find(&rig, UG_RECORD_NOTE, 0)->name,
+            "before_the_first_ste"
+            "p");
     for (uint64_t i = 0; i < 3; i++) {
         const struct ug_step_record *step = rig_find(&rig, UG_RECORD_STEP, i);
         const struct ug_step_record *inner = rig_find(&rig, UG_RECORD_PHASE, 3 * i);
@@ -180,12 +181,11 @@ static void log_tensor(void *arg, uint32_t slot_idx, const struct reader_bytes *
     char name[32];
 
     log->kept++;
-    snprintf(name, sizeof(name), "tensor.%.*s.%u", (int)(bytes->step % 9), "xxxxxxxxx",
-             bytes->step);
+    snprintf(
+            name, sizeof(name), "tensor.%.*s.%u", (int)(bytes->step % 9), "xxxxxxxxx", bytes->step);
     log->wrong += slot_idx != 0 || bytes->kind != UG_BYTES_TENSOR ||
-                  strcmp(name, bytes->name) != 0 || bytes->dtype != UG_DTYPE_FLOAT32 ||
-                  bytes->count != bytes->step * 37 % 5000 ||
-                  bytes->payload_bytes != 4 * bytes->count;
+            strcmp(name, bytes->name) != 0 || bytes->dtype != UG_DTYPE_FLOAT32 ||
+            bytes->count != bytes->step * 37 % 5000 || bytes->payload_bytes != 4 * bytes->count;
     for (uint64_t k = 0; k < bytes->count; k++) {
         log->wrong += values[k] != (float)(bytes->step + k);
     }
@@ -362,7 +362,7 @@ TEST(racing_threads_leave_whole_records)
     CHECK_INT(2 * rig_count(&rig, UG_RECORD_STEP), rig.log_count);
     for (uint64_t i = 1; i < rig.log_count; i++) {
         backwards +=
-            rig.log[i].step < rig.log[i - 1].step || rig.log[i].end_ns < rig.log[i - 1].end_ns;
+                rig.log[i].step < rig.log[i - 1].step || rig.log[i].end_ns < rig.log[i - 1].end_ns;
     }
     CHECK_INT(backwards, 0);
     rig_free(&rig);

@@ -25,7 +25,8 @@ static struct ug_step_looks *looks_of(struct reader **ret_reader)
     return (void *)(page + UG_STEP_LOOKS_OFFSET);
 }
 
-static void say(struct ug_step_looks *looks, int at, uint32_t state, uint32_t distance, const char *text)
+static void say(
+        struct ug_step_looks *looks, int at, uint32_t state, uint32_t distance, const char *text)
 {
     struct ug_step_near *near = &looks->near[at];
     near->state = state;
@@ -56,7 +57,8 @@ TEST(what_was_seen)
     say(looks, 5, UG_NEAR_NAME, 0, "step@train"); // of another process
     say(looks, 6, UG_NEAR_BUSY, 0, "half");
     say(looks, 22, UG_NEAR_NAME, 8, "backward");
-    check_words(reader, "nvtx:step", "no range 'step' among the 5 that were seen; near: step@train, steps, forward");
+    check_words(reader, "nvtx:step",
+            "no range 'step' among the 5 that were seen; near: step@train, steps, forward");
     say(looks, 7, UG_NEAR_WHY, 0, "no libcupti");
     check_words(reader, "graph", "no CUDA graph was replayed: no libcupti");
     reader_free(reader);
@@ -70,7 +72,8 @@ TEST(whatever_stands_there)
     check_words(reader, "nvtx:step", "no range 'step' among the 4294967295 that were seen");
     for (uint32_t i = 0; i < UG_STEP_NEAR_MAX; i++) {
         looks->near[i].state = UG_NEAR_NAME + i % 2;
-        memset(looks->near[i].text, i % 3 ? '\033' : '\n', sizeof looks->near[i].text); // without an end
+        // without an end
+        memset(looks->near[i].text, i % 3 ? '\033' : '\n', sizeof looks->near[i].text);
     }
     char *words = unseen_why(reader, "nvtx:step");
     for (char *at = words; *at; at++)

@@ -13,7 +13,8 @@ static void keep_text(void *arg, uint32_t slot_idx, const struct reader_bytes *b
     int *count = arg;
     (void)slot_idx;
     if (*count < 2) {
-        snprintf(said[(*count)++], sizeof(said[0]), "%s=%.*s", bytes->name, (int)bytes->payload_bytes, (const char *)bytes->payload);
+        snprintf(said[(*count)++], sizeof(said[0]), "%s=%.*s", bytes->name,
+                (int)bytes->payload_bytes, (const char *)bytes->payload);
     }
 }
 

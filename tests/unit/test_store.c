@@ -34,9 +34,11 @@ static struct store *fresh(void)
 
 static void run_row(struct store *store, int64_t pid, int64_t start)
 {
-    CHECK_INT(store_exec(store, NULL,
-                         "INSERT INTO run VALUES (1,'u','ab','running','0',0,NULL,7,'{}',NULL,'[]','{}','k',?,?)",
-                         "ii", pid, start), 0);
+    CHECK_INT(
+            store_exec(store, NULL,
+                    "INSERT INTO run VALUES (1,'u','ab','running','0',0,NULL,7,'{}',NULL,'[]','{}','k',?,?)",
+                    "ii", pid, start),
+            0);
 }
 
 TEST(create_write_read)
@@ -46,8 +48,9 @@ TEST(create_write_read)
     int64_t id = 0, absent = -1;
     CHECK_INT(store_begin(store, &err), 0);
     CHECK_INT(store_insert(store, &id, &err,
-                           "INSERT INTO workload (name, mode, rate_per_s) VALUES (?, ?, ?)", "ssd",
-                           "w", "train", NAN), 0);
+                      "INSERT INTO workload (name, mode, rate_per_s) VALUES (?, ?, ?)", "ssd", "w",
+                      "train", NAN),
+            0);
     CHECK_INT(store_commit(store, &err), 0);
     store_close(store);
     CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
@@ -98,8 +101,8 @@ TEST(newer_version_refused)
 
 enum { VERSION = 11 }; // of contracts/schema.sql
 
-// Of a migrated file, without what only older versions had: table calibration is read by nobody but those
-// who say what it was.
+// Of a migrated file, without what only older versions had: table calibration is read by nobody but
+// those who say what it was.
 #define CURRENT_OBJECTS "SELECT count(*) FROM sqlite_master WHERE name <> 'calibration'"
 
 // A store of an older version, made by the SQL that version had.
@@ -138,10 +141,16 @@ TEST(version_1_is_read_as_it_is)
     CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
     CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_off_cpu", ""), 0);
     CHECK_INT(count, 0);
-    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_stall, recording, gap", ""), 0);
-    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_gpu_op, v_gpu_call, v_nccl_op, v_nvtx_range", ""), 0);
+    CHECK_INT(
+            store_get_int(store, &count, &err, "SELECT count(*) FROM v_stall, recording, gap", ""),
+            0);
+    CHECK_INT(store_get_int(store, &count, &err,
+                      "SELECT count(*) FROM v_gpu_op, v_gpu_call, v_nccl_op, v_nvtx_range", ""),
+            0);
     CHECK_INT(count, 0);
-    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM launch_rank, phase_span", ""), 0);
+    CHECK_INT(
+            store_get_int(store, &count, &err, "SELECT count(*) FROM launch_rank, phase_span", ""),
+            0);
     CHECK_INT(count, 0);
     CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM run, workload", ""), 0);
     CHECK_INT(count, 1);
@@ -163,12 +172,17 @@ TEST(version_1_is_migrated_by_a_writer)
     int64_t count = -1;
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
     CHECK_INT(version_of(store), VERSION);
-    CHECK_INT(store_insert(store, NULL, &err,
-                           "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) "
-                           "VALUES (1, 1000000, 0, 0, '{}', '[]')", ""), 0);
+    CHECK_INT(
+            store_insert(store, NULL, &err,
+                    "INSERT INTO recording (begin_ns, threshold_ns, sample_hz, python, target, missing) "
+                    "VALUES (1, 1000000, 0, 0, '{}', '[]')",
+                    ""),
+            0);
     store_close(store);
     CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
-    CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM main.recording, main.workload", ""), 0);
+    CHECK_INT(store_get_int(store, &count, &err,
+                      "SELECT count(*) FROM main.recording, main.workload", ""),
+            0);
     CHECK_INT(count, 1);
     store_close(store);
     // What the present schema has, the migrated file has too.
@@ -198,7 +212,9 @@ TEST(version_2_read_and_migrated)
         CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM v_gpu_op", ""), 0);
         CHECK_INT(count, 0);
         if (writes) {
-            CHECK_INT(store_exec(store, &err, "INSERT INTO python_mark VALUES (1, 1, 5, 1, NULL, NULL)", ""), 0);
+            CHECK_INT(store_exec(store, &err,
+                              "INSERT INTO python_mark VALUES (1, 1, 5, 1, NULL, NULL)", ""),
+                    0);
             CHECK_INT(store_get_int(store, &count, &err, CURRENT_OBJECTS, ""), 0);
         }
         store_close(store);
@@ -211,7 +227,8 @@ TEST(version_2_read_and_migrated)
     }
 }
 
-// 4 had blocks without the machine's part: a reader sees NULL in them, a writer's file gets the columns.
+// 4 had blocks without the machine's part: a reader sees NULL in them, a writer's file gets the
+// columns.
 TEST(version_4_read_and_migrated)
 {
     struct error err = {0};
@@ -223,16 +240,23 @@ TEST(version_4_read_and_migrated)
         CHECK_INT(version_of(store), writes ? VERSION : 4);
         CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(active_ns) FROM block", ""), 0);
         CHECK_INT(value, 410);
-        CHECK_INT(store_get_int(store, &value, &err,
-                                "SELECT count(*) FROM block WHERE coalesce(machine_ns, wait_ns, foreign_ns, steal_ns, "
-                                "cpu_ns, step_cpu_ns) IS NULL", ""), 0);
+        CHECK_INT(
+                store_get_int(store, &value, &err,
+                        "SELECT count(*) FROM block WHERE coalesce(machine_ns, wait_ns, foreign_ns, steal_ns, "
+                        "cpu_ns, step_cpu_ns) IS NULL",
+                        ""),
+                0);
         CHECK_INT(value, 2);
-        CHECK_INT(store_get_int(store, &value, &err, "SELECT count(*) FROM pragma_foreign_key_check", ""), 0);
+        CHECK_INT(store_get_int(
+                          store, &value, &err, "SELECT count(*) FROM pragma_foreign_key_check", ""),
+                0);
         CHECK_INT(value, 0);
         if (writes) {
-            const char *insert = "INSERT INTO block VALUES (?, 3, 0, 1, 13, 10, 500, 200, 1, 1, 1, 1, 1, 1)";
+            const char *insert =
+                    "INSERT INTO block VALUES (?, 3, 0, 1, 13, 10, 500, 200, 1, 1, 1, 1, 1, 1)";
             CHECK_INT(store_exec(store, &err, insert, "i", (int64_t)1), 0);
-            CHECK(store_exec(store, &err, insert, "i", (int64_t)2) != 0); // no such pair: keys are looked at again
+            // no such pair: keys are looked at again
+            CHECK(store_exec(store, &err, insert, "i", (int64_t)2) != 0);
         }
         store_close(store);
     }
@@ -250,22 +274,28 @@ TEST(version_5_read_and_migrated)
         CHECK_INT(version_of(store), writes ? VERSION : 5);
         CHECK_INT(store_get_int(store, &value, &err, "SELECT machine_ns FROM v_block", ""), 0);
         CHECK_INT(value, 7);
-        CHECK_INT(store_get_int(store, &value, &err,
-                                "SELECT (SELECT count(*) FROM v_rollout) + (SELECT count(*) FROM v_rollout_second) + "
-                                "(SELECT count(*) FROM v_rollout_cell) + (SELECT count(*) FROM v_rollout_decision)", ""), 0);
+        CHECK_INT(
+                store_get_int(store, &value, &err,
+                        "SELECT (SELECT count(*) FROM v_rollout) + (SELECT count(*) FROM v_rollout_second) + "
+                        "(SELECT count(*) FROM v_rollout_cell) + (SELECT count(*) FROM v_rollout_decision)",
+                        ""),
+                0);
         CHECK_INT(value, 0);
         if (writes) {
             CHECK_INT(store_exec(store, &err, "UPDATE run SET kind = 'rollout'", ""), 0);
-            CHECK_INT(store_exec(store, &err,
-                                 "INSERT INTO rollout VALUES (1, 'r', '{}', 'waiting', NULL, NULL, 1, NULL, '', 1, NULL, NULL, NULL)",
-                                 ""), 0);
+            CHECK_INT(
+                    store_exec(store, &err,
+                            "INSERT INTO rollout VALUES (1, 'r', '{}', 'waiting', NULL, NULL, 1, NULL, '', 1, NULL, NULL, NULL)",
+                            ""),
+                    0);
             CHECK(store_exec(store, &err, "UPDATE rollout SET state = 'lost'", "") != 0);
         }
         store_close(store);
     }
 }
 
-// 6 did not know of a stage how many of its log lines were lost: a reader sees NULL, and in a writer's file a stage can tell.
+// 6 did not know of a stage how many of its log lines were lost: a reader sees NULL, and in a
+// writer's file a stage can tell.
 TEST(version_6_read_and_migrated)
 {
     struct error err = {0};
@@ -275,26 +305,41 @@ TEST(version_6_read_and_migrated)
         fresh_old("store_v6.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
         CHECK_INT(version_of(store), writes ? VERSION : 6);
-        CHECK_INT(store_get_int(store, &value, &err, "SELECT count(*) FROM rollout_stage WHERE lost IS NULL", ""), 0);
-        CHECK_INT(value, 2);
         CHECK_INT(store_get_int(store, &value, &err,
-                                "SELECT count(*) FROM rollout_stage WHERE number = 0 AND name = '10%' AND percent = 10 AND begin_s = 100 AND "
-                                "judged_from_s = 105 AND end_s = 130 AND result = 'passed'", ""), 0);
+                          "SELECT count(*) FROM rollout_stage WHERE lost IS NULL", ""),
+                0);
+        CHECK_INT(value, 2);
+        CHECK_INT(
+                store_get_int(store, &value, &err,
+                        "SELECT count(*) FROM rollout_stage WHERE number = 0 AND name = '10%' AND percent = 10 AND begin_s = 100 AND "
+                        "judged_from_s = 105 AND end_s = 130 AND result = 'passed'",
+                        ""),
+                0);
         CHECK_INT(value, 1);
-        CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(requests) FROM v_rollout_second", ""), 0);
+        CHECK_INT(store_get_int(
+                          store, &value, &err, "SELECT sum(requests) FROM v_rollout_second", ""),
+                0);
         CHECK_INT(value, 100);
-        CHECK_INT(store_get_int(store, &value, &err, "SELECT count(*) FROM v_rollout JOIN v_rollout_decision WHERE rule = 'soak'", ""), 0);
+        CHECK_INT(
+                store_get_int(store, &value, &err,
+                        "SELECT count(*) FROM v_rollout JOIN v_rollout_decision WHERE rule = 'soak'",
+                        ""),
+                0);
         CHECK_INT(value, 1);
         if (writes) {
-            CHECK_INT(store_exec(store, &err, "UPDATE rollout_stage SET lost = 3 WHERE number = 1", ""), 0);
-            CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(lost) FROM rollout_stage", ""), 0);
+            CHECK_INT(store_exec(store, &err, "UPDATE rollout_stage SET lost = 3 WHERE number = 1",
+                              ""),
+                    0);
+            CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(lost) FROM rollout_stage", ""),
+                    0);
             CHECK_INT(value, 3);
         }
         store_close(store);
     }
 }
 
-// Each version leaves a fixture for the next one, and the file that is migrated has what a new one has.
+// Each version leaves a fixture for the next one, and the file that is migrated has what a new one
+// has.
 TEST(the_version_before_is_migrated)
 {
     struct store *store = fresh();
@@ -313,7 +358,8 @@ TEST(the_version_before_is_migrated)
     store_close(store);
 }
 
-// 7 did not know what a traced launch holds in memory: nothing, for a reader, and a writer's file takes it.
+// 7 did not know what a traced launch holds in memory: nothing, for a reader, and a writer's file
+// takes it.
 TEST(version_7_read_and_migrated)
 {
     struct error err = {0};
@@ -323,22 +369,30 @@ TEST(version_7_read_and_migrated)
         fresh_old("store_v7.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
         CHECK_INT(version_of(store), writes ? VERSION : 7);
-        CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(peak_memory_bytes) FROM v_launch WHERE phase = 'traced'", ""), 0);
+        CHECK_INT(store_get_int(store, &value, &err,
+                          "SELECT sum(peak_memory_bytes) FROM v_launch WHERE phase = 'traced'", ""),
+                0);
         CHECK_INT(value, 2200000);
         CHECK_INT(store_get_int(store, &value, &err, "SELECT count(*) FROM v_memory", ""), 0);
         CHECK_INT(value, 0);
         if (writes) {
-            const char *insert = "INSERT INTO launch_memory VALUES (?, 'file', 'libc.so.6', 4096, 0)";
+            const char *insert =
+                    "INSERT INTO launch_memory VALUES (?, 'file', 'libc.so.6', 4096, 0)";
             CHECK_INT(store_exec(store, &err, insert, "i", (int64_t)2), 0);
             CHECK(store_exec(store, &err, insert, "i", (int64_t)3) != 0); // no such launch
-            CHECK_INT(store_get_int(store, &value, &err, "SELECT resident_bytes FROM v_memory WHERE side = 'b' AND name = 'libc.so.6'", ""), 0);
+            CHECK_INT(
+                    store_get_int(store, &value, &err,
+                            "SELECT resident_bytes FROM v_memory WHERE side = 'b' AND name = 'libc.so.6'",
+                            ""),
+                    0);
             CHECK_INT(value, 4096);
         }
         store_close(store);
     }
 }
 
-// 8 did not know how many requests were rejected: none, for a reader, and in a writer's file a second can tell.
+// 8 did not know how many requests were rejected: none, for a reader, and in a writer's file a
+// second can tell.
 TEST(version_8_read_and_migrated)
 {
     struct error err = {0};
@@ -348,11 +402,20 @@ TEST(version_8_read_and_migrated)
         fresh_old("store_v8.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
         CHECK_INT(version_of(store), writes ? VERSION : 8);
-        CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(requests) + 1000 * sum(wrong) + 10000 * total(rejected) FROM v_rollout_second", ""), 0);
+        CHECK_INT(
+                store_get_int(store, &value, &err,
+                        "SELECT sum(requests) + 1000 * sum(wrong) + 10000 * total(rejected) FROM v_rollout_second",
+                        ""),
+                0);
         CHECK_INT(value, 2100);
         if (writes) {
-            CHECK_INT(store_exec(store, &err, "UPDATE rollout_second SET rejected = rejected + 3 WHERE arm = 1", ""), 0);
-            CHECK_INT(store_get_int(store, &value, &err, "SELECT sum(rejected) FROM v_rollout_second", ""), 0);
+            CHECK_INT(
+                    store_exec(store, &err,
+                            "UPDATE rollout_second SET rejected = rejected + 3 WHERE arm = 1", ""),
+                    0);
+            CHECK_INT(store_get_int(store, &value, &err,
+                              "SELECT sum(rejected) FROM v_rollout_second", ""),
+                    0);
             CHECK_INT(value, 3);
         }
         store_close(store);
@@ -369,10 +432,14 @@ TEST(version_9_read_and_migrated)
         fresh_old("store_v9.sql");
         CHECK_INT(store_open(test_path, writes ? STORE_WRITE : STORE_READ, &store, &err), 0);
         CHECK_INT(version_of(store), writes ? VERSION : 9);
-        CHECK_INT(store_get_int(store, &value, &err, "SELECT (SELECT count(*) FROM v_page_fault) + count(*) FROM launch_range", ""), 0);
+        CHECK_INT(store_get_int(store, &value, &err,
+                          "SELECT (SELECT count(*) FROM v_page_fault) + count(*) FROM launch_range",
+                          ""),
+                0);
         CHECK_INT(value, 0);
         if (writes) {
-            const char *insert = "INSERT INTO launch_range VALUES (?, 7, 4096, 8192, 4096, 'heap', '', 5)";
+            const char *insert =
+                    "INSERT INTO launch_range VALUES (?, 7, 4096, 8192, 4096, 'heap', '', 5)";
             CHECK(store_exec(store, &err, insert, "i", (int64_t)3) != 0); // no such launch
         }
         store_close(store);
@@ -392,17 +459,22 @@ TEST(version_10_read_and_migrated)
         CHECK_INT(store_get_int(store, &value, &err, "SELECT count(*) FROM v_connection", ""), 0);
         CHECK_INT(value, 0);
         if (writes) {
-            const char *insert = "INSERT INTO connection VALUES (1, ?, '10.0.0.1:1', '10.0.0.2:2', 5, 6, 700, 0, 4, 1)";
+            const char *insert =
+                    "INSERT INTO connection VALUES (1, ?, '10.0.0.1:1', '10.0.0.2:2', 5, 6, 700, 0, 4, 1)";
             CHECK(store_exec(store, &err, insert, "i", (int64_t)3) != 0); // no such process
             CHECK_INT(store_exec(store, &err, insert, "i", (int64_t)2), 0);
-            CHECK_INT(store_get_int(store, &value, &err, "SELECT bytes + receiver_pid FROM v_connection WHERE sender_pid = 41", ""), 0);
+            CHECK_INT(store_get_int(store, &value, &err,
+                              "SELECT bytes + receiver_pid FROM v_connection WHERE sender_pid = 41",
+                              ""),
+                    0);
             CHECK_INT(value, 742);
         }
         store_close(store);
     }
 }
 
-// A request to a rollout that runs is a row beside its live writer; an old store, which no live writer of ours has, is refused.
+// A request to a rollout that runs is a row beside its live writer; an old store, which no live
+// writer of ours has, is refused.
 TEST(beside_a_live_writer)
 {
     struct store *store = fresh(), *beside = NULL;
@@ -414,7 +486,10 @@ TEST(beside_a_live_writer)
     run_row(store, 1, atoll(field));
     CHECK_INT(store_open(test_path, STORE_WRITE, &beside, &err), -EBUSY);
     CHECK_INT(store_open(test_path, STORE_BESIDE, &beside, &err), 0);
-    CHECK_INT(store_exec(beside, &err, "INSERT INTO rollout_request (at_ns, verb, who) VALUES (1, 'pause', 'me')", ""), 0);
+    CHECK_INT(
+            store_exec(beside, &err,
+                    "INSERT INTO rollout_request (at_ns, verb, who) VALUES (1, 'pause', 'me')", ""),
+            0);
     store_close(beside);
     store_close(store);
     free(stat);
@@ -439,8 +514,8 @@ TEST(version_1_in_a_read_only_place)
     struct store *store = NULL;
     struct error err = {0};
     if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-        mount(test_dir, test_dir, NULL, MS_BIND, NULL) ||
-        mount("none", test_dir, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL))
+            mount(test_dir, test_dir, NULL, MS_BIND, NULL) ||
+            mount("none", test_dir, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL))
         runner_skip("cannot make a directory read-only (needs root)");
     int64_t count = -1;
     CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
@@ -458,7 +533,8 @@ TEST(foreign_and_broken_files)
     CHECK_INT(store_open(test_path, STORE_READ, &store, &err), -EBADMSG);
     CHECK_CONTAINS(err.text, "damaged");
     FILE *file = fopen(test_path, "w");
-    fputs("this is no database, whatever its name says, and it is long enough to be looked at", file);
+    fputs("this is no database, whatever its name says, and it is long enough to be looked at",
+            file);
     fclose(file);
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), -EINVAL);
     CHECK_CONTAINS(err.text, "not a store");
@@ -516,7 +592,8 @@ TEST(locked_by_another_connection)
 
 TEST(full_disk_keeps_what_was_committed)
 {
-    if (geteuid() != 0 || !runner_directory(test_dir) || mount("tmpfs", test_dir, "tmpfs", 0, "size=512k"))
+    if (geteuid() != 0 || !runner_directory(test_dir) ||
+            mount("tmpfs", test_dir, "tmpfs", 0, "size=512k"))
         runner_skip("cannot mount a small tmpfs (needs root)");
     char path[64];
     snprintf(path, sizeof path, "%s/run.db", test_dir);
@@ -530,7 +607,8 @@ TEST(full_disk_keeps_what_was_committed)
     for (int i = 0; i < 1000 && rc == 0; i++) {
         rc = store_begin(store, &err);
         if (rc == 0)
-            rc = store_exec(store, &err, "INSERT INTO note (at_ns, level, text) VALUES (1, 'info', ?)", "s", text);
+            rc = store_exec(store, &err,
+                    "INSERT INTO note (at_ns, level, text) VALUES (1, 'info', ?)", "s", text);
         if (rc == 0)
             rc = store_commit(store, &err);
         committed += rc == 0;
@@ -552,7 +630,9 @@ TEST(a_reader_rolls_back_what_a_kill_left)
 {
     struct store *store = fresh();
     struct error err = {0};
-    CHECK_INT(store_exec(store, &err, "INSERT INTO note (at_ns, level, text) VALUES (1, 'info', 'kept')", ""), 0);
+    CHECK_INT(store_exec(store, &err,
+                      "INSERT INTO note (at_ns, level, text) VALUES (1, 'info', 'kept')", ""),
+            0);
     store_close(store);
     fflush(NULL);
     pid_t pid = fork();
@@ -562,7 +642,8 @@ TEST(a_reader_rolls_back_what_a_kill_left)
             _exit(1);
         sqlite3_exec(store_db(store), "PRAGMA cache_size = 1; BEGIN IMMEDIATE", NULL, NULL, NULL);
         for (int i = 0; i < 2000; i++)
-            if (store_exec(store, NULL, "INSERT INTO note (at_ns, level, text) VALUES (2, 'info', 'lost')", ""))
+            if (store_exec(store, NULL,
+                        "INSERT INTO note (at_ns, level, text) VALUES (2, 'info', 'lost')", ""))
                 _exit(1);
         kill(getpid(), SIGKILL);
     }
@@ -586,7 +667,8 @@ static void test_sql(const char *sql)
 }
 
 // A store from elsewhere: what is read runs no program of its own, which may never end.
-#define ENDLESS "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, 'info', 'x' FROM n"
+#define ENDLESS \
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, 'info', 'x' FROM n"
 
 TEST(a_table_that_is_a_view_is_refused)
 {
@@ -601,17 +683,19 @@ TEST(a_table_that_is_a_view_is_refused)
     CHECK_CONTAINS(err.text, "'note' is no table");
 }
 
-// What would be a program where a table of ours is asked for, in other words: none of them is run, whatever opens the store.
+// What would be a program where a table of ours is asked for, in other words: none of them is run,
+// whatever opens the store.
 TEST(no_table_of_ours_is_a_program)
 {
     static const char *const programs[] = {
-        "CREATE VIEW NoTe(id, level, text) AS " ENDLESS, // names of SQL know no case
-        "CREATE VIRTUAL TABLE note USING dbstat",
-        "CREATE TABLE note(id INTEGER PRIMARY KEY, level TEXT, text TEXT AS (CASE WHEN zeroblob(9) LIKE '%a%b' THEN 'x' END))",
-        // The text of the schema says table, and what is made of it is none: SQLite itself says no.
-        "CREATE VIEW other(id, level, text) AS " ENDLESS "; PRAGMA writable_schema = ON; "
-        "UPDATE sqlite_master SET type = 'table', name = 'note', tbl_name = 'note', rootpage = 0, "
-        "sql = replace(sql, 'VIEW other', '/**/ VIEW \"note\"') WHERE name = 'other'",
+            "CREATE VIEW NoTe(id, level, text) AS " ENDLESS, // names of SQL know no case
+            "CREATE VIRTUAL TABLE note USING dbstat",
+            "CREATE TABLE note(id INTEGER PRIMARY KEY, level TEXT, text TEXT AS (CASE WHEN zeroblob(9) LIKE '%a%b' THEN 'x' END))",
+            // The text of the schema says table, and what is made of it is none: SQLite itself says
+            // no.
+            "CREATE VIEW other(id, level, text) AS " ENDLESS "; PRAGMA writable_schema = ON; "
+            "UPDATE sqlite_master SET type = 'table', name = 'note', tbl_name = 'note', rootpage = 0, "
+            "sql = replace(sql, 'VIEW other', '/**/ VIEW \"note\"') WHERE name = 'other'",
     };
     static const enum store_mode modes[] = {STORE_READ, STORE_WRITE, STORE_CREATE};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
@@ -648,8 +732,9 @@ TEST(names_in_a_store_are_no_sql)
     struct error err = {0};
     int64_t count = -1;
     fresh_old("store_v10.sql");
-    test_sql("CREATE VIEW \"v_twin; DROP TABLE process; --\" AS SELECT 1 AS one; CREATE VIEW v_twin AS SELECT 1 AS one; "
-             "CREATE VIEW \"v_of mine\" AS SELECT text FROM note");
+    test_sql(
+            "CREATE VIEW \"v_twin; DROP TABLE process; --\" AS SELECT 1 AS one; CREATE VIEW v_twin AS SELECT 1 AS one; "
+            "CREATE VIEW \"v_of mine\" AS SELECT text FROM note");
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
     CHECK_INT(version_of(store), VERSION);
     CHECK_INT(store_get_int(store, &count, &err, "SELECT count(*) FROM process", ""), 0);
@@ -702,31 +787,33 @@ TEST(stores_that_are_made_at_the_same_time)
     }
 }
 
-// What is computed of times and counts cannot overflow: a row beyond their ranges is damage, whoever asks.
+// What is computed of times and counts cannot overflow: a row beyond their ranges is damage,
+// whoever asks.
 TEST(numbers_out_of_range)
 {
     static const struct {
         const char *sql;
         bool holds;
     } rows[] = {
-        {"SELECT 2305843009213693951 AS dur_ns", true},
-        {"SELECT 2305843009213693952 AS dur_ns", false},
-        {"SELECT -2305843009213693952 AS dur_ns", true},
-        {"SELECT -2305843009213693953 AS dur_ns", false},
-        {"SELECT 1, 2, 9223372036854775807 AS x_ns", false},
-        {"SELECT NULL AS dur_ns", true},
-        {"SELECT 1e300 AS dur_ns", false},
-        {"SELECT 1.5 AS dur_ns", true},
-        {"SELECT '7' AS dur_ns", false},
-        {"SELECT x'00' AS dur_ns", false},
-        {"SELECT 9223372036854775807 + 1 AS sum_ns", false}, // which SQLite makes a real of
-        {"SELECT 4611686018427387903 AS at_wall_ns", true},
-        {"SELECT 4611686018427387904 AS at_wall_ns", false},
-        {"SELECT 9007199254740991 AS first_step", true},
-        {"SELECT 9007199254740992 AS first_step", false},
-        {"SELECT 9007199254740992 AS value_count", false},
-        {"SELECT 'step ' || idx, 9223372036854775807 - idx FROM (SELECT 7 AS idx)", true}, // named by their text: no unit
-        {"SELECT 9223372036854775807 AS id, -1 AS address, 'x' AS steps_of", true},
+            {"SELECT 2305843009213693951 AS dur_ns", true},
+            {"SELECT 2305843009213693952 AS dur_ns", false},
+            {"SELECT -2305843009213693952 AS dur_ns", true},
+            {"SELECT -2305843009213693953 AS dur_ns", false},
+            {"SELECT 1, 2, 9223372036854775807 AS x_ns", false},
+            {"SELECT NULL AS dur_ns", true},
+            {"SELECT 1e300 AS dur_ns", false},
+            {"SELECT 1.5 AS dur_ns", true},
+            {"SELECT '7' AS dur_ns", false},
+            {"SELECT x'00' AS dur_ns", false},
+            {"SELECT 9223372036854775807 + 1 AS sum_ns", false}, // which SQLite makes a real of
+            {"SELECT 4611686018427387903 AS at_wall_ns", true},
+            {"SELECT 4611686018427387904 AS at_wall_ns", false},
+            {"SELECT 9007199254740991 AS first_step", true},
+            {"SELECT 9007199254740992 AS first_step", false},
+            {"SELECT 9007199254740992 AS value_count", false},
+            // named by their text: no unit
+            {"SELECT 'step ' || idx, 9223372036854775807 - idx FROM (SELECT 7 AS idx)", true},
+            {"SELECT 9223372036854775807 AS id, -1 AS address, 'x' AS steps_of", true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct store *store = fresh();
@@ -761,8 +848,10 @@ TEST(ranges_are_those_of_the_statement)
 {
     struct store *store = fresh();
     struct error err = {0};
-    sqlite3_stmt *ids = store_query(store, &err, "SELECT 9223372036854775807 AS id UNION ALL SELECT 9223372036854775806", "");
-    sqlite3_stmt *times = store_query(store, &err, "SELECT 5 AS at_ns UNION ALL SELECT 9223372036854775807", "");
+    sqlite3_stmt *ids = store_query(store, &err,
+            "SELECT 9223372036854775807 AS id UNION ALL SELECT 9223372036854775806", "");
+    sqlite3_stmt *times =
+            store_query(store, &err, "SELECT 5 AS at_ns UNION ALL SELECT 9223372036854775807", "");
     CHECK_INT(store_step(store, ids, &err), 1);
     CHECK_INT(store_step(store, times, &err), 1);
     CHECK_INT(store_step(store, ids, &err), 1);
@@ -778,7 +867,8 @@ TEST(ledger_counts_stay_in_range)
     struct error err = {0};
     int64_t value = 0;
     CHECK_INT(store_ledger(store, NULL, "p", "k", INT64_MAX, -1, INT64_MIN, 1, NULL, &err), 0);
-    CHECK_INT(store_get_int(store, &value, &err, "SELECT seen FROM ledger WHERE kept IS NULL", ""), 0);
+    CHECK_INT(store_get_int(store, &value, &err, "SELECT seen FROM ledger WHERE kept IS NULL", ""),
+            0);
     CHECK_INT(value, 9007199254740991);
     CHECK_INT(store_get_int(store, &value, &err, "SELECT dropped FROM ledger", ""), 0);
     CHECK_INT(value, 9007199254740991);

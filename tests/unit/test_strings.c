@@ -59,11 +59,12 @@ static const char *made_utf8(const char *bytes, size_t len)
 TEST(make_utf8)
 {
     CHECK_STR(made_utf8("plain \t\n", 8), "plain \t\n");
-    CHECK_STR(made_utf8("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9), "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
+    CHECK_STR(made_utf8("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9),
+            "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
     CHECK_STR(made_utf8("a\0b", 3), "a?b");
-    CHECK_STR(made_utf8("\xff\xfe|\x80|\xc3", 6), "??|?|?");              // foreign, alone, cut
+    CHECK_STR(made_utf8("\xff\xfe|\x80|\xc3", 6), "??|?|?"); // foreign, alone, cut
     CHECK_STR(made_utf8("\xc0\xaf|\xe0\x80\xaf|\xf0\x80\x80\x80", 11), "??|???|????"); // overlong
-    CHECK_STR(made_utf8("\xed\xa0\x80|\xf4\x90\x80\x80", 8), "???|????");   // surrogate, too large
+    CHECK_STR(made_utf8("\xed\xa0\x80|\xf4\x90\x80\x80", 8), "???|????"); // surrogate, too large
     CHECK_STR(made_utf8("\xed\x9f\xbf\xf4\x8f\xbf\xbf", 7), "\xed\x9f\xbf\xf4\x8f\xbf\xbf");
     CHECK_STR(made_utf8("\xe2\x82", 2), "??");
     CHECK_STR(made_utf8("", 0), "");
@@ -91,7 +92,11 @@ TEST(plain_text_moves_no_cursor)
     check_plain("caf\xc3\xa9\nline", "caf\xc3\xa9\nline");
     check_plain("\033[2J\033]0;t\a", "?[2J?]0;t?");
     check_plain("cr\rbs\b del\x7f", "cr?bs? del?");
-    check_plain("c1 \xc2\x9b" "31m", "c1 ??31m");
-    check_plain("rtl \xe2\x80\xae" "abc \xe2\x81\xa6", "rtl ???abc ???");
+    check_plain("c1 \xc2\x9b"
+                "31m",
+            "c1 ??31m");
+    check_plain("rtl \xe2\x80\xae"
+                "abc \xe2\x81\xa6",
+            "rtl ???abc ???");
     check_plain("bad \xff\xc3", "bad ??");
 }

@@ -40,8 +40,8 @@ TEST(own_functions_have_names)
     symbols_free(symbols);
 }
 
-static void check_fixture(struct symbols *symbols, const struct world_process *process,
-                          const char *module)
+static void check_fixture(
+        struct symbols *symbols, const struct world_process *process, const char *module)
 {
     struct symbol symbol = look(symbols, process->pid, process->local);
     CHECK_STR(symbol.name, "process_local");
@@ -69,7 +69,7 @@ TEST(pie_and_nopie_programs_have_names)
         CHECK_STR(symbol.name, "fixture_clone"); // not .constprop.0
         symbol = look(symbols, process.pid, process.library[FIXTURE_CXX]);
         CHECK_STR(symbol.name,
-                  SYMBOLS_DEMANGLE ? "fixture::plane<float>::lift" : "_ZN7fixture5planeIfE4liftEi");
+                SYMBOLS_DEMANGLE ? "fixture::plane<float>::lift" : "_ZN7fixture5planeIfE4liftEi");
         world_end(&process);
     }
     symbols_free(symbols);
@@ -79,12 +79,12 @@ TEST(stripped_library_has_exported_names_only)
 {
     char want[128];
     struct symbols *symbols =
-        world_symbols((struct symbols_opts){.debug_path = world_path("debug")});
+            world_symbols((struct symbols_opts){.debug_path = world_path("debug")});
     struct world_process process = world_start(SYMBOLS_PIE, SYMBOLS_STRIPPED, NULL);
     check_fixture(symbols, &process, "libsymbols_fixture_stripped.so");
     struct symbol symbol = look(symbols, process.pid, process.library[FIXTURE_HIDDEN]);
     snprintf(want, sizeof(want), "libsymbols_fixture_stripped.so+0x%llx",
-             (unsigned long long)world_library_address(SYMBOLS_STRIPPED, FIXTURE_HIDDEN));
+            (unsigned long long)world_library_address(SYMBOLS_STRIPPED, FIXTURE_HIDDEN));
     CHECK(!symbol.known);
     CHECK_STR(symbol.name, want);
     CHECK_STR(symbol.module, "libsymbols_fixture_stripped.so");
@@ -98,7 +98,7 @@ TEST(debug_file_by_build_id_names_the_rest)
     world_directory(world_path("debug/.build-id/fe"));
     world_copy(SYMBOLS_WHOLE, world_path("debug/.build-id/fe/%s.debug", &SYMBOLS_BUILD_ID[2]));
     struct symbols *symbols =
-        world_symbols((struct symbols_opts){.debug_path = world_path("debug")});
+            world_symbols((struct symbols_opts){.debug_path = world_path("debug")});
     struct world_process process = world_start(SYMBOLS_PIE, SYMBOLS_STRIPPED, NULL);
     CHECK_STR(look(symbols, process.pid, process.library[FIXTURE_HIDDEN]).name, "fixture_hidden");
     check_fixture(symbols, &process, "libsymbols_fixture_stripped.so");
@@ -114,11 +114,11 @@ TEST(debug_file_by_link_names_the_rest)
     world_directory(world_path("lib/.debug"));
     world_copy(SYMBOLS_WHOLE, debug);
     snprintf(command, sizeof(command), "objcopy --add-gnu-debuglink='%s' '%s' '%s' 2>/dev/null",
-             debug, SYMBOLS_STRIPPED, library);
+            debug, SYMBOLS_STRIPPED, library);
     if (system(command))
         runner_skip("objcopy is needed to make the file");
     struct symbols *symbols =
-        world_symbols((struct symbols_opts){.debug_path = world_path("debug")});
+            world_symbols((struct symbols_opts){.debug_path = world_path("debug")});
     struct world_process process = world_start(SYMBOLS_PIE, library, NULL);
     CHECK_STR(look(symbols, process.pid, process.library[FIXTURE_HIDDEN]).name, "fixture_hidden");
     world_end(&process);
@@ -130,7 +130,7 @@ TEST(debug_file_of_another_build_is_not_believed)
     world_directory(world_path("debug/.build-id/fe"));
     world_copy(SYMBOLS_PIE, world_path("debug/.build-id/fe/%s.debug", &SYMBOLS_BUILD_ID[2]));
     struct symbols *symbols =
-        world_symbols((struct symbols_opts){.debug_path = world_path("debug")});
+            world_symbols((struct symbols_opts){.debug_path = world_path("debug")});
     struct world_process process = world_start(SYMBOLS_PIE, SYMBOLS_STRIPPED, NULL);
     CHECK(!look(symbols, process.pid, process.library[FIXTURE_HIDDEN]).known);
     CHECK(look(symbols, process.pid, process.library[FIXTURE_EXPORTED]).known);
@@ -145,16 +145,16 @@ TEST(compressed_symbols_name_the_rest)
     if (!SYMBOLS_LZMA)
         runner_skip("built without liblzma");
     snprintf(command, sizeof(command),
-             "xz -c '%s' >'%s' 2>/dev/null && objcopy --add-section .gnu_debugdata='%s' '%s' '%s'",
-             SYMBOLS_WHOLE, data, data, SYMBOLS_STRIPPED, library);
+            "xz -c '%s' >'%s' 2>/dev/null && objcopy --add-section .gnu_debugdata='%s' '%s' '%s'",
+            SYMBOLS_WHOLE, data, data, SYMBOLS_STRIPPED, library);
     if (system(command))
         runner_skip("xz and objcopy are needed to make the file");
     struct symbols *symbols =
-        world_symbols((struct symbols_opts){.debug_path = world_path("debug")});
+            world_symbols((struct symbols_opts){.debug_path = world_path("debug")});
     struct world_process process = world_start(SYMBOLS_PIE, library, NULL);
     CHECK_STR(look(symbols, process.pid, process.library[FIXTURE_HIDDEN]).name, "fixture_hidden");
-    CHECK_STR(look(symbols, process.pid, process.library[FIXTURE_EXPORTED]).name,
-              "fixture_exported");
+    CHECK_STR(
+            look(symbols, process.pid, process.library[FIXTURE_EXPORTED]).name, "fixture_exported");
     world_end(&process);
     symbols_free(symbols);
 }
@@ -178,14 +178,20 @@ static bool map_files_open(void)
 // To ask for the mapping takes the lock of the target's memory map.
 TEST(a_mapped_file_is_opened_by_its_path_first)
 {
-    const char *proc = world_path("proc"), *library = world_path("libown.so"), *decoy = world_path("libdecoy.so");
+    const char *proc = world_path("proc"), *library = world_path("libown.so"),
+               *decoy = world_path("libdecoy.so");
     struct stat own, other, got;
     world_copy(SYMBOLS_WHOLE, library);
     world_copy(SYMBOLS_PIE, decoy);
     world_directory(world_path("proc/7/map_files"));
     CHECK(stat(library, &own) == 0 && stat(decoy, &other) == 0);
-    CHECK(symlink("/", world_path("proc/7/root")) == 0 && symlink(decoy, world_path("proc/7/map_files/1000-2000")) == 0);
-    struct mapping mapping = {.start = 0x1000, .end = 0x2000, .path = library, .device = own.st_dev, .inode = own.st_ino};
+    CHECK(symlink("/", world_path("proc/7/root")) == 0 &&
+            symlink(decoy, world_path("proc/7/map_files/1000-2000")) == 0);
+    struct mapping mapping = {.start = 0x1000,
+            .end = 0x2000,
+            .path = library,
+            .device = own.st_dev,
+            .inode = own.st_ino};
     int fd = proc_open_mapping(proc, 7, false, 0, &mapping);
     CHECK(fd >= 0 && target_file_status(fd, &got) == 0);
     CHECK_INT(got.st_ino, own.st_ino);
@@ -233,7 +239,7 @@ static const char *hidden_mount, *hidden_library;
 static bool enter_mount_namespace(void)
 {
     if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-        mount("upgate", hidden_mount, "tmpfs", 0, NULL))
+            mount("upgate", hidden_mount, "tmpfs", 0, NULL))
         return false;
     world_copy(SYMBOLS_WHOLE, hidden_library);
     return true;
@@ -245,8 +251,7 @@ TEST(another_mount_namespace_has_names)
     hidden_library = world_path("mount/libinside.so");
     world_directory(hidden_mount);
     struct symbols *symbols = world_symbols((struct symbols_opts){0});
-    struct world_process process =
-        world_start(SYMBOLS_PIE, hidden_library, enter_mount_namespace);
+    struct world_process process = world_start(SYMBOLS_PIE, hidden_library, enter_mount_namespace);
     CHECK_INT(access(hidden_library, F_OK), -1); // not there for us
     struct symbol symbol = look(symbols, process.pid, process.library[FIXTURE_HIDDEN]);
     CHECK_STR(symbol.name, "fixture_hidden");
@@ -286,8 +291,8 @@ TEST(ended_process_keeps_its_names_after_a_snapshot)
     world_end(&process);
     unlink(library);
     check_fixture(symbols, &process, "libsnap.so");
-    symbols_process_lookup_at(symbols, process.pid, start, UINT64_MAX, process.library[FIXTURE_HIDDEN],
-                              &symbol);
+    symbols_process_lookup_at(
+            symbols, process.pid, start, UINT64_MAX, process.library[FIXTURE_HIDDEN], &symbol);
     CHECK_STR(symbol.name, "fixture_hidden");
     symbols_process_lookup_at(symbols, process.pid, start + 1, UINT64_MAX, process.local, &symbol);
     CHECK(!symbol.known);
@@ -360,7 +365,7 @@ TEST(perf_map_names_generated_code)
     CHECK_INT(symbol.offset, 0x3f);
     CHECK(!look(symbols, process.pid, process.page + 0x40).known);
     snprintf(line, sizeof(line), "%llx 40 second function\n",
-             (unsigned long long)process.page + 0x40);
+            (unsigned long long)process.page + 0x40);
     world_append(map, line); // the file grew
     CHECK_STR(look(symbols, process.pid, process.page + 0x41).name, "second function");
     CHECK_INT(symbols_process_snapshot(symbols, process.pid, NULL, NULL), 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What names may cost in memory: perf maps take room before they grow, in parts, and never more than was told.
+// What names may cost in memory: perf maps take room before they grow, in parts, and never more
+// than was told.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@ static uint64_t random_below(uint64_t below)
     return random_state % below;
 }
 
-// Lines of functions of 16 bytes at random places, in which the last of each place holds. Returns the last name of each.
+// Lines of functions of 16 bytes at random places, in which the last of each place holds. Returns
+// the last name of each.
 enum { PLACES = 50000 };
 
 static void write_lines(FILE *file, uint32_t *names, uint32_t *name, int count)
@@ -44,7 +46,8 @@ static bool refresh(struct perf_map *map, uint64_t bytes_max)
 
 TEST(perf_map_in_parts_is_the_same)
 {
-    static const int parts[] = {1, 255, 2, 7000, 100, 60000, 3, 200000, 1, 9000}; // more than a refresh takes, too
+    // more than a refresh takes, too
+    static const int parts[] = {1, 255, 2, 7000, 100, 60000, 3, 200000, 1, 9000};
     uint32_t *names = calloc(PLACES, sizeof *names), name = 0;
     int fd = memfd_create("perf", MFD_CLOEXEC);
     FILE *file = fdopen(dup(fd), "w");
@@ -94,34 +97,47 @@ TEST(perf_map_keeps_to_what_it_may_take)
 
 static void make_process(pid_t pid, uint64_t lines)
 {
-    struct world_fake fake = {.pid = pid, .start = 100, .stack = 4096, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct world_fake fake = {.pid = pid,
+            .start = 100,
+            .stack = 4096,
+            .base = 0x7f0000000000,
+            .library = SYMBOLS_WHOLE};
     world_fake(&fake);
     unlink(world_path("proc/%d/root", (int)pid));
     world_directory(world_path("proc/%d/root/tmp", (int)pid));
-    world_write(world_path("proc/%d/status", (int)pid), "Name:\tx\nNSpid:\t%d\nNSpgid:\t%d\n", (int)pid, (int)pid);
+    world_write(world_path("proc/%d/status", (int)pid), "Name:\tx\nNSpid:\t%d\nNSpgid:\t%d\n",
+            (int)pid, (int)pid);
     world_write(world_path("proc/%d/maps", (int)pid), "200000-80000000 r-xp 00000000 00:00 0 \n");
     FILE *file = fopen(world_path("proc/%d/root/tmp/perf-%d.map", (int)pid, (int)pid), "w");
     for (uint64_t i = 0; i < lines; i++)
-        fprintf(file, "%llx 10 f%llu\n", (unsigned long long)(0x200000 + 16 * i), (unsigned long long)i);
+        fprintf(file, "%llx 10 f%llu\n", (unsigned long long)(0x200000 + 16 * i),
+                (unsigned long long)i);
     fclose(file);
 }
 
-// Eight processes with maps of 640 kB each, and 2 MB for all and the rest: at no moment there is more, and the ELF file keeps its table.
+// Eight processes with maps of 640 kB each, and 2 MB for all and the rest: at no moment there is
+// more, and the ELF file keeps its table.
 TEST(perf_maps_of_many_processes_share_half_of_the_budget)
 {
     enum { PROCESSES = 8, LINES = 40000 };
-    struct symbols *symbols = world_symbols((struct symbols_opts){.proc_path = world_path("proc"), .bytes_max = 2 << 20});
+    struct symbols *symbols = world_symbols(
+            (struct symbols_opts){.proc_path = world_path("proc"), .bytes_max = 2 << 20});
     struct symbols_stats stats;
     struct symbol symbol;
     uint64_t most = 0;
     int known = 0;
     for (pid_t pid = 100; pid < 100 + PROCESSES; pid++)
         make_process(pid, LINES);
-    struct world_fake fake = {.pid = 99, .start = 100, .stack = 4096, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+    struct world_fake fake = {.pid = 99,
+            .start = 100,
+            .stack = 4096,
+            .base = 0x7f0000000000,
+            .library = SYMBOLS_WHOLE};
     world_fake(&fake);
     symbols_process_lookup(symbols, 99, world_fake_address(&fake, FIXTURE_HIDDEN), &symbol);
     CHECK(symbol.known);
-    // A map is read again only while reading takes a small share of the time: until each was evicted once, and then one more.
+    // A map is read again only while reading takes a small share of the time: until each was
+    // evicted once, and then one more.
     for (int round = 0; round < 3 || (stats.files_evicted <= PROCESSES && round < 3000); round++) {
         if (round >= 3)
             usleep(10000);

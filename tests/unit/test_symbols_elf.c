@@ -119,7 +119,7 @@ TEST(random_damage_is_survived)
 TEST(lying_section_headers_are_survived)
 {
     static const uint64_t lies[] = {0, 1, 0x7fffffffffffffff, 0x8000000000000000,
-                                    0xffffffffffffffff, 0xfffffffffffff000, 0x100000000};
+            0xffffffffffffffff, 0xfffffffffffff000, 0x100000000};
     struct bytes file = whole_file();
     unsigned char *copy = xcalloc(1, file.len);
     Elf64_Ehdr header;
@@ -236,19 +236,22 @@ TEST(functions_begin_and_end_by_unwind_information)
     struct eh_file file;
     struct elf_image image = {0};
     struct elf_table table = {0};
-    int fd = open(SYMBOLS_STRIPPED, O_RDONLY | O_CLOEXEC), whole = open(SYMBOLS_WHOLE, O_RDONLY | O_CLOEXEC);
+    int fd = open(SYMBOLS_STRIPPED, O_RDONLY | O_CLOEXEC),
+        whole = open(SYMBOLS_WHOLE, O_RDONLY | O_CLOEXEC);
     CHECK_INT(eh_file_open(fd, &file), 0);
     CHECK_INT(elf_image_read(whole, &image), 0);
     CHECK(debug_table_load(&table, &image, whole, &nowhere, 1000) > 3);
     for (int i = 0; i < FIXTURE_COUNT; i++) {
-        uint64_t address = world_library_address(SYMBOLS_STRIPPED, i), begin = 0, end = 0, offset = 0;
+        uint64_t address = world_library_address(SYMBOLS_STRIPPED, i), begin = 0, end = 0,
+                 offset = 0;
         char name[ELF_NAME_MAX];
         CHECK(eh_file_function(&file, address, &begin, &end));
         CHECK_INT(begin, address);
         // The end is that of the symbol, neither less nor more.
         CHECK(elf_table_find(&table, end - 1, name, sizeof name, &offset, NULL) > 0);
         CHECK_INT(offset, end - 1 - begin);
-        CHECK(!elf_table_find(&table, end, name, sizeof name, &offset, NULL) || offset != end - begin);
+        CHECK(!elf_table_find(&table, end, name, sizeof name, &offset, NULL) ||
+                offset != end - begin);
         CHECK(eh_file_function(&file, end - 1, &begin, &end) && begin == address);
         CHECK(!eh_file_function(&file, end, &begin, &end) || begin > address);
     }
@@ -262,10 +265,12 @@ TEST(functions_begin_and_end_by_unwind_information)
     close(fd);
 }
 
-// A CIE as compilers for arm64 write it (code by 4, data by -8, x30, PC-relative addresses of 4 bytes), behind its length.
+// A CIE as compilers for arm64 write it (code by 4, data by -8, x30, PC-relative addresses of 4
+// bytes), behind its length.
 static bool cie_is_read(const char *letters, struct eh_cie *ret)
 {
-    static const uint8_t head[] = {0, 0, 0, 0, 1}, rest[] = {4, 0x78, 30, 1, 0x1b, 0x0c, 31, 0}; // last: CFA = sp + 0
+    // last: CFA = sp + 0
+    static const uint8_t head[] = {0, 0, 0, 0, 1}, rest[] = {4, 0x78, 30, 1, 0x1b, 0x0c, 31, 0};
     uint8_t record[32];
     size_t size = sizeof head, length = strlen(letters) + 1;
     memcpy(record, head, sizeof head);
@@ -283,7 +288,8 @@ TEST(functions_with_signed_return_addresses_are_found)
     struct eh_cie cie;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         CHECK(cie_is_read(known[i], &cie));
-        CHECK(cie.has_augmentation && cie.pointer == 0x1b && cie.return_register == 30 && cie.code_unit == 4 && cie.data_unit == -8);
+        CHECK(cie.has_augmentation && cie.pointer == 0x1b && cie.return_register == 30 &&
+                cie.code_unit == 4 && cie.data_unit == -8);
         CHECK_INT(cie.signal, strchr(known[i], 'S') != NULL);
     }
     CHECK(!cie_is_read("zRX", &cie)); // of others nobody knows what belongs to them

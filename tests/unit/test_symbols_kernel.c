@@ -20,22 +20,21 @@ static struct symbol look(struct symbols *symbols, uint64_t ip)
     return symbol;
 }
 
-static const char *const sample =
-    "ffffffff81000000 T _text\n"
-    "ffffffff81000000 T _stext\n"
-    "ffffffff81000100 t rwsem_wake.isra.0\n"
-    "ffffffff81000200 T do_futex\n"
-    "ffffffff81000300 t wake_up_q.part.0.cold\n"
-    "ffffffff81000400 W weak_function\n"
-    "ffffffff81000480 D some_data\n"
-    "ffffffff81000490 r some_constant\n"
-    "ffffffff81000500 T last_function\n"
-    "ffffffff81008000 T _etext\n"
-    "ffffffff82000000 B some_bss\n"
-    "ffffffffc0900000 t nv_late\t[nvidia_uvm]\n"
-    "ffffffffc0900200 t nv_later\t[nvidia_uvm]\n"
-    "ffffffffc0400000 t nvidia_ioctl\t[nvidia]\n"
-    "ffffffffc0400100 t nvidia_poll\t[nvidia]\n";
+static const char *const sample = "ffffffff81000000 T _text\n"
+                                  "ffffffff81000000 T _stext\n"
+                                  "ffffffff81000100 t rwsem_wake.isra.0\n"
+                                  "ffffffff81000200 T do_futex\n"
+                                  "ffffffff81000300 t wake_up_q.part.0.cold\n"
+                                  "ffffffff81000400 W weak_function\n"
+                                  "ffffffff81000480 D some_data\n"
+                                  "ffffffff81000490 r some_constant\n"
+                                  "ffffffff81000500 T last_function\n"
+                                  "ffffffff81008000 T _etext\n"
+                                  "ffffffff82000000 B some_bss\n"
+                                  "ffffffffc0900000 t nv_late\t[nvidia_uvm]\n"
+                                  "ffffffffc0900200 t nv_later\t[nvidia_uvm]\n"
+                                  "ffffffffc0400000 t nvidia_ioctl\t[nvidia]\n"
+                                  "ffffffffc0400100 t nvidia_poll\t[nvidia]\n";
 
 TEST(functions_and_modules)
 {
@@ -80,13 +79,12 @@ TEST(data_is_no_text)
 
 TEST(outside_is_unknown)
 {
-    static const uint64_t outside[] = {0,
-                                       0x401000,
-                                       0xffffffff80ffffff, // before the first
-                                       0xffffffff81008001, // behind the end of text
-                                       0xffffffff82000010, // data
-                                       0xffffffffc0480000, // far behind a module
-                                       0xffffffffffffffff};
+    static const uint64_t outside[] = {0, 0x401000,
+            0xffffffff80ffffff, // before the first
+            0xffffffff81008001, // behind the end of text
+            0xffffffff82000010, // data
+            0xffffffffc0480000, // far behind a module
+            0xffffffffffffffff};
     struct symbols *symbols = kernel_of(sample);
     struct symbols_stats stats;
     for (size_t i = 0; i < sizeof(outside) / sizeof(*outside); i++) {
@@ -117,11 +115,11 @@ TEST(hidden_addresses_are_said)
 TEST(missing_empty_and_damaged_files_are_said)
 {
     static const char *const texts[] = {"", "\n\n", "x", "ffffffff81000000", "ffffffff81000000 ",
-                                        "ffffffff81000000 T", "ffffffff81000000 T ",
-                                        "ffffffff81000000 D only_data\n", "zzz T name\n"};
+            "ffffffff81000000 T", "ffffffff81000000 T ", "ffffffff81000000 D only_data\n",
+            "zzz T name\n"};
     const char *why = NULL;
     struct symbols *symbols =
-        world_symbols((struct symbols_opts){.kallsyms_path = world_path("none")});
+            world_symbols((struct symbols_opts){.kallsyms_path = world_path("none")});
     CHECK(!symbols_kernel_available(symbols, &why));
     CHECK_CONTAINS(why, "failed to open");
     symbols_free(symbols);
@@ -143,13 +141,15 @@ TEST(many_symbols_cost_little)
     for (int i = 0; file && i < LINES; i++)
         fprintf(file, "%llx t a_function_of_usual_length_%d%s\n",
                 0xffffffff81000000ull + (unsigned long long)i * 64, i,
-                i < LINES / 2 ? "" : i % 2 ? "\t[nvidia]" : "\t[ib_core]");
+                i < LINES / 2   ? ""
+                        : i % 2 ? "\t[nvidia]"
+                                : "\t[ib_core]");
     if (file)
         fclose(file);
     struct symbols *symbols = world_symbols((struct symbols_opts){.kallsyms_path = path});
     struct symbols_stats stats;
     CHECK_STR(look(symbols, 0xffffffff81000000ull + 249999ull * 64 + 3).name,
-              "a_function_of_usual_length_249999");
+            "a_function_of_usual_length_249999");
     symbols_stats(symbols, &stats);
     CHECK(stats.bytes_kernel < 16 << 20);
     CHECK_INT(stats.symbols_dropped, 0);
@@ -171,7 +171,7 @@ TEST(this_kernel)
     while (file && fgets(line, sizeof(line), file)) {
         char type;
         if (sscanf(line, "%llx %c %511s", &address, &type, name) == 3 &&
-            !strcmp(name, "schedule") && type == 'T') {
+                !strcmp(name, "schedule") && type == 'T') {
             CHECK_STR(look(symbols, address + 1).name, "schedule");
             break;
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was mapped when: the table against an oracle, events in any order, and names by the moment in a /proc made of
-// files, of processes that fork, become another program, and end before anybody asks.
+// What was mapped when: the table against an oracle, events in any order, and names by the moment
+// in a /proc made of files, of processes that fork, become another program, and end before anybody
+// asks.
 #include "tests/unit/runner.h"
 #include "tests/unit/symbols_world.h"
 
@@ -17,10 +18,13 @@
 
 enum { PAGE = 4096 };
 
-static struct mapping mapping_of(uint64_t first, uint64_t pages, const char *path, uint64_t since_ns)
+static struct mapping mapping_of(
+        uint64_t first, uint64_t pages, const char *path, uint64_t since_ns)
 {
-    return (struct mapping){
-        .start = first * PAGE, .end = (first + pages) * PAGE, .path = path, .since_ns = since_ns};
+    return (struct mapping){.start = first * PAGE,
+            .end = (first + pages) * PAGE,
+            .path = path,
+            .since_ns = since_ns};
 }
 
 static const char *path_at(const struct mapping_table *table, uint64_t page, uint64_t at_ns)
@@ -71,14 +75,16 @@ TEST(events_out_of_order)
 
 enum { LIST = 40, PAGES = 24, ROUNDS = 600 };
 
-static bool table_is_right(const struct mapping_table *table, const struct mapping *events, int round)
+static bool table_is_right(
+        const struct mapping_table *table, const struct mapping *events, int round)
 {
     for (uint64_t page = 1; page <= PAGES; page++)
         for (uint64_t at_ns = 5; at_ns < 10 * LIST + 20; at_ns += 10) {
             const struct mapping *wanted = NULL;
             for (int i = 0; i < LIST; i++)
-                if (events[i].start <= page * PAGE && page * PAGE < events[i].end && events[i].since_ns <= at_ns &&
-                    (!wanted || events[i].since_ns > wanted->since_ns))
+                if (events[i].start <= page * PAGE && page * PAGE < events[i].end &&
+                        events[i].since_ns <= at_ns &&
+                        (!wanted || events[i].since_ns > wanted->since_ns))
                     wanted = &events[i];
             if (wanted && strcmp(path_at(table, page, at_ns), wanted->path)) {
                 printf("    round %d, page %d at %d\n", round, (int)page, (int)at_ns);
@@ -89,7 +95,8 @@ static bool table_is_right(const struct mapping_table *table, const struct mappi
     return true;
 }
 
-// Against a list of all events: those of four files as they come, and those of many in a random order of arrival.
+// Against a list of all events: those of four files as they come, and those of many in a random
+// order of arrival.
 TEST(random_events_against_a_list)
 {
     unsigned seed = 7;
@@ -100,10 +107,12 @@ TEST(random_events_against_a_list)
         struct mapping events[LIST];
         bool ordered = round % 2;
         for (int i = 0; i < LIST; i++) {
-            uint64_t first = 1 + (uint64_t)rand_r(&seed) % PAGES, pages = 1 + (uint64_t)rand_r(&seed) % 6;
+            uint64_t first = 1 + (uint64_t)rand_r(&seed) % PAGES,
+                     pages = 1 + (uint64_t)rand_r(&seed) % 6;
             snprintf(paths[i], sizeof(paths[i]), "/%d", ordered ? rand_r(&seed) % 4 : i);
             events[i] = mapping_of(first, pages, paths[i], 10 * ((uint64_t)i + 1));
-            events[i].offset = events[i].start; // pieces of one path mean the same wherever they lie
+            events[i].offset =
+                    events[i].start; // pieces of one path mean the same wherever they lie
         }
         for (int i = 0; i < LIST - 4 && !ordered; i++) { // at most some places from its own
             int j = i + rand_r(&seed) % 4;
@@ -139,7 +148,7 @@ TEST(a_fork_has_what_its_parent_had)
     mapping_table_free(&parent);
 }
 
-// --- names ----------------------------------------------------------------------------------------
+// --- names ---------------------------------------------------------------------------------------
 
 static const uint64_t base = 0x7f0000000000;
 
@@ -154,7 +163,8 @@ static struct symbols *following(struct symbols_opts opts)
 
 static struct world_fake fake_of(pid_t pid, const char *library)
 {
-    return (struct world_fake){.pid = pid, .start = 1, .stack = PAGE, .base = base, .library = library};
+    return (struct world_fake){
+            .pid = pid, .start = 1, .stack = PAGE, .base = base, .library = library};
 }
 
 // The library mapped whole, so that offsets are those of the file.
@@ -163,19 +173,20 @@ static void map_library(struct symbols *symbols, pid_t pid, const char *library,
     struct stat status = {0};
     stat(library, &status);
     struct mapping_event event = {.what = MAPPING_EVENT_ADDED,
-                                  .tgid = pid,
-                                  .at_ns = at_ns,
-                                  .start = base,
-                                  .end = base + (1 << 20),
-                                  .device = status.st_dev,
-                                  .inode = status.st_ino,
-                                  .path = library};
+            .tgid = pid,
+            .at_ns = at_ns,
+            .start = base,
+            .end = base + (1 << 20),
+            .device = status.st_dev,
+            .inode = status.st_ino,
+            .path = library};
     symbols_mapping(symbols, &event);
 }
 
 static void tell(struct symbols *symbols, enum mapping_event_what what, pid_t pid, uint64_t at_ns)
 {
-    symbols_mapping(symbols, &(struct mapping_event){.what = what, .tgid = pid, .at_ns = at_ns, .path = ""});
+    symbols_mapping(symbols,
+            &(struct mapping_event){.what = what, .tgid = pid, .at_ns = at_ns, .path = ""});
 }
 
 static const char *name_at(struct symbols *symbols, pid_t pid, uint64_t ip, uint64_t at_ns)
@@ -242,7 +253,8 @@ TEST(ended_before_anybody_asked)
     CHECK_STR(name_at(symbols, 72, ip, 30000000001), "fixture_hidden");
     CHECK_STR(name_at(symbols, 72, of_parent, 25000000000), "fixture_hidden");
     birth.parent = 0;
-    CHECK_INT(symbols_process_snapshot(symbols, 73, &birth, NULL), -ESRCH); // of that one nothing is known
+    // of that one nothing is known
+    CHECK_INT(symbols_process_snapshot(symbols, 73, &birth, NULL), -ESRCH);
     symbols_free(symbols);
 }
 
@@ -259,8 +271,13 @@ TEST(replaced_file_is_not_taken)
     rename(world_path("other.so"), world_path("libreplaced.so"));
     CHECK_INT(symbols_process_snapshot(symbols, 74, &birth, NULL), 0);
     CHECK_CONTAINS(name_at(symbols, 74, ip, 30000000001), "libreplaced.so+0x");
-    struct mapping_event event = {.what = MAPPING_EVENT_ADDED, .tgid = 75, .at_ns = 30000000000, .start = base,
-                                  .end = base + (1 << 20), .path = SYMBOLS_WHOLE, .build_id = "00112233"};
+    struct mapping_event event = {.what = MAPPING_EVENT_ADDED,
+            .tgid = 75,
+            .at_ns = 30000000000,
+            .start = base,
+            .end = base + (1 << 20),
+            .path = SYMBOLS_WHOLE,
+            .build_id = "00112233"};
     symbols_mapping(symbols, &event);
     CHECK_INT(symbols_process_snapshot(symbols, 75, &birth, NULL), 0);
     CHECK_CONTAINS(name_at(symbols, 75, ip, 30000000001), "whole.so+0x");
@@ -291,15 +308,17 @@ TEST(lost_events_are_read_from_proc)
     symbols_free(symbols);
 }
 
-// A FIFO that nobody writes into is read as the maps are of a process whose mmap lock somebody holds. What is known stays, the epoch too, and a
-// second later all is as it is then: the first had other maps before, the second none.
+// A FIFO that nobody writes into is read as the maps are of a process whose mmap lock somebody
+// holds. What is known stays, the epoch too, and a second later all is as it is then: the first had
+// other maps before, the second none.
 TEST(maps_that_do_not_come_hold_nobody_up)
 {
     struct world_fake fake[] = {fake_of(90, SYMBOLS_WHOLE), fake_of(91, SYMBOLS_WHOLE)};
     struct symbols *symbols = following((struct symbols_opts){0});
     struct symbols_birth birth = {.start = 1};
     struct symbols_stats stats;
-    struct timespec now, pause = {.tv_sec = 2, .tv_nsec = 500000000}; // a process is asked again 2 s later
+    // a process is asked again 2 s later
+    struct timespec now, pause = {.tv_sec = 2, .tv_nsec = 500000000};
     struct error err = {0};
     world_fake(&fake[0]);
     world_fake(&fake[1]);
@@ -330,12 +349,14 @@ TEST(maps_that_do_not_come_hold_nobody_up)
     nanosleep(&pause, NULL);
     CHECK_INT(symbols_process_epoch(symbols, 90, 1, UINT64_MAX), 1);
     CHECK_CONTAINS(name_at(symbols, 90, ip, UINT64_MAX), "stripped.so+0x");
-    CHECK_INT(symbols_process_epoch(symbols, 91, 1, UINT64_MAX), 1); // else what had no name would have none for good
+    // else what had no name would have none for good
+    CHECK_INT(symbols_process_epoch(symbols, 91, 1, UINT64_MAX), 1);
     CHECK_STR(name_at(symbols, 91, ip, UINT64_MAX), "fixture_hidden");
     symbols_free(symbols);
 }
 
-// Since exec all has been told, and /proc, which may say something else by now, is not asked; unless events were lost.
+// Since exec all has been told, and /proc, which may say something else by now, is not asked;
+// unless events were lost.
 TEST(what_was_told_since_exec_is_not_read_again)
 {
     struct world_fake fake = fake_of(80, SYMBOLS_STRIPPED);
@@ -371,7 +392,8 @@ TEST(more_mappings_than_are_kept)
     CHECK_INT(symbols_process_snapshot(symbols, 79, &birth, NULL), 0);
     struct strbuf maps = {0};
     for (unsigned i = 0; i < 2 * MAPPINGS_MAX; i++)
-        strbuf_add(&maps, "%x-%x r-xp 0 08:01 11 /nowhere\n", (i + 1) * 2 * PAGE, (i + 1) * 2 * PAGE + PAGE);
+        strbuf_add(&maps, "%x-%x r-xp 0 08:01 11 /nowhere\n", (i + 1) * 2 * PAGE,
+                (i + 1) * 2 * PAGE + PAGE);
     world_write(world_path("proc/79/maps"), "%s", maps.text);
     strbuf_free(&maps);
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -384,7 +406,8 @@ TEST(more_mappings_than_are_kept)
     symbols_free(symbols);
 }
 
-// A target that maps as fast as it can, and strangers that do: memory and CPU stay bounded, others keep their names.
+// A target that maps as fast as it can, and strangers that do: memory and CPU stay bounded, others
+// keep their names.
 TEST(storm_of_mappings)
 {
     enum { EVENTS = 300000 };
@@ -403,14 +426,21 @@ TEST(storm_of_mappings)
     for (uint64_t i = 0; i < EVENTS; i++) {
         char path[64];
         snprintf(path, sizeof(path), "/no/such/lib%d.so", (int)(i % 50000));
-        struct mapping_event event = {.what = MAPPING_EVENT_ADDED, .tgid = i % 2 ? 77 : 100000 + (pid_t)i, .at_ns = i + 1,
-                                      .start = i * 8192, .end = i * 8192 + PAGE, .path = path};
+        struct mapping_event event = {.what = MAPPING_EVENT_ADDED,
+                .tgid = i % 2 ? 77 : 100000 + (pid_t)i,
+                .at_ns = i + 1,
+                .start = i * 8192,
+                .end = i * 8192 + PAGE,
+                .path = path};
         symbols_mapping(symbols, &event);
     }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu[1]);
-    double us = ((double)(cpu[1].tv_sec - cpu[0].tv_sec) * 1e9 + (double)(cpu[1].tv_nsec - cpu[0].tv_nsec)) / 1e3 / EVENTS;
+    double us = ((double)(cpu[1].tv_sec - cpu[0].tv_sec) * 1e9 +
+                        (double)(cpu[1].tv_nsec - cpu[0].tv_nsec)) /
+            1e3 / EVENTS;
     symbols_stats(symbols, &stats);
-    printf("    %.2f us an event, %d KiB, %d skipped\n", us, (int)(stats.bytes_tables >> 10), (int)stats.mappings_skipped);
+    printf("    %.2f us an event, %d KiB, %d skipped\n", us, (int)(stats.bytes_tables >> 10),
+            (int)stats.mappings_skipped);
     CHECK(stats.mappings_skipped > EVENTS / 4);
     CHECK(stats.bytes_tables < 4 << 20);
     CHECK_STR(name_at(symbols, 78, ip, UINT64_MAX), "fixture_hidden");

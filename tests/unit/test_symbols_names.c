@@ -45,7 +45,7 @@ TEST(cxx_is_demangled_without_parameters)
     if (!SYMBOLS_DEMANGLE)
         runner_skip("built without libiberty");
     CHECK_STR(readable("_ZN2at6native10add_kernelERNS_18TensorIteratorBaseERKN3c106ScalarE"),
-              "at::native::add_kernel");
+            "at::native::add_kernel");
     CHECK_STR(readable("_ZN7fixture5planeIfE4liftEi"), "fixture::plane<float>::lift");
     CHECK_STR(readable("_Z3fooIiET_S0_"), "foo<int>");
     CHECK_STR(readable("_ZN2at6native3addEv.cold"), "at::native::add");
@@ -58,28 +58,37 @@ TEST(rust_is_demangled)
         runner_skip("built without libiberty");
     CHECK_STR(readable("_RNvC6_123foo3bar"), "123foo::bar");
     CHECK_STR(readable("_RNvCs15kBYyAo9fc_7mycrate7example"), "mycrate::example");
-    CHECK_STR(readable("_RNvMsr_NtCs3ssYzQotkvD_3std4pathNtB5_7PathBuf3newCs15kBYyAo9fc_7mycrate"), "<std::path::PathBuf>::new");
-    CHECK_STR(readable("_RNCNCNgCs6DXkGYLi8lr_2cc5spawn00B5_"), "cc::spawn::{closure#0}::{closure#0}");
-    CHECK_STR(readable("_RINbNbCskIICzLVDPPb_5alloc5alloc8box_freeDINbNiB4_5boxed5FnBoxuEp6OutputuEL_ECs1iopQbuBiw2_3std"),
-              "alloc::alloc::box_free::<dyn alloc::boxed::FnBox<(), Output = ()>>");
-    CHECK_STR(readable("_RNCINkXs25_NgCsbmNqQUJIY6D_4core5sliceINyB9_4IterhENuNgNoBb_4iter8iterator8Iterator9rpositionNCNgNpB9_6memchr7"
-                       "memrchrs_0E0Bb_"),
-              "<core::slice::Iter<u8> as core::iter::iterator::Iterator>::rposition::<core::slice::memchr::memrchr::{closure#1}>::"
-              "{closure#0}");
+    CHECK_STR(readable("_RNvMsr_NtCs3ssYzQotkvD_3std4pathNtB5_7PathBuf3newCs15kBYyAo9fc_7mycrate"),
+            "<std::path::PathBuf>::new");
+    CHECK_STR(readable("_RNCNCNgCs6DXkGYLi8lr_2cc5spawn00B5_"),
+            "cc::spawn::{closure#0}::{closure#0}");
+    CHECK_STR(
+            readable(
+                    "_RINbNbCskIICzLVDPPb_5alloc5alloc8box_freeDINbNiB4_5boxed5FnBoxuEp6OutputuEL_ECs1iopQbuBiw2_3std"),
+            "alloc::alloc::box_free::<dyn alloc::boxed::FnBox<(), Output = ()>>");
+    CHECK_STR(
+            readable(
+                    "_RNCINkXs25_NgCsbmNqQUJIY6D_4core5sliceINyB9_4IterhENuNgNoBb_4iter8iterator8Iterator9rpositionNCNgNpB9_6memchr7"
+                    "memrchrs_0E0Bb_"),
+            "<core::slice::Iter<u8> as core::iter::iterator::Iterator>::rposition::<core::slice::memchr::memrchr::{closure#1}>::"
+            "{closure#0}");
     CHECK_STR(readable("_RMC0INtC8arrayvec8ArrayVechKj7b_E"), "<arrayvec::ArrayVec<u8, 123>>");
     CHECK_STR(readable("_RINvC3foo3barFG_RL0_hEuE"), "foo::bar::<for<'a> fn(&'a u8)>");
     CHECK_STR(readable("_RINvC3foo3barTsjAhj3_RQmPOxEKb1_E.llvm.123"),
-              "foo::bar::<(i16, usize, [u8; 3], &&mut u32, *const *mut i64), true>");
+            "foo::bar::<(i16, usize, [u8; 3], &&mut u32, *const *mut i64), true>");
 }
 
-// A name of 20 characters that claims 10^18 lifetimes where none is printed would take libiberty until the end of time.
+// A name of 20 characters that claims 10^18 lifetimes where none is printed would take libiberty
+// until the end of time.
 TEST(rust_names_that_claim_too_much_stay)
 {
-    static const char *const names[] = {
-        "_RMFGzzzzzzzzzz_EuC3fooh", "_RMC3fooFGzzzzzzzzzz_Eu", "_RNvMC3fooFGzzzzzzzzz_EuC3bar", "_RNvXC3fooDGzzzzzzzz_EL_C3bar3baz",
-        "_RNvC3foo3barMC3fooFGzzzzzzzzzz_Eu", // the instantiating crate
-        "_RNvC3foo3barIC3fooFG3Z_EuFG3Z_EuE", // two that bind 256 lifetimes together: 1 too many
-        "_R", "_RN", "_RNv", "_RC9foo", "_RC99999999999999999999foo", "_RNvC3foo3barX", "_RIC3foo", "_RINvC3foo3barKjzz_E", "_RB_"};
+    static const char *const names[] = {"_RMFGzzzzzzzzzz_EuC3fooh", "_RMC3fooFGzzzzzzzzzz_Eu",
+            "_RNvMC3fooFGzzzzzzzzz_EuC3bar", "_RNvXC3fooDGzzzzzzzz_EL_C3bar3baz",
+            "_RNvC3foo3barMC3fooFGzzzzzzzzzz_Eu", // the instantiating crate
+            "_RNvC3foo3barIC3fooFG3Z_EuFG3Z_EuE", // two that bind 256 lifetimes together: 1 too
+                                                  // many
+            "_R", "_RN", "_RNv", "_RC9foo", "_RC99999999999999999999foo", "_RNvC3foo3barX",
+            "_RIC3foo", "_RINvC3foo3barKjzz_E", "_RB_"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         CHECK_STR(readable(names[i]), names[i]);
     char deep[4000] = "_RINvC3foo3bar";
@@ -113,8 +122,8 @@ TEST(exploding_names_end)
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     size_t len = strlen(name);
     for (int i = 1; i < 31; i++)
-        len += (size_t)snprintf(name + len, sizeof(name) - len, "S0_IS%c_S%c_E", digits[i],
-                                digits[i]);
+        len += (size_t)snprintf(
+                name + len, sizeof(name) - len, "S0_IS%c_S%c_E", digits[i], digits[i]);
     snprintf(name + len, sizeof(name) - len, "Evv");
     const char *text = readable(name);
     CHECK(strlen(text) < SYMBOL_NAME_MAX);

@@ -29,7 +29,7 @@ static struct symbols *fake_symbols(struct symbols_opts opts)
 static struct world_fake fake_of(pid_t pid, const char *library)
 {
     return (struct world_fake){
-        .pid = pid, .start = 100, .stack = 4096, .base = 0x7f0000000000, .library = library};
+            .pid = pid, .start = 100, .stack = 4096, .base = 0x7f0000000000, .library = library};
 }
 
 static const char *name_of(struct symbols *symbols, const struct world_fake *fake, int which)
@@ -159,8 +159,8 @@ TEST(garbage_costs_a_bounded_share)
     struct strbuf maps = {0};
     for (uint64_t i = 0; i < MAPPINGS; i++)
         strbuf_add(&maps, "%llx-%llx r-xp 00000000 00:01 %llu /tmp/lib%llu.so\n",
-                   0x7f0000000000ull + i * 8192, 0x7f0000001000ull + i * 8192, (unsigned long long)i,
-                   (unsigned long long)i);
+                0x7f0000000000ull + i * 8192, 0x7f0000001000ull + i * 8192, (unsigned long long)i,
+                (unsigned long long)i);
     world_write(world_path("proc/%d/maps", fake.pid), "%s", maps.text);
     strbuf_free(&maps);
     struct timespec cpu[2], wall[2], first, pause = {.tv_nsec = 2000000};
@@ -180,10 +180,13 @@ TEST(garbage_costs_a_bounded_share)
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu[1]);
     clock_gettime(CLOCK_MONOTONIC, &wall[1]);
     double cpu_s = seconds_between(&cpu[0], &cpu[1]), wall_s = seconds_between(&wall[0], &wall[1]);
-    // As on a busy machine the same work may take several times the CPU, it is the longest that is taken for a reading.
+    // As on a busy machine the same work may take several times the CPU, it is the longest that is
+    // taken for a reading.
     read_s = fmax(read_s, seconds_between(&first, &cpu[0]));
-    printf("    %.1f %% of a CPU; to read the maps once took at most %.1f ms\n", 100 * cpu_s / wall_s, 1e3 * read_s);
-    // 20 ms and 2 % for the maps, the last two readings beyond that, and the looks themselves; 24 % without a limit.
+    printf("    %.1f %% of a CPU; to read the maps once took at most %.1f ms\n",
+            100 * cpu_s / wall_s, 1e3 * read_s);
+    // 20 ms and 2 % for the maps, the last two readings beyond that, and the looks themselves; 24 %
+    // without a limit.
     CHECK(cpu_s < 0.02 + 2 * read_s + 0.04 * wall_s);
     symbols_free(symbols);
 }
@@ -203,7 +206,7 @@ TEST(mapping_that_came_later_is_found)
 TEST(least_recently_used_process_goes)
 {
     struct world_fake fake = {
-        .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
+            .start = 100, .stack = 1 << 20, .base = 0x7f0000000000, .library = SYMBOLS_WHOLE};
     struct symbols *symbols = fake_symbols((struct symbols_opts){.processes_max = 3});
     struct symbols_stats stats;
     for (fake.pid = 1; fake.pid <= 5; fake.pid++) {
@@ -228,10 +231,10 @@ TEST(least_recently_used_file_goes)
     for (int i = 0; i < 4; i++) {
         world_copy(SYMBOLS_WHOLE, world_path("lib%d.so", i));
         fakes[i] = (struct world_fake){.pid = 90 + i,
-                                       .start = 1,
-                                       .stack = 4096,
-                                       .base = 0x7f0000000000,
-                                       .library = world_path("lib%d.so", i)};
+                .start = 1,
+                .stack = 4096,
+                .base = 0x7f0000000000,
+                .library = world_path("lib%d.so", i)};
         world_fake(&fakes[i]);
     }
     for (int round = 0; round < 2; round++)
@@ -274,7 +277,7 @@ TEST(memory_stays_below_the_maximum)
             if (!round)
                 world_copy(SYMBOLS_WHOLE, library);
             struct world_fake fake = {
-                .pid = 90 + i, .start = 1, .stack = 4096, .base = 1 << 20, .library = library};
+                    .pid = 90 + i, .start = 1, .stack = 4096, .base = 1 << 20, .library = library};
             world_fake(&fake);
             // Not the one of before: recent answers need no table.
             int which = round ? FIXTURE_CLONE : FIXTURE_HIDDEN;
@@ -297,9 +300,9 @@ TEST(names_stay_below_the_maximum)
     for (uint64_t i = 0; i < 20000; i++) // beyond the functions all are unknown
         symbols_process_lookup(symbols, fake.pid, fake.base + i % 4096, &symbol);
     world_write(world_path("proc/82/maps"), "7f0000000000-7f0009000000 r-xp 0 08:01 1 %s\n",
-                SYMBOLS_STRIPPED);
+            SYMBOLS_STRIPPED);
     world_write(world_path("proc/82/stat"),
-                "82 (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 1 1 1 8 9 8192 0\n");
+            "82 (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 1 1 1 8 9 8192 0\n");
     for (uint64_t i = 0; i < 20000; i++)
         symbols_process_lookup(symbols, fake.pid, fake.base + 4096 * i, &symbol);
     CHECK_CONTAINS(symbol.name, "libsymbols_fixture_stripped.so");
@@ -321,8 +324,8 @@ TEST(perf_map_of_a_container)
     world_write(world_path("proc/83/status"), "Name:\tx\nNSpid:\t83\t12\t5\nNSpgid:\t83\t12\t5\n");
     world_write(world_path("proc/83/maps"), "200000-201000 r-xp 00000000 00:00 0 \n");
     world_write(world_path("proc/83/root/tmp/perf-5.map"),
-                "200000 10 old\nnonsense\n\n200010 zz bad\n200020 0x10 hex\n200000 10 new\n"
-                "200030 1");
+            "200000 10 old\nnonsense\n\n200010 zz bad\n200020 0x10 hex\n200000 10 new\n"
+            "200030 1");
     symbols_process_lookup(symbols, 83, 0x200001, &symbol);
     CHECK_STR(symbol.name, "new"); // the later line of one address
     symbols_process_lookup(symbols, 83, 0x200025, &symbol);
@@ -360,12 +363,13 @@ TEST(perf_map_must_be_a_plain_file_inside)
 
 TEST(damaged_proc_files_are_survived)
 {
-    static const char *const maps[] = {
-        "", "\n", "garbage\n", "1-2\n", "ffffffffffffffff-0 r-xp 0 0:0 0 /x\n",
-        "0-ffffffffffffffff r-xp ffffffffffffffff ff:ff 18446744073709551615 /etc/passwd\n",
-        "200000-201000 r-xp 0 0:0 0 /dev/null\n100000-300000 r-xp 0 0:0 0 /dev/zero\n",
-        "200000-201000 r-xp 0 0:0 7 relative\n", "200000-201000 r-xp 0 0:0 7 /a\xff\xfe\n",
-        "200000-201000 r-xp 0 0:0 7 /\n", "200000-201000 r-xp 0 0:0 7 /no such file (deleted)\n"};
+    static const char *const maps[] = {"", "\n", "garbage\n", "1-2\n",
+            "ffffffffffffffff-0 r-xp 0 0:0 0 /x\n",
+            "0-ffffffffffffffff r-xp ffffffffffffffff ff:ff 18446744073709551615 /etc/passwd\n",
+            "200000-201000 r-xp 0 0:0 0 /dev/null\n100000-300000 r-xp 0 0:0 0 /dev/zero\n",
+            "200000-201000 r-xp 0 0:0 7 relative\n", "200000-201000 r-xp 0 0:0 7 /a\xff\xfe\n",
+            "200000-201000 r-xp 0 0:0 7 /\n",
+            "200000-201000 r-xp 0 0:0 7 /no such file (deleted)\n"};
     static const char *const stats[] = {"", "85", "85 (", "85 )", "85 (x) S", "85 (x) S 1 2 3\n"};
     struct symbol symbol;
     struct world_fake fake = fake_of(85, SYMBOLS_WHOLE);
@@ -387,7 +391,7 @@ TEST(damaged_proc_files_are_survived)
     }
 }
 
-// --- functions without a name ---------------------------------------------------------------------
+// --- functions without a name --------------------------------------------------------------------
 
 static struct symbol symbol_at(struct symbols *symbols, const struct world_fake *fake, uint64_t ip)
 {
@@ -400,11 +404,12 @@ TEST(two_addresses_of_a_nameless_function_are_one_function)
 {
     char want[128];
     struct world_fake fake = fake_of(90, SYMBOLS_STRIPPED);
-    uint64_t hidden = world_fake_address(&fake, FIXTURE_HIDDEN), clone = world_fake_address(&fake, FIXTURE_CLONE);
+    uint64_t hidden = world_fake_address(&fake, FIXTURE_HIDDEN),
+             clone = world_fake_address(&fake, FIXTURE_CLONE);
     struct symbols *symbols = fake_symbols((struct symbols_opts){0});
     world_fake(&fake);
     snprintf(want, sizeof want, "libsymbols_fixture_stripped.so+0x%llx",
-             (unsigned long long)world_library_address(SYMBOLS_STRIPPED, FIXTURE_HIDDEN));
+            (unsigned long long)world_library_address(SYMBOLS_STRIPPED, FIXTURE_HIDDEN));
     for (uint64_t i = 0; i < 4; i++) { // the shortest code of such a function has four bytes
         struct symbol symbol = symbol_at(symbols, &fake, hidden + i);
         CHECK_STR(symbol.name, want);
@@ -416,7 +421,8 @@ TEST(two_addresses_of_a_nameless_function_are_one_function)
     CHECK_STR(symbol_at(symbols, &fake, clone).name, other.name);
     CHECK_INT(other.offset, 1);
     // What has a symbol keeps it.
-    CHECK_STR(symbol_at(symbols, &fake, world_fake_address(&fake, FIXTURE_EXPORTED) + 1).name, "fixture_exported");
+    CHECK_STR(symbol_at(symbols, &fake, world_fake_address(&fake, FIXTURE_EXPORTED) + 1).name,
+            "fixture_exported");
     symbols_free(symbols);
 }
 
@@ -462,10 +468,13 @@ TEST(a_function_without_size_does_not_name_its_neighbour)
     const char *library = world_path("libunsized.so");
     char *bytes = string_read_file(SYMBOLS_WHOLE, 64 << 20, &len);
     // Whichever the compiler has put first.
-    bool hidden = world_library_address(SYMBOLS_WHOLE, FIXTURE_HIDDEN) < world_library_address(SYMBOLS_WHOLE, FIXTURE_CLONE);
+    bool hidden = world_library_address(SYMBOLS_WHOLE, FIXTURE_HIDDEN) <
+            world_library_address(SYMBOLS_WHOLE, FIXTURE_CLONE);
     CHECK(bytes);
     CHECK_INT(change_symbols(bytes, "fixture_hidden", hidden ? without_size : without_name), 1);
-    CHECK_INT(change_symbols(bytes, "fixture_clone.constprop.0", hidden ? without_name : without_size), 1);
+    CHECK_INT(change_symbols(
+                      bytes, "fixture_clone.constprop.0", hidden ? without_name : without_size),
+            1);
     FILE *file = fopen(library, "we");
     CHECK(file && fwrite(bytes, 1, len, file) == len && fclose(file) == 0);
     free(bytes);
@@ -476,16 +485,18 @@ TEST(a_function_without_size_does_not_name_its_neighbour)
     struct symbols *symbols = fake_symbols((struct symbols_opts){0});
     world_fake(&fake);
     for (uint64_t i = 0; i < 4; i++) {
-        CHECK_STR(symbol_at(symbols, &fake, first + i).name, hidden ? "fixture_hidden" : "fixture_clone");
+        CHECK_STR(symbol_at(symbols, &fake, first + i).name,
+                hidden ? "fixture_hidden" : "fixture_clone");
         CHECK_CONTAINS(symbol_at(symbols, &fake, second + i).name, "libunsized.so+0x");
         CHECK(!symbol_at(symbols, &fake, second + i).known);
     }
     symbols_free(symbols);
 }
 
-// --- separate debug files -------------------------------------------------------------------------
+// --- separate debug files ------------------------------------------------------------------------
 
-// A process with a root of its own, in which the stripped library is /lib/libinner.so. Returns the root.
+// A process with a root of its own, in which the stripped library is /lib/libinner.so. Returns the
+// root.
 static const char *fake_inside(struct world_fake *fake)
 {
     size_t len = 0;
@@ -494,7 +505,8 @@ static const char *fake_inside(struct world_fake *fake)
     fake->library = world_path("inner/lib/libinner.so");
     world_copy(SYMBOLS_STRIPPED, fake->library);
     world_fake(fake);
-    char *maps = string_read_file(world_path("proc/%d/maps", (int)fake->pid), 1 << 16, &len), *at = maps ? strstr(maps, root) : NULL;
+    char *maps = string_read_file(world_path("proc/%d/maps", (int)fake->pid), 1 << 16, &len),
+         *at = maps ? strstr(maps, root) : NULL;
     CHECK(at);
     memmove(at, at + strlen(root), strlen(at + strlen(root)) + 1);
     world_write(world_path("proc/%d/maps", (int)fake->pid), "%s", maps);
@@ -508,7 +520,8 @@ static const char *debug_file_in(const char *root)
     char path[4096];
     snprintf(path, sizeof path, "%s/usr/lib/debug/.build-id/%.2s", root, SYMBOLS_BUILD_ID);
     world_directory(path);
-    const char *file = world_path("inner/usr/lib/debug/.build-id/%.2s/%s.debug", SYMBOLS_BUILD_ID, &SYMBOLS_BUILD_ID[2]);
+    const char *file = world_path(
+            "inner/usr/lib/debug/.build-id/%.2s/%s.debug", SYMBOLS_BUILD_ID, &SYMBOLS_BUILD_ID[2]);
     CHECK_CONTAINS(file, root);
     return file;
 }
@@ -519,7 +532,8 @@ TEST(debug_file_in_the_root_of_the_process)
     world_copy(SYMBOLS_WHOLE, debug_file_in(fake_inside(&fake)));
     struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = ""});
     CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
-    CHECK_STR(symbol_at(symbols, &fake, world_fake_address(&fake, FIXTURE_HIDDEN)).module, "libinner.so");
+    CHECK_STR(symbol_at(symbols, &fake, world_fake_address(&fake, FIXTURE_HIDDEN)).module,
+            "libinner.so");
     symbols_free(symbols);
 }
 
@@ -532,7 +546,8 @@ TEST(debug_file_of_another_build_in_the_root_is_not_believed)
     symbols_free(symbols);
     // Then those of the host are next.
     world_directory(world_path("debug/.build-id/%.2s", SYMBOLS_BUILD_ID));
-    world_copy(SYMBOLS_WHOLE, world_path("debug/.build-id/%.2s/%s.debug", SYMBOLS_BUILD_ID, &SYMBOLS_BUILD_ID[2]));
+    world_copy(SYMBOLS_WHOLE,
+            world_path("debug/.build-id/%.2s/%s.debug", SYMBOLS_BUILD_ID, &SYMBOLS_BUILD_ID[2]));
     symbols = fake_symbols((struct symbols_opts){.cache_path = ""});
     CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
     symbols_free(symbols);
@@ -541,13 +556,15 @@ TEST(debug_file_of_another_build_in_the_root_is_not_believed)
 TEST(debug_file_in_the_root_leads_nowhere_else)
 {
     struct world_fake fake = fake_of(94, NULL);
-    CHECK_INT(symlink(SYMBOLS_WHOLE, debug_file_in(fake_inside(&fake))), 0); // there is no such file in that root
+    // there is no such file in that root
+    CHECK_INT(symlink(SYMBOLS_WHOLE, debug_file_in(fake_inside(&fake))), 0);
     struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = ""});
     CHECK_CONTAINS(name_of(symbols, &fake, FIXTURE_HIDDEN), "libinner.so+0x");
     symbols_free(symbols);
 }
 
-// Each question may be one more that waits for good, and with a few of these nothing is asked any more.
+// Each question may be one more that waits for good, and with a few of these nothing is asked any
+// more.
 TEST(roots_that_did_not_answer_are_not_searched)
 {
     struct world_fake fake = fake_of(98, NULL);
@@ -557,8 +574,11 @@ TEST(roots_that_did_not_answer_are_not_searched)
     world_copy(SYMBOLS_WHOLE, debug_file_in(fake_inside(&fake)));
     int fd = open(fake.library, O_RDONLY | O_CLOEXEC);
     CHECK_INT(elf_image_read(fd, &image), 0);
-    const struct debug_search search = {.path = "/lib/libinner.so", .proc = world_path("proc"), .tgid = fake.pid, .silent = &silent,
-                                        .debug_path = world_path("debug")};
+    const struct debug_search search = {.path = "/lib/libinner.so",
+            .proc = world_path("proc"),
+            .tgid = fake.pid,
+            .silent = &silent,
+            .debug_path = world_path("debug")};
     for (int i = 0; i < 2; i++) {
         struct elf_table table = {0};
         counts[i] = debug_table_load(&table, &image, fd, &search, 1000);
@@ -569,11 +589,13 @@ TEST(roots_that_did_not_answer_are_not_searched)
     close(fd);
 }
 
-// Other processes have it mapped, too: what one with a root of its own offers must not name it for them.
+// Other processes have it mapped, too: what one with a root of its own offers must not name it for
+// them.
 TEST(a_file_of_ours_is_not_named_by_the_root_of_a_process)
 {
     struct world_fake fake = fake_of(95, NULL);
-    const char *root = fake_inside(&fake), *debug = debug_file_in(root), *own = world_path("proc/95/root");
+    const char *root = fake_inside(&fake), *debug = debug_file_in(root),
+               *own = world_path("proc/95/root");
     const char *library = world_path("libshared.so"), *inside = world_path("inner%s", library);
     char *directory = xstrdup(inside);
     *strrchr(directory, '/') = '\0';
@@ -603,8 +625,11 @@ TEST(the_vdso_is_not_named_by_the_root_of_a_process)
     int fd = open(fake.library, O_RDONLY | O_CLOEXEC);
     CHECK_INT(elf_image_read(fd, &image), 0);
     for (int i = 0; i < 2; i++) {
-        const struct debug_search search = {.path = paths[i], .proc = world_path("proc"), .tgid = fake.pid, .silent = &silent,
-                                            .debug_path = world_path("debug")};
+        const struct debug_search search = {.path = paths[i],
+                .proc = world_path("proc"),
+                .tgid = fake.pid,
+                .silent = &silent,
+                .debug_path = world_path("debug")};
         struct elf_table table = {0};
         counts[i] = debug_table_load(&table, &image, fd, &search, 1000);
         elf_table_free(&table);
@@ -624,7 +649,8 @@ TEST(debug_file_that_debuginfod_fetched_before)
     struct world_fake fake = fake_of(96, SYMBOLS_STRIPPED);
     world_fake(&fake);
     world_copy(SYMBOLS_WHOLE, cached(SYMBOLS_BUILD_ID));
-    struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = world_path("cache")});
+    struct symbols *symbols =
+            fake_symbols((struct symbols_opts){.cache_path = world_path("cache")});
     CHECK_STR(name_of(symbols, &fake, FIXTURE_HIDDEN), "fixture_hidden");
     symbols_free(symbols);
     setenv("DEBUGINFOD_CACHE_PATH", world_path("cache"), 1); // where the user has it
@@ -640,13 +666,15 @@ TEST(debuginfods_cache_is_not_believed_either)
 {
     struct world_fake fake = fake_of(97, SYMBOLS_STRIPPED);
     world_fake(&fake);
-    const char *file = cached(SYMBOLS_BUILD_ID), *const texts[] = {NULL, "", "no ELF file"}; // NULL: of another build; "": no server had one
+    // NULL: of another build; "": no server had one
+    const char *file = cached(SYMBOLS_BUILD_ID), *const texts[] = {NULL, "", "no ELF file"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (texts[i])
             world_write(file, "%s", texts[i]);
         else
             world_copy(SYMBOLS_PIE, file);
-        struct symbols *symbols = fake_symbols((struct symbols_opts){.cache_path = world_path("cache")});
+        struct symbols *symbols =
+                fake_symbols((struct symbols_opts){.cache_path = world_path("cache")});
         CHECK_CONTAINS(name_of(symbols, &fake, FIXTURE_HIDDEN), "stripped.so+0x");
         CHECK_STR(name_of(symbols, &fake, FIXTURE_EXPORTED), "fixture_exported");
         symbols_free(symbols);

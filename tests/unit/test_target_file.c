@@ -65,14 +65,15 @@ static void check_open(pid_t pid, const char *path, const char *want)
         close(fd);
 }
 
-// Every openat2(2) answers as before Linux 5.6, or (EPERM) as under a filter of an old container runtime.
+// Every openat2(2) answers as before Linux 5.6, or (EPERM) as under a filter of an old container
+// runtime.
 static void test_without_openat2(int code)
 {
     struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)code),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)code),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
     CHECK_INT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
@@ -85,10 +86,12 @@ static void test_without_openat2(int code)
 static void test_root(int filtered)
 {
     pid_t pid = test_jail();
-    char *outside = xasprintf("%s.outside", test_dir), *escape = xasprintf("../../../../../../../..%s", outside);
+    char *outside = xasprintf("%s.outside", test_dir),
+         *escape = xasprintf("../../../../../../../..%s", outside);
     test_sh("mkdir a && echo -n inside > a/file && ln -s /a/file absolute && ln -s a relative && mkfifo fifo");
-    char *plant = xasprintf("echo -n stolen > %s && ln -s %s out && ln -s %s up && mknod device c 1 3 && ln -s loop loop",
-                            outside, outside, escape);
+    char *plant = xasprintf(
+            "echo -n stolen > %s && ln -s %s out && ln -s %s up && mknod device c 1 3 && ln -s loop loop",
+            outside, outside, escape);
     test_sh(plant);
     alarm(200);
     if (filtered)
@@ -141,8 +144,9 @@ static void test_dead_mount(int ready)
     char words[64];
     int fuse = open("/dev/fuse", O_RDWR);
     snprintf(words, sizeof words, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fuse);
-    bool ok = fuse >= 0 && unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-              mount("dead", "/tmp", "fuse", 0, words) == 0;
+    bool ok = fuse >= 0 && unshare(CLONE_NEWNS) == 0 &&
+            mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+            mount("dead", "/tmp", "fuse", 0, words) == 0;
     if (write(ready, ok ? "y" : "n", 1) != 1)
         _exit(1);
     for (;;)
@@ -163,10 +167,12 @@ TEST(a_file_system_that_does_not_answer_holds_nobody_up)
         bool refused = target_file_open("/proc", pid, "/tmp/perf-1.map", 0) < 0 && errno == EAGAIN;
         int64_t then_ns = clock_monotonic_ns();
         for (int i = 0; i < 1000; i++) // it is not asked again at once
-            refused = refused && target_file_open("/proc", pid, "/tmp/perf-1.map", 0) < 0 && errno == EAGAIN;
-        bool briefly = clock_monotonic_ns() - then_ns < INT64_C(15000000000); // each would take 20 ms at least
-        bool others = target_file_open_here("/proc/self/exe", 0) >= 0 && target_file_open("/proc", pid, "/proc/self/exe", 7) < 0 &&
-                      errno != EAGAIN;
+            refused = refused && target_file_open("/proc", pid, "/tmp/perf-1.map", 0) < 0 &&
+                    errno == EAGAIN;
+        // each would take 20 ms at least
+        bool briefly = clock_monotonic_ns() - then_ns < INT64_C(15000000000);
+        bool others = target_file_open_here("/proc/self/exe", 0) >= 0 &&
+                target_file_open("/proc", pid, "/proc/self/exe", 7) < 0 && errno != EAGAIN;
         char *silent = target_file_silent();
         _exit(refused && briefly && others && silent && !strcmp(silent, "/tmp/perf-1.map") ? 0 : 1);
     }
@@ -182,8 +188,9 @@ TEST(a_file_system_that_does_not_answer_holds_nobody_up)
     CHECK_INT(status, 0);
 }
 
-// Who looks for what a process has mapped waits where its mmap lock is held, for which a /proc stands that does not answer; or for the file's
-// file system, while the maps of the process are to be had. It is the device only in the second case.
+// Who looks for what a process has mapped waits where its mmap lock is held, for which a /proc
+// stands that does not answer; or for the file's file system, while the maps of the process are to
+// be had. It is the device only in the second case.
 TEST(a_process_whose_memory_map_is_locked_is_no_device_that_does_not_answer)
 {
     enum { DEVICE = 7, OTHER = 8 };
@@ -203,9 +210,12 @@ TEST(a_process_whose_memory_map_is_locked_is_no_device_that_does_not_answer)
     alarm(200);
     CHECK(target_file_open_mapped(proc, 5, 4096, 8192, "/file", DEVICE) < 0 && errno == EAGAIN);
     CHECK(target_file_open_here("/proc/self/exe", DEVICE) >= 0);
-    CHECK(target_file_open_mapped("/proc", getpid(), 4096, 8192, "/proc/self/exe", DEVICE) < 0 && errno != EAGAIN); // another process's
+    // another process's
+    CHECK(target_file_open_mapped("/proc", getpid(), 4096, 8192, "/proc/self/exe", DEVICE) < 0 &&
+            errno != EAGAIN);
     CHECK(target_file_open_mapped(proc, 5, 4096, 8192, "/file", DEVICE) < 0 && errno == EAGAIN);
-    CHECK(target_file_open_mapped("/proc", pid, 4096, 8192, "/tmp/file", OTHER) < 0 && errno == EAGAIN);
+    CHECK(target_file_open_mapped("/proc", pid, 4096, 8192, "/tmp/file", OTHER) < 0 &&
+            errno == EAGAIN);
     CHECK(target_file_open_here("/proc/self/exe", OTHER) < 0 && errno == EAGAIN);
     CHECK(target_file_open_here("/proc/self/exe", DEVICE) >= 0);
     alarm(0);
@@ -232,7 +242,8 @@ TEST(what_is_not_known_to_be_local_is_read_at_arms_length)
     CHECK_INT(target_file_read(fd, got, sizeof got, 1), bytes - 1);
     CHECK_INT(target_file_read(fd, got, sizeof got, (uint64_t)bytes), 0);
     CHECK(fstat(direct, &here) == 0 && target_file_status(fd, &status) == 0);
-    CHECK(status.st_dev == here.st_dev && status.st_ino == here.st_ino && status.st_mode == here.st_mode);
+    CHECK(status.st_dev == here.st_dev && status.st_ino == here.st_ino &&
+            status.st_mode == here.st_mode);
 }
 
 static pid_t test_reader(void) // who waits for file systems on our behalf
@@ -295,7 +306,8 @@ static long test_resident_bytes(pid_t pid)
 
 static void test_kill(pid_t pid)
 {
-    CHECK(pid > 0 && kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, __WCLONE) == pid); // a child of ours, whoever forked it
+    // a child of ours, whoever forked it
+    CHECK(pid > 0 && kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, __WCLONE) == pid);
 }
 
 static bool test_opens(void)
@@ -306,7 +318,8 @@ static bool test_opens(void)
     return fd >= 0;
 }
 
-// 128 MB that were taken after the start: the second one has none of them, and the third, without whom forks them, opens files all the same.
+// 128 MB that were taken after the start: the second one has none of them, and the third, without
+// whom forks them, opens files all the same.
 TEST(who_takes_its_place_holds_nothing_of_what_was_taken_since)
 {
     enum { BYTES = 128 << 20 };
@@ -341,7 +354,8 @@ TEST(a_forker_that_was_stopped_holds_nobody_up)
     test_kill(test_child("upgate-files"));
     int64_t begin_ns = clock_monotonic_ns();
     CHECK(test_opens());
-    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(60000000000)); // 1 s, and what a busy machine adds
+    // 1 s, and what a busy machine adds
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(60000000000));
     CHECK(test_child("upgate-files") > 0);
 }
 
@@ -352,7 +366,8 @@ TEST(a_fork_of_ours_asks_for_none_of_our_readers)
     pid_t forker = test_child("upgate-forker");
     pid_t other = fork();
     if (other == 0) {
-        bool own = test_opens() && test_child("upgate-files") > 0; // it would be the child of our parent else
+        // it would be the child of our parent else
+        bool own = test_opens() && test_child("upgate-files") > 0;
         target_file_start(NULL);
         _exit(own && test_child("upgate-files") > 0 ? 0 : 1);
     }
@@ -368,7 +383,8 @@ TEST(another_file_at_the_path_is_not_opened)
     struct stat status;
     CHECK(mkdtemp(test_dir) != NULL);
     test_sh("echo a > a && echo b > b && mkfifo fifo");
-    char *a = xasprintf("%s/a", test_dir), *b = xasprintf("%s/b", test_dir), *fifo = xasprintf("%s/fifo", test_dir);
+    char *a = xasprintf("%s/a", test_dir), *b = xasprintf("%s/b", test_dir),
+         *fifo = xasprintf("%s/fifo", test_dir);
     CHECK_INT(stat(a, &status), 0);
     int fd = target_file_open_known(a, status.st_dev, status.st_ino);
     CHECK(fd >= 0);
@@ -389,7 +405,8 @@ TEST(only_memory_files_are_opened_as_such)
     char path[64];
     int memory = memfd_create("upgate-spool", 0);
     int disk = open("/proc/self/exe", O_RDONLY), device = open("/dev/null", O_RDWR);
-    FILE *shared = fopen("/dev/shm/memfd:upgate-spool", "w+"); // on a tmpfs, as memory files are, but not on theirs
+    // on a tmpfs, as memory files are, but not on theirs
+    FILE *shared = fopen("/dev/shm/memfd:upgate-spool", "w+");
     CHECK(memory >= 0 && disk >= 0 && device >= 0);
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), memory);
     int fd = target_file_open_memory(path);
@@ -422,7 +439,8 @@ TEST(the_text_of_a_file_that_the_kernel_makes_in_pieces_is_whole)
         found += begin >= (uintptr_t)area && begin < (uintptr_t)area + PAGES * page;
     }
     free(text);
-    CHECK(found >= PAGES - 2 && found <= PAGES); // the first and the last may have been joined to a neighbour
+    CHECK(found >= PAGES - 2 &&
+            found <= PAGES); // the first and the last may have been joined to a neighbour
     text = target_file_text(path, 100, &len);
     CHECK(text && len == 100 && strlen(text) == len);
     free(text);
@@ -449,19 +467,22 @@ TEST(the_text_of_a_file_that_the_kernel_makes_in_pieces_is_whole)
 static void test_fail_behind_the_begin(void)
 {
     struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pread64, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 3 * sizeof(uint64_t)), // its lower half: little endian
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pread64, 0, 3),
+            // its lower half: little endian
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                    offsetof(struct seccomp_data, args) + 3 * sizeof(uint64_t)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
     CHECK_INT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
     CHECK_INT(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
-// As of a process that ends while its maps are read. What is mapped behind would be taken for unmapped.
+// As of a process that ends while its maps are read. What is mapped behind would be taken for
+// unmapped.
 TEST(a_part_of_a_text_is_not_taken_for_all_of_it)
 {
     char path[64];
@@ -483,13 +504,17 @@ TEST(memory_that_is_locked_is_not_free)
     CHECK(reader > 0 && kill(reader, SIGSTOP) == 0);
     int64_t begin_ns = clock_monotonic_ns();
     CHECK(!target_memory_is_free(getpid()));
-    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(60000000000)); // 50 ms, and what a busy machine adds
-    CHECK(!target_memory_is_free(getpid()) || clock_monotonic_ns() - begin_ns >= INT64_C(1000000000)); // for a second
+    // 50 ms, and what a busy machine adds
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(60000000000));
+    // for a second
+    CHECK(!target_memory_is_free(getpid()) ||
+            clock_monotonic_ns() - begin_ns >= INT64_C(1000000000));
     CHECK(target_memory_is_free(getppid())); // of another one that is another matter
     CHECK(!target_file_silent());
 }
 
-// A FIFO that nobody writes into: it is given up within a second, and asked for again 2 s later, other files at once.
+// A FIFO that nobody writes into: it is given up within a second, and asked for again 2 s later,
+// other files at once.
 TEST(a_stream_that_does_not_come_is_given_up_soon)
 {
     CHECK(mkdtemp(test_dir) != NULL);
@@ -502,7 +527,8 @@ TEST(a_stream_that_does_not_come_is_given_up_soon)
     CHECK(!target_file_stream(fifo));
     CHECK_INT(errno, EAGAIN);
     alarm(0);
-    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(60000000000)); // 0.1 s, and what a busy machine adds
+    // 0.1 s, and what a busy machine adds
+    CHECK(clock_monotonic_ns() - begin_ns < INT64_C(60000000000));
     FILE *own = target_file_stream("/proc/self/maps");
     CHECK(own != NULL);
     fclose(own);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Process trees on the real kernel: contained, frozen, thawed and killed, by each means this machine
-// has. A tree here is a shell with busy children, one of them in a session of its own.
+// Process trees on the real kernel: contained, frozen, thawed and killed, by each means this
+// machine has. A tree here is a shell with busy children, one of them in a session of its own.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -26,7 +26,8 @@
 #include "harness/contain/tree.h"
 #include "tests/unit/runner.h"
 
-#define TEST_PATIENCE_NS INT64_C(60000000000) // what is waited for comes at once, but for a machine that is busy
+#define TEST_PATIENCE_NS \
+    INT64_C(60000000000) // what is waited for comes at once, but for a machine that is busy
 enum { TEST_FILE_BYTES = 32 << 20 };
 
 static char test_mark[64]; // of this run alone: all processes of the machine are looked at
@@ -74,7 +75,7 @@ static bool test_moves(void)
     while (clock_monotonic_ns() < deadline) {
         clock_sleep_until_ns(clock_monotonic_ns() + 20000000);
         if (test_counters[0] > before[0] && test_counters[1] > before[1] &&
-            test_counters[2] > before[2])
+                test_counters[2] > before[2])
             return true;
     }
     return false;
@@ -85,7 +86,7 @@ static bool test_stands_still(void)
     long before[3] = {test_counters[0], test_counters[1], test_counters[2]};
     clock_sleep_until_ns(clock_monotonic_ns() + 60000000);
     return test_counters[0] == before[0] && test_counters[1] == before[1] &&
-           test_counters[2] == before[2];
+            test_counters[2] == before[2];
 }
 
 static void test_turns(enum tree_means means, const char *base)
@@ -141,9 +142,11 @@ TEST(cpu_time_of_the_tree)
     CHECK_INT(tree_new(means, base, "t", test_mark, &tree, NULL), 0);
     int64_t begin_ns = clock_monotonic_ns(), cpu;
     pid_t root = test_tree_start(tree);
-    while ((cpu = tree_cpu_ns(tree)) <= 20000000 && clock_monotonic_ns() - begin_ns < TEST_PATIENCE_NS)
+    while ((cpu = tree_cpu_ns(tree)) <= 20000000 &&
+            clock_monotonic_ns() - begin_ns < TEST_PATIENCE_NS)
         clock_sleep_until_ns(clock_monotonic_ns() + 10000000);
-    CHECK(cpu > 20000000 && cpu <= 4 * (clock_monotonic_ns() - begin_ns)); // of three that spin, in nanoseconds
+    // of three that spin, in nanoseconds
+    CHECK(cpu > 20000000 && cpu <= 4 * (clock_monotonic_ns() - begin_ns));
     CHECK_INT(tree_kill(tree), 0);
     waitpid(root, NULL, 0);
     tree_free(tree);
@@ -167,7 +170,8 @@ static void test_one_after_the_other(void)
     for (int i = 0; i < TEST_CHILDREN; i++) {
         pid_t child = fork();
         if (child == 0) {
-            char *memory = mmap(NULL, TEST_CHILD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            char *memory = mmap(NULL, TEST_CHILD_BYTES, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             memset(memory, 1, TEST_CHILD_BYTES);
             test_counters[0] = i + 1;
             test_comes_to(&test_counters[1], i + 1);
@@ -197,7 +201,8 @@ TEST(what_has_ended_holds_no_memory)
         test_counters[1] = i + 1;
     }
     CHECK(tree_peak_memory_bytes(tree) > TEST_CHILD_BYTES);
-    CHECK(tree_peak_memory_bytes(tree) < 2 * (int64_t)TEST_CHILD_BYTES + (32 << 20)); // the root, and what a child has of it
+    // the root, and what a child has of it
+    CHECK(tree_peak_memory_bytes(tree) < 2 * (int64_t)TEST_CHILD_BYTES + (32 << 20));
     CHECK_INT(tree_process_count(tree), 2);
     test_counters[1] = TEST_CHILDREN + 1;
     waitpid(root, NULL, 0);
@@ -207,7 +212,8 @@ TEST(what_has_ended_holds_no_memory)
 // A child with the number that is asked for. -1: that takes a right, or Linux 5.5.
 static pid_t test_fork_as(pid_t number)
 {
-    const uint64_t args[] = {[4] = SIGCHLD, [8] = (uint64_t)(uintptr_t)&number, [9] = 1}; // struct clone_args: exit_signal, set_tid, set_tid_size
+    // struct clone_args: exit_signal, set_tid, set_tid_size
+    const uint64_t args[] = {[4] = SIGCHLD, [8] = (uint64_t)(uintptr_t)&number, [9] = 1};
     return (pid_t)syscall(SYS_clone3, args, sizeof args);
 }
 
@@ -298,7 +304,8 @@ TEST(files_count_once)
     CHECK_DBL((double)tree_peak_memory_bytes(tree), (double)(others + files), 256 << 10);
     CHECK(tree_peak_memory_bytes(tree) < all);
     int64_t peak, of_files;
-    CHECK(!process_memory(2, &peak, &of_files) || peak > 0); // a kernel thread has none; in a container it is a process
+    // a kernel thread has none; in a container it is a process
+    CHECK(!process_memory(2, &peak, &of_files) || peak > 0);
     tree_kill(tree);
     waitpid(root, NULL, 0);
     tree_free(tree);
@@ -325,15 +332,18 @@ static void test_maps_a_file(const char *path, int index)
 static void test_wait_for(long value)
 {
     int64_t deadline = clock_monotonic_ns() + TEST_PATIENCE_NS;
-    while ((test_counters[0] != value || test_counters[1] != value) && clock_monotonic_ns() < deadline)
+    while ((test_counters[0] != value || test_counters[1] != value) &&
+            clock_monotonic_ns() < deadline)
         clock_sleep_until_ns(clock_monotonic_ns() + 1000000);
     CHECK(test_counters[0] == value && test_counters[1] == value);
 }
 
-// A process's peak holds for ever what it had of files; given back, that is still no memory of its own.
+// A process's peak holds for ever what it had of files; given back, that is still no memory of its
+// own.
 TEST(files_that_were_given_back)
 {
-    char path[] = "/var/tmp/upgate-test-tree-XXXXXX"; // no tmpfs: its pages are counted as shared memory
+    // no tmpfs: its pages are counted as shared memory
+    char path[] = "/var/tmp/upgate-test-tree-XXXXXX";
     int fd = mkstemp(path);
     struct tree *tree = NULL;
     CHECK(fd >= 0 && ftruncate(fd, TEST_FILE_BYTES) == 0);
@@ -349,7 +359,8 @@ TEST(files_that_were_given_back)
     test_wait_for(1);
     tree_sample_memory(tree);
     int64_t mapped = tree_peak_memory_bytes(tree);
-    CHECK(tree_process_count(tree) == 2 && mapped > TEST_FILE_BYTES && mapped < 2 * TEST_FILE_BYTES);
+    CHECK(tree_process_count(tree) == 2 && mapped > TEST_FILE_BYTES &&
+            mapped < 2 * TEST_FILE_BYTES);
     test_counters[2] = 1;
     test_wait_for(2);
     tree_sample_memory(tree);
@@ -365,13 +376,14 @@ TEST(files_that_were_given_back)
 static void test_refuse_close_range(int error)
 {
     struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
         runner_skip("no seccomp filters here");
     CHECK(close_range(1000, 1001, 0) < 0 && errno == error);
 }
@@ -387,7 +399,7 @@ static void test_doomed(int report_fd, enum tree_means forced)
     struct guardian *guardian = NULL;
     struct tree *tree = NULL;
     if (guardian_start(base, &guardian, NULL) || guardian_watch(guardian, test_mark, NULL) ||
-        tree_new(means, base, "t", test_mark, &tree, NULL))
+            tree_new(means, base, "t", test_mark, &tree, NULL))
         _exit(1);
     pid_t root = fork();
     if (root == 0) {
@@ -431,7 +443,8 @@ static void test_kill9(enum tree_means means)
         left = process_find_tree(-1, 0, test_mark, pids, 64);
     }
     CHECK_INT(left, 0);
-    while ((access(test_mark, F_OK) == 0 || (base[0] && access(base, F_OK) == 0)) && clock_monotonic_ns() < deadline)
+    while ((access(test_mark, F_OK) == 0 || (base[0] && access(base, F_OK) == 0)) &&
+            clock_monotonic_ns() < deadline)
         clock_sleep_until_ns(clock_monotonic_ns() + 10000000);
     CHECK(access(test_mark, F_OK) < 0);
     CHECK(!base[0] || access(base, F_OK) < 0);
@@ -462,7 +475,8 @@ TEST(kill_9_without_cgroups)
 // A command about the guardian, until it succeeds: it gives itself its name after fork.
 static int test_until(const char *command)
 {
-    char *loop = xasprintf("for i in $(seq 1000); do %s && exit 0; sleep 0.02; done; exit 1", command);
+    char *loop =
+            xasprintf("for i in $(seq 1000); do %s && exit 0; sleep 0.02; done; exit 1", command);
     int rc = system(loop);
     free(loop);
     return rc;
@@ -528,7 +542,8 @@ TEST(what_a_dead_run_left_is_swept)
     enum tree_means means = tree_detect(&base);
     if (means == TREE_MEANS_SIGNALS)
         runner_skip("no writable cgroup");
-    // A directory as another process of this name would have left it: pid 1 did not start at tick 1.
+    // A directory as another process of this name would have left it: pid 1 did not start at
+    // tick 1.
     char *stale = xstrdup(base);
     strcpy(strstr(stale, "upgate-"), "upgate-1-1");
     char *command = xasprintf("mkdir -p %s/launch-0", stale);
@@ -552,7 +567,8 @@ static void test_stranger(void)
         _exit(77);
     pid_t pid = fork();
     if (pid == 0) {
-        if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("proc", "/proc", "proc", 0, NULL) < 0)
+        if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+                mount("proc", "/proc", "proc", 0, NULL) < 0)
             _exit(77);
         char *base = NULL;
         tree_detect(&base);
@@ -584,7 +600,8 @@ TEST(what_lives_in_another_pid_namespace_is_not_swept)
     CHECK(stays);
 }
 
-// A container in a threaded subtree: another means, not a launch that cannot be put into its cgroup.
+// A container in a threaded subtree: another means, not a launch that cannot be put into its
+// cgroup.
 TEST(below_a_threaded_cgroup_something_else_is_used)
 {
     char *base = NULL;
@@ -594,7 +611,8 @@ TEST(below_a_threaded_cgroup_something_else_is_used)
     }
     char *group = xasprintf("%s/threaded", base);
     char *make = xasprintf("mkdir %s && echo threaded > %s/cgroup.type", group, group);
-    char *enter = xasprintf("echo %d > %s/cgroup.procs && echo %d > %s/cgroup.procs", getpid(), base, getpid(), group);
+    char *enter = xasprintf("echo %d > %s/cgroup.procs && echo %d > %s/cgroup.procs", getpid(),
+            base, getpid(), group);
     char *leave = xasprintf("echo %d > %s/../cgroup.procs", getpid(), base);
     bool inside = system(make) == 0 && system(enter) == 0;
     char *other = NULL;

@@ -18,15 +18,15 @@ static void couples_make(struct turns_couple *couples, double ratio, double cold
     for (int i = 0; i < COUPLES; i++) {
         for (int side = 0; side < TURNS_SIDES; side++) {
             bool burst = (2 * i + side) % 40 < 13;
-            double rest =
-                5e6 * (side ? ratio : 1) * (burst ? 1.7 : 1) * exp(0.01 * random_normal(&random));
+            double rest = 5e6 * (side ? ratio : 1) * (burst ? 1.7 : 1) *
+                    exp(0.01 * random_normal(&random));
             double first = rest * (1 + cold) * exp(0.01 * random_normal(&random));
             couples[i].sides[side] = (struct turns_block){.first_ns = first,
-                                                          .rest_ns = rest,
-                                                          .middle_ns = rest,
-                                                          .last_ns = rest,
-                                                          .median_ns = NAN,
-                                                          .mean_ns = (first + 3 * rest) / 4};
+                    .rest_ns = rest,
+                    .middle_ns = rest,
+                    .last_ns = rest,
+                    .median_ns = NAN,
+                    .mean_ns = (first + 3 * rest) / 4};
         }
     }
 }
@@ -48,7 +48,7 @@ TEST(cold_first_steps_are_dropped_on_both_sides)
     struct turns_couple couples[COUPLES];
     couples_make(couples, 1.03, 0, 2);
     for (int i = 0; i < COUPLES;
-         i++) { // the candidate's first step is 40 % slower: caches, not its speed
+            i++) { // the candidate's first step is 40 % slower: caches, not its speed
         struct turns_block *block = &couples[i].sides[1];
         block->first_ns *= 1.4;
         block->mean_ns = (block->first_ns + 3 * block->rest_ns) / 4;
@@ -68,8 +68,8 @@ TEST(no_couples_and_broken_ones)
 {
     struct turns_result got = turns_ratio(NULL, 0);
     CHECK(isnan(got.log_ratio) && isnan(got.within_sd));
-    struct turns_couple one[2] = {{{{.mean_ns = 1e6}, {.mean_ns = 2e6}}},
-                                  {{{.mean_ns = 0}, {.mean_ns = 2e6}}}};
+    struct turns_couple one[2] = {
+            {{{.mean_ns = 1e6}, {.mean_ns = 2e6}}}, {{{.mean_ns = 0}, {.mean_ns = 2e6}}}};
     got = turns_ratio(one, 2);
     CHECK_INT(got.couples, 1);
     CHECK_DBL(got.log_ratio, log(2), 1e-12);
@@ -85,13 +85,13 @@ static void couples_crowded(struct turns_couple *couples, double ratio, uint64_t
             double steps[20];
             for (int k = 0; k < 20; k++)
                 steps[k] = 5e5 * (side ? ratio : 1) * exp(0.02 * random_normal(&random)) +
-                           (random_uniform(&random) < 0.2 ? 3e6 : 0);
+                        (random_uniform(&random) < 0.2 ? 3e6 : 0);
             couples[i].sides[side] = (struct turns_block){.mean_ns = quantile_mean(steps, 20),
-                                                          .median_ns = quantile_median(steps, 20),
-                                                          .rest_ns = quantile_mean(steps + 1, 19),
-                                                          .first_ns = steps[0],
-                                                          .middle_ns = steps[10],
-                                                          .last_ns = steps[19]};
+                    .median_ns = quantile_median(steps, 20),
+                    .rest_ns = quantile_mean(steps + 1, 19),
+                    .first_ns = steps[0],
+                    .middle_ns = steps[10],
+                    .last_ns = steps[19]};
         }
     }
 }
@@ -120,7 +120,7 @@ TEST(steps_that_only_enqueue_are_compared_by_their_means)
     struct turns_couple couples[COUPLES];
     couples_crowded(couples, 1, 1);
     for (int i = 0; i < COUPLES;
-         i++) { // the device is 5 % slower, and only the last step waits for it
+            i++) { // the device is 5 % slower, and only the last step waits for it
         for (int side = 0; side < TURNS_SIDES; side++) {
             struct turns_block *block = &couples[i].sides[side];
             block->median_ns = block->middle_ns = block->first_ns = 1e5;
@@ -160,5 +160,5 @@ TEST(standard_error_is_that_of_many_pairs)
     }
     double real = sqrt((square - sum * sum / 300) / 299);
     CHECK(claimed > 0.7 * real &&
-          claimed < 2 * real); // edges of bursts widen the claim, not the estimate
+            claimed < 2 * real); // edges of bursts widen the claim, not the estimate
 }

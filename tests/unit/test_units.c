@@ -89,7 +89,7 @@ TEST(traced_steps_are_told_in_one_way)
 {
     char text[160];
     CHECK_STR(unit_format_traced(text, sizeof text, "step", (const double[]){1.04, 1.0504}),
-              "a traced step took 1.040 (a) and 1.050 (b) times as long as an untraced one");
+            "a traced step took 1.040 (a) and 1.050 (b) times as long as an untraced one");
     CHECK_STR(unit_format_traced(text, sizeof text, "launch", (const double[]){NAN, 2}),
-              "a traced launch took unknown (a) and 2.000 (b) times as long as an untraced one");
+            "a traced launch took unknown (a) and 2.000 (b) times as long as an untraced one");
 }

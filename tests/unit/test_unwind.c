@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unwind tables: what they say against elfutils' own interpreter of call frame information, at every border of every row of
-// libraries of this machine; against damaged files; and the limits. UPGATE_UNWIND_LIBRARY in the environment names one more
-// library, and UPGATE_UNWIND_TIMES prints what each costs.
+// Unwind tables: what they say against elfutils' own interpreter of call frame information, at
+// every border of every row of libraries of this machine; against damaged files; and the limits.
+// UPGATE_UNWIND_LIBRARY in the environment names one more library, and UPGATE_UNWIND_TIMES prints
+// what each costs.
 #include "tests/unit/runner.h"
 
 #include <dlfcn.h>
@@ -50,11 +51,12 @@ static const char *library(const char *name)
     return library_path;
 }
 
-typedef void (*each_table)(uint64_t begin, uint64_t end, const struct unwind_table *table, const struct unwind_rules *rules,
-                           void *context);
+typedef void (*each_table)(uint64_t begin, uint64_t end, const struct unwind_table *table,
+        const struct unwind_rules *rules, void *context);
 
 // All tables of a file. Returns their words.
-static size_t tables_of(int fd, struct unwind_rules *rules, each_table each, void *context, size_t *ret_functions)
+static size_t tables_of(
+        int fd, struct unwind_rules *rules, each_table each, void *context, size_t *ret_functions)
 {
     struct elf_image image;
     struct eh_file file;
@@ -63,8 +65,9 @@ static size_t tables_of(int fd, struct unwind_rules *rules, each_table each, voi
     if (eh_file_open(fd, &file) == 0 && elf_image_read(fd, &image) == 0) {
         for (uint32_t i = 0; i < image.segment_count; i++) {
             uint64_t end = image.segments[i].address + image.segments[i].bytes;
-            for (uint64_t at = image.segments[i].address; at < end && at - image.segments[i].address < UINT32_MAX;
-                 at += UG_UNWIND_TABLE_BYTES) {
+            for (uint64_t at = image.segments[i].address;
+                    at < end && at - image.segments[i].address < UINT32_MAX;
+                    at += UG_UNWIND_TABLE_BYTES) {
                 struct unwind_table table;
                 if (unwind_table_build(&file, at, end, rules, &table))
                     continue;
@@ -83,7 +86,8 @@ static size_t tables_of(int fd, struct unwind_rules *rules, each_table each, voi
 #ifdef UPGATE_HAVE_LIBDW
 struct compared {
     Dwarf_CFI *cfi;
-    size_t asked, wrong, none, other; // none: we know nothing; other: of them those that elfutils' answer is simple for
+    size_t asked, wrong, none, other; // none: we know nothing; other: of them those that elfutils'
+                                      // answer is simple for
 };
 
 static bool is_register(const Dwarf_Op *ops, size_t count, unsigned reg, int64_t *ret_at)
@@ -109,7 +113,8 @@ static struct ug_unwind_rule rule_of(Dwarf_Frame *frame, bool *ret_simple)
     *ret_simple = dwarf_frame_register(frame, 16, memory, &ops, &count) == 0;
     if (*ret_simple && count == 0 && ops == memory)
         return (struct ug_unwind_rule){.cfa = UG_UNWIND_END};
-    *ret_simple = count == 2 && ops[1].atom == DW_OP_plus_uconst && (int64_t)ops[1].number == -8; // else in a register: vfork
+    *ret_simple = count == 2 && ops[1].atom == DW_OP_plus_uconst &&
+            (int64_t)ops[1].number == -8; // else in a register: vfork
     if (!*ret_simple)
         return rule;
     if (dwarf_frame_cfa(frame, &ops, &count)) {
@@ -127,7 +132,8 @@ static struct ug_unwind_rule rule_of(Dwarf_Frame *frame, bool *ret_simple)
         *ret_simple = false;
     } else if (count == 1 && ops[0].atom == DW_OP_call_frame_cfa) {
         rule.rbp = UG_UNWIND_RBP_FROM_CFA;
-    } else if (count == 2 && ops[0].atom == DW_OP_call_frame_cfa && ops[1].atom == DW_OP_plus_uconst) {
+    } else if (count == 2 && ops[0].atom == DW_OP_call_frame_cfa &&
+            ops[1].atom == DW_OP_plus_uconst) {
         rule.rbp = UG_UNWIND_RBP_FROM_CFA;
         rule.rbp_at = (int16_t)ops[1].number;
     } else if (count) {
@@ -151,20 +157,21 @@ static void compare_at(struct compared *compared, uint64_t address, struct ug_un
     if (ours.cfa == UG_UNWIND_NONE) {
         compared->none++;
         if (simple && theirs.cfa != UG_UNWIND_NONE && compared->other++ < 5)
-            printf("%#llx: nothing, elfutils: cfa %u %d rbp %u %d\n", (unsigned long long)address, theirs.cfa, theirs.cfa_at,
-                   theirs.rbp, theirs.rbp_at);
+            printf("%#llx: nothing, elfutils: cfa %u %d rbp %u %d\n", (unsigned long long)address,
+                    theirs.cfa, theirs.cfa_at, theirs.rbp, theirs.rbp_at);
     } else if (simple && memcmp(&ours, &theirs, sizeof ours)) {
         if (compared->wrong++ < 5)
-            printf("%#llx: cfa %u %d rbp %u %d, elfutils: cfa %u %d rbp %u %d\n", (unsigned long long)address, ours.cfa,
-                   ours.cfa_at, ours.rbp, ours.rbp_at, theirs.cfa, theirs.cfa_at, theirs.rbp, theirs.rbp_at);
-    } else if (!simple && ours.cfa != UG_UNWIND_PLT && ours.cfa != UG_UNWIND_RBP_AT && ours.cfa != UG_UNWIND_SIGNAL &&
-               ours.rbp != UG_UNWIND_RBP_FROM_RBP) {
+            printf("%#llx: cfa %u %d rbp %u %d, elfutils: cfa %u %d rbp %u %d\n",
+                    (unsigned long long)address, ours.cfa, ours.cfa_at, ours.rbp, ours.rbp_at,
+                    theirs.cfa, theirs.cfa_at, theirs.rbp, theirs.rbp_at);
+    } else if (!simple && ours.cfa != UG_UNWIND_PLT && ours.cfa != UG_UNWIND_RBP_AT &&
+            ours.cfa != UG_UNWIND_SIGNAL && ours.rbp != UG_UNWIND_RBP_FROM_RBP) {
         compared->wrong++;
     }
 }
 
-static void compare_table(uint64_t begin, uint64_t end, const struct unwind_table *table, const struct unwind_rules *rules,
-                        void *context)
+static void compare_table(uint64_t begin, uint64_t end, const struct unwind_table *table,
+        const struct unwind_rules *rules, void *context)
 {
     for (uint32_t region = 0; region < UG_UNWIND_REGIONS; region++)
         for (uint32_t i = table->words[region]; i < table->words[region + 1]; i++) {
@@ -172,7 +179,8 @@ static void compare_table(uint64_t begin, uint64_t end, const struct unwind_tabl
             if (begin + offset < end)
                 compare_at(context, begin + offset, unwind_table_rule(table, rules, offset));
             if (offset && begin + offset <= end)
-                compare_at(context, begin + offset - 1, unwind_table_rule(table, rules, offset - 1));
+                compare_at(
+                        context, begin + offset - 1, unwind_table_rule(table, rules, offset - 1));
         }
 }
 
@@ -188,8 +196,8 @@ static void compare_library(const char *path)
     CHECK(compared.cfi);
     unwind_rules_init(&rules);
     size_t words = tables_of(fd, &rules, compare_table, &compared, &functions);
-    printf("%s: %zu functions, %zu words, %u rules; %zu asked, %zu not known of which %zu could be\n", path, functions, words,
-           rules.count, compared.asked, compared.none, compared.other);
+    printf("%s: %zu functions, %zu words, %u rules; %zu asked, %zu not known of which %zu could be\n",
+            path, functions, words, rules.count, compared.asked, compared.none, compared.other);
     CHECK(functions > 50 && compared.asked > 1000);
     CHECK_INT(compared.wrong, 0);
     CHECK_INT(compared.other, 0);
@@ -248,7 +256,8 @@ TEST(cost)
     double begin_ms = cpu_ms();
     size_t words = tables_of(fd, &rules, NULL, NULL, &functions);
     if (getenv("UPGATE_UNWIND_TIMES"))
-        printf("%zu functions, %zu words, %u rules: %.1f ms\n", functions, words, rules.count, cpu_ms() - begin_ms);
+        printf("%zu functions, %zu words, %u rules: %.1f ms\n", functions, words, rules.count,
+                cpu_ms() - begin_ms);
     CHECK(functions > 100);
     unwind_rules_free(&rules);
     close(fd);
@@ -280,11 +289,12 @@ static uint32_t next_random(uint32_t *state)
 }
 
 // A table that keeps its own law: every search in it ends within it.
-static void check_table(uint64_t begin, uint64_t end, const struct unwind_table *table, const struct unwind_rules *rules,
-                        void *context)
+static void check_table(uint64_t begin, uint64_t end, const struct unwind_table *table,
+        const struct unwind_rules *rules, void *context)
 {
     (void)begin, (void)end, (void)context;
-    CHECK(table->count <= table->slabs * UG_UNWIND_SLAB_WORDS && table->words[0] == UG_UNWIND_HEAD_WORDS);
+    CHECK(table->count <= table->slabs * UG_UNWIND_SLAB_WORDS &&
+            table->words[0] == UG_UNWIND_HEAD_WORDS);
     CHECK_INT(table->words[UG_UNWIND_REGIONS], table->count);
     for (uint32_t region = 0; region < UG_UNWIND_REGIONS; region++) {
         uint32_t first = table->words[region], next = table->words[region + 1];
@@ -292,8 +302,9 @@ static void check_table(uint64_t begin, uint64_t end, const struct unwind_table 
             runner_fail(__FILE__, __LINE__, "region %u is damaged", region);
         for (uint32_t i = first; i < next; i++)
             if (table->words[i] >> 16 >= rules->count ||
-                (i > first && (table->words[i] & 0xffff) <= (table->words[i - 1] & 0xffff)))
-                runner_fail(__FILE__, __LINE__, "row %u of region %u is damaged", i - first, region);
+                    (i > first && (table->words[i] & 0xffff) <= (table->words[i - 1] & 0xffff)))
+                runner_fail(
+                        __FILE__, __LINE__, "row %u of region %u is damaged", i - first, region);
     }
 }
 
@@ -328,8 +339,10 @@ TEST(damaged_files_are_safe)
     for (int round = 0; round < 60; round++) {
         char *copy = malloc(size);
         memcpy(copy, whole, size);
-        for (int i = 0; i < 1 << round % 12; i++) { // of .eh_frame_hdr and .eh_frame behind it, or of the head
-            uint64_t at = round % 3 ? begin + next_random(&state) % length : next_random(&state) % 1024;
+        // of .eh_frame_hdr and .eh_frame behind it, or of the head
+        for (int i = 0; i < 1 << round % 12; i++) {
+            uint64_t at =
+                    round % 3 ? begin + next_random(&state) % length : next_random(&state) % 1024;
             copy[at] = (char)(round % 2 ? next_random(&state) : 0xffu << round % 8);
         }
         use_file(copy, round % 5 ? size : begin + next_random(&state) % length); // cut short, too

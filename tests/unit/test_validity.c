@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which pairs do not count. Pairs are made by hand here: covariates as the store has them, and counters of
-// a step file that nobody has written to.
+// Which pairs do not count. Pairs are made by hand here: covariates as the store has them, and
+// counters of a step file that nobody has written to.
 #include "harness/run/validity.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ struct made {
 static json_t *made_covariates(int64_t window_ns, int64_t foreign_ns)
 {
     return json_pack("{s:I, s:I, s:i, s:i}", "window_ns", (json_int_t)window_ns, "foreign_cpu_ns",
-                     (json_int_t)foreign_ns, "suspended_ns", 0, "throttle_events", 0);
+            (json_int_t)foreign_ns, "suspended_ns", 0, "throttle_events", 0);
 }
 
 static struct made *made_new(int64_t window_ns)
@@ -29,8 +29,9 @@ static struct made *made_new(int64_t window_ns)
     for (int side = 0; side < 2; side++) {
         char path[64];
         snprintf(path, sizeof path, "/dev/shm/upgate-test-validity-%d-%d", getpid(), side);
-        CHECK_INT(reader_create(&made->launches[side].reader, path, &(struct reader_opts){.slot_count = 1},
-                                NULL), 0);
+        CHECK_INT(reader_create(&made->launches[side].reader, path,
+                          &(struct reader_opts){.slot_count = 1}, NULL),
+                0);
         made->launches[side].cpu_ns = window_ns;
         made->pair.launches[side] = &made->launches[side];
         made->pair.covariates[side] = made_covariates(window_ns, 0);
@@ -44,7 +45,8 @@ static void made_set(struct made *made, int side, const char *name, int64_t valu
 }
 
 // The reason begins with the text ("" = valid), and points at this side.
-static void check_validity(struct made *made, enum plan_interleave interleave, const char *text, int side)
+static void check_validity(
+        struct made *made, enum plan_interleave interleave, const char *text, int side)
 {
     struct validity validity = validity_check(&made->pair, interleave);
     if (*text)
@@ -95,8 +97,8 @@ TEST(work_in_the_turns_of_the_other_voids)
     check_validity(made, PLAN_INTERLEAVE_STEPS, "in the turns of the other", 1);
 }
 
-// Synthetic readings of a VM from which the hypervisor takes 37 %: CPU time of the turns in which the side had not
-// stopped, and what was stolen in them.
+// Synthetic readings of a VM from which the hypervisor takes 37 %: CPU time of the turns in which
+// the side had not stopped, and what was stolen in them.
 TEST(what_was_stolen_is_no_work)
 {
     struct made *made = made_new(1600000000);
@@ -113,7 +115,8 @@ TEST(what_was_stolen_is_no_work)
     made->launches[1].overlap_ns = 600000000;
     made->launches[1].overlap_steal_ns = 400000000;
     check_validity(made, PLAN_INTERLEAVE_STEPS,
-                   "a side went on working in the turns of the other: 200 ms of 1600 ms of CPU time, without what", 1);
+            "a side went on working in the turns of the other: 200 ms of 1600 ms of CPU time, without what",
+            1);
     made = made_new(1600000000); // little of either: nothing to say
     made->launches[1].overlap_ns = 15000000;
     made->launches[1].overlap_steal_ns = 10000000;
@@ -126,7 +129,8 @@ TEST(steal_beside_one_launch_voids)
     struct made *made = made_new(1000000000);
     made_set(made, 0, "steal_ns", 370000000);
     made_set(made, 1, "steal_ns", 20000000);
-    check_validity(made, PLAN_INTERLEAVE_LAUNCHES, "the hypervisor took 37 % of a CPU beside one side and 2 %", 0);
+    check_validity(made, PLAN_INTERLEAVE_LAUNCHES,
+            "the hypervisor took 37 % of a CPU beside one side and 2 %", 0);
     made = made_new(1000000000);
     made_set(made, 0, "steal_ns", 370000000);
     made_set(made, 1, "steal_ns", 350000000);
@@ -156,10 +160,12 @@ TEST(foreign_use_beside_one_launch_voids)
 {
     struct made *made = made_new(1000000000);
     made_set(made, 1, "foreign_cpu_ns", 300000000);
-    check_validity(made, PLAN_INTERLEAVE_LAUNCHES, "other processes used 0 % of a CPU beside one side and 30 %", 1);
+    check_validity(made, PLAN_INTERLEAVE_LAUNCHES,
+            "other processes used 0 % of a CPU beside one side and 30 %", 1);
     made = made_new(1000000000);
     made_set(made, 0, "foreign_cpu_ns", 300000000);
-    check_validity(made, PLAN_INTERLEAVE_LAUNCHES, "other processes used 30 % of a CPU beside one side and 0 %", 0);
+    check_validity(made, PLAN_INTERLEAVE_LAUNCHES,
+            "other processes used 30 % of a CPU beside one side and 0 %", 0);
     made = made_new(1000000000);
     made_set(made, 0, "foreign_cpu_ns", 300000000);
     made_set(made, 1, "foreign_cpu_ns", 290000000);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel tells of calls becomes steps; what the gate says becomes SIGSTOP and SIGCONT. The gate's word is passed on
-// by an eventfd that the reader writes.
+// What the kernel tells of calls becomes steps; what the gate says becomes SIGSTOP and SIGCONT. The
+// gate's word is passed on by an eventfd that the reader writes.
 //
-// Whoever stops: the BPF program, always before it tells. Whoever lets go: only this thread, so that none is let go twice.
+// Whoever stops: the BPF program, always before it tells. Whoever lets go: only this thread, so
+// that none is let go twice.
 #include "tracer/calls/calls.h"
 
 #include <errno.h>
@@ -32,21 +33,25 @@
 
 enum {
     CALLS_POLL_MS = 100,
-    CALLS_STOP_NS = 2000000,   // in which a signal that was sent has arrived, whether the process has had the CPU to act on it or not
-    CALLS_QUICK_NS = 40000,    // a call costs 2 us, in a nested VM up to 20: of shorter steps too much of the time would be ours
-    CALLS_QUICK_MANY = 4096,   // such steps, and half of all: it is no step
+    CALLS_STOP_NS = 2000000, // in which a signal that was sent has arrived, whether the process has
+                             // had the CPU to act on it or not
+    CALLS_QUICK_NS = 40000, // a call costs 2 us, in a nested VM up to 20: of shorter steps too much
+                            // of the time would be ours
+    CALLS_QUICK_MANY = 4096, // such steps, and half of all: it is no step
     CALLS_NAMES_BYTES = 4 << 20,
     CALLS_TEXT_BYTES = 200,
-    CALLS_IDLE_MANY = 4096, // breakpoints met without a call, and so many times as often as with one
+    CALLS_IDLE_MANY =
+            4096, // breakpoints met without a call, and so many times as often as with one
     CALLS_IDLE_TIMES = 8,
     CALLS_SHOWN_MAX = 80, // of a name in a sentence
-    // A process that is not stopped may have mapped its libraries before the loader had its breakpoint: it is looked at again, and again
-    // after twice the time, up to a second.
+    // A process that is not stopped may have mapped its libraries before the loader had its
+    // breakpoint: it is looked at again, and again after twice the time, up to a second.
     CALLS_LOOK_NS = 4000000,
     CALLS_LOOK_NS_MAX = 1000000000,
 };
 
-// While another stands at the gate a process that makes no calls is waited for so long: a rank may write a checkpoint between two.
+// While another stands at the gate a process that makes no calls is waited for so long: a rank may
+// write a checkpoint between two.
 #define CALLS_UNEVEN_NS INT64_C(20000000000)
 
 struct calls_process { // by its number in the programs
@@ -73,11 +78,11 @@ struct native_calls {
     struct calls_file *files, *sites; // looked into; where the function returns to
     size_t file_count, site_count;
     struct names names;
-    uint32_t granted, claimed; // processes that have a place in the step file
+    uint32_t granted, claimed;      // processes that have a place in the step file
     int64_t look_ns, look_pause_ns; // when to look again at what is mapped; 0: not
-    bool attached;    // has its breakpoint
-    atomic_bool left; // has been given up
-    bool exact;       // breakpoints stand where the function returns to, and not behind that
+    bool attached;                  // has its breakpoint
+    atomic_bool left;               // has been given up
+    bool exact; // breakpoints stand where the function returns to, and not behind that
     char *found, *why;
     pthread_t thread;
     bool running;
@@ -85,11 +90,12 @@ struct native_calls {
     int wake_fd;
 };
 
-// --- processes ------------------------------------------------------------------------------------
+// --- processes -----------------------------------------------------------------------------------
 
 static bool calls_closed(const struct native_calls *calls, uint32_t step)
 {
-    return calls->opts.holds && !calls->left && calls->granted != UG_STEP_RUN_FREE && (int32_t)(step - calls->granted) >= 0;
+    return calls->opts.holds && !calls->left && calls->granted != UG_STEP_RUN_FREE &&
+            (int32_t)(step - calls->granted) >= 0;
 }
 
 static void calls_signal(int pid_fd, int number)
@@ -98,21 +104,22 @@ static void calls_signal(int pid_fd, int number)
         syscall(SYS_pidfd_send_signal, pid_fd, number, NULL, 0);
 }
 
-// The signal has been sent; SIGCONT before it has arrived would be too early where the kernel sends it a moment later (6.14: by an
-// interrupt to itself).
+// The signal has been sent; SIGCONT before it has arrived would be too early where the kernel sends
+// it a moment later (6.14: by an interrupt to itself).
 static void calls_await_stop(pid_t pid)
 {
     int64_t until_ns = clock_monotonic_ns() + CALLS_STOP_NS;
     struct proc_stat stat;
-    while (proc_stat_of(pid, &stat) == 0 && stat.state != 'T' && stat.state != 't' && stat.state != 'Z' && stat.state != 'X' &&
-           clock_monotonic_ns() < until_ns)
+    while (proc_stat_of(pid, &stat) == 0 && stat.state != 'T' && stat.state != 't' &&
+            stat.state != 'Z' && stat.state != 'X' && clock_monotonic_ns() < until_ns)
         clock_sleep_until_ns(clock_monotonic_ns() + 20000);
 }
 
 static void calls_let_go(struct native_calls *calls, struct calls_process *process, uint32_t number)
 {
     struct ug_call_state *state = call_programs_state(calls->programs, number);
-    if (process->at_entry && state->owner && state->steps == process->steps) // its time begins when it is let go
+    // its time begins when it is let go
+    if (process->at_entry && state->owner && state->steps == process->steps)
         state->begin_ns = (uint64_t)clock_monotonic_ns();
     if (process->held && process->writer)
         step_writer_go(process->writer);
@@ -120,7 +127,8 @@ static void calls_let_go(struct native_calls *calls, struct calls_process *proce
     calls_signal(process->pid_fd, SIGCONT);
 }
 
-static void calls_hold(struct calls_process *process, uint32_t steps, uint64_t at_ns, uint32_t tid, bool at_entry)
+static void calls_hold(
+        struct calls_process *process, uint32_t steps, uint64_t at_ns, uint32_t tid, bool at_entry)
 {
     process->held = true;
     process->at_entry = at_entry;
@@ -128,7 +136,8 @@ static void calls_hold(struct calls_process *process, uint32_t steps, uint64_t a
     step_writer_hold(process->writer, steps, at_ns, (pid_t)tid);
 }
 
-// No longer than who stores it takes (harness/run/samples.c): what is longer would not be heard at all.
+// No longer than who stores it takes (harness/run/samples.c): what is longer would not be heard at
+// all.
 static void calls_say(struct calls_process *process, const char *name, const char *text)
 {
     char cut[CALLS_TEXT_BYTES];
@@ -162,7 +171,8 @@ static void calls_give_up(struct native_calls *calls, char *why)
 }
 
 // NULL: it has no place in the step file, and runs free.
-static struct calls_process *calls_process(struct native_calls *calls, const struct ug_call_event *event)
+static struct calls_process *calls_process(
+        struct native_calls *calls, const struct ug_call_event *event)
 {
     struct calls_process *process = &calls->processes[event->process % UG_CALLS_PROCESSES];
     if (process->refused) {
@@ -177,11 +187,14 @@ static struct calls_process *calls_process(struct native_calls *calls, const str
     struct error err = {0};
     if (step_writer_claim(calls->opts.steps, process->pid, &process->writer, &err)) {
         process->refused = true;
-        if (calls->opts.holds) // else nobody has stopped it, and its handler of SIGCONT would be called
+        if (calls->opts.holds) // else nobody has stopped it, and its handler of SIGCONT would be
+                               // called
             calls_signal(process->pid_fd, SIGCONT);
-        if (calls->opts.holds && calls->claimed) // at the first one the pair fails for want of memory
-            calls_give_up(calls, xasprintf("'%.*s' is called by more processes than the %u that can be held", CALLS_SHOWN_MAX,
-                                           calls->find.name, calls->claimed));
+        if (calls->opts.holds &&
+                calls->claimed) // at the first one the pair fails for want of memory
+            calls_give_up(calls,
+                    xasprintf("'%.*s' is called by more processes than the %u that can be held",
+                            CALLS_SHOWN_MAX, calls->find.name, calls->claimed));
         return NULL;
     }
     calls->claimed++;
@@ -190,21 +203,25 @@ static struct calls_process *calls_process(struct native_calls *calls, const str
     return process;
 }
 
-// --- files ----------------------------------------------------------------------------------------
+// --- files ---------------------------------------------------------------------------------------
 
 static bool calls_knows(const struct calls_file *files, size_t count, struct calls_file file)
 {
     for (size_t i = 0; i < count; i++)
-        if (files[i].device == file.device && files[i].inode == file.inode && files[i].offset == file.offset)
+        if (files[i].device == file.device && files[i].inode == file.inode &&
+                files[i].offset == file.offset)
             return true;
     return false;
 }
 
-static int calls_break(struct native_calls *calls, enum call_place place, int fd, uint64_t offset, struct error *err)
+static int calls_break(struct native_calls *calls, enum call_place place, int fd, uint64_t offset,
+        struct error *err)
 {
     uint8_t code[PLACE_BYTES];
     ssize_t got = target_file_read(fd, code, sizeof code, offset);
-    size_t further = got > 0 && !(calls->exact && place == CALL_PLACE_RETURN) ? place_cheap(code, (size_t)got, place == CALL_PLACE_FUNCTION) : 0;
+    size_t further = got > 0 && !(calls->exact && place == CALL_PLACE_RETURN)
+            ? place_cheap(code, (size_t)got, place == CALL_PLACE_FUNCTION)
+            : 0;
     return call_programs_attach(calls->programs, place, fd, offset + further, err);
 }
 
@@ -227,7 +244,8 @@ static void calls_attach(struct native_calls *calls, pid_t pid, const struct map
         close(fd);
     call_programs_found(calls->programs);
     if (!calls->attached)
-        calls_give_up(calls, xasprintf("no breakpoint at %s in %s: %s", place->name, place->module, err.text));
+        calls_give_up(calls,
+                xasprintf("no breakpoint at %s in %s: %s", place->name, place->module, err.text));
 }
 
 static void calls_look_into(struct native_calls *calls, pid_t pid, const struct mapping *mapping)
@@ -251,14 +269,16 @@ static void calls_look_into(struct native_calls *calls, pid_t pid, const struct 
 static void calls_look(struct native_calls *calls, pid_t pid)
 {
     struct mappings mappings = {0};
-    uint32_t own_last = UINT32_MAX; // behind the mappings of the program itself, which are the lowest
+    uint32_t own_last =
+            UINT32_MAX; // behind the mappings of the program itself, which are the lowest
     char dir[32];
     if (calls->attached || calls->left)
         return;
     snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
     if (mappings_read(dir, &calls->names, &mappings))
         return;
-    // Of what a program has itself and a library of it, too, its own is meant ("step" is a function of libc).
+    // Of what a program has itself and a library of it, too, its own is meant ("step" is a function
+    // of libc).
     for (uint32_t i = 0; i < mappings.count && !(i == own_last && calls->find.place_count); i++) {
         calls_look_into(calls, pid, &mappings.all[i]);
         if (own_last == UINT32_MAX || mappings.all[i].inode == mappings.all[0].inode)
@@ -288,8 +308,10 @@ static bool calls_add_site(struct native_calls *calls, pid_t pid, uint32_t numbe
         if (state->sites[i] == site)
             return true;
     if (state->site_count >= UG_CALLS_SITES) {
-        calls_give_up(calls, xasprintf("'%.*s' is called from more than %d places of one process; name what calls it", CALLS_SHOWN_MAX, calls->find.name,
-                                       UG_CALLS_SITES));
+        calls_give_up(calls,
+                xasprintf(
+                        "'%.*s' is called from more than %d places of one process; name what calls it",
+                        CALLS_SHOWN_MAX, calls->find.name, UG_CALLS_SITES));
         return false;
     }
     snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
@@ -301,7 +323,9 @@ static bool calls_add_site(struct native_calls *calls, pid_t pid, uint32_t numbe
         place = (struct calls_file){one->device, one->inode, site - one->start + one->offset};
         bool known = calls_knows(calls->sites, calls->site_count, place);
         fd = known ? -1 : proc_open_mapping("/proc", pid, false, 0, one);
-        rc = known ? 1 : fd < 0 ? -errno : calls_break(calls, CALL_PLACE_RETURN, fd, place.offset, &err);
+        rc = known       ? 1
+                : fd < 0 ? -errno
+                         : calls_break(calls, CALL_PLACE_RETURN, fd, place.offset, &err);
         if (rc == 0)
             vector_push(calls->sites, calls->site_count, place);
         break;
@@ -316,12 +340,15 @@ static bool calls_add_site(struct native_calls *calls, pid_t pid, uint32_t numbe
     }
     if (rc == -ESRCH || rc == -ENOENT) // it has ended
         return false;
-    calls_give_up(calls, place.inode ? xasprintf("no breakpoint where '%.*s' returns to: %s", CALLS_SHOWN_MAX, calls->find.name, err.code ? err.text : strerror(-rc))
-                                     : xasprintf("'%.*s' is called by code that is in no file (of a JIT)", CALLS_SHOWN_MAX, calls->find.name));
+    calls_give_up(calls,
+            place.inode ? xasprintf("no breakpoint where '%.*s' returns to: %s", CALLS_SHOWN_MAX,
+                                  calls->find.name, err.code ? err.text : strerror(-rc))
+                        : xasprintf("'%.*s' is called by code that is in no file (of a JIT)",
+                                  CALLS_SHOWN_MAX, calls->find.name));
     return false;
 }
 
-// --- the gate --------------------------------------------------------------------------------------
+// --- the gate ------------------------------------------------------------------------------------
 
 static void calls_take_grant(struct native_calls *calls)
 {
@@ -335,7 +362,7 @@ static void calls_take_grant(struct native_calls *calls)
             calls_let_go(calls, &calls->processes[i], i);
 }
 
-// --- events ---------------------------------------------------------------------------------------
+// --- events --------------------------------------------------------------------------------------
 
 // A control that the kernel could not do: the process stands still, and that counts.
 static uint64_t calls_stretch(struct calls_process *process, const struct ug_call_event *event)
@@ -352,17 +379,23 @@ static void calls_on_step(struct native_calls *calls, const struct ug_call_event
     bool stopped = event->flags & (UG_CALL_HELD | UG_CALL_STRETCH);
     if (!process)
         return;
-    // Where sides are stopped by signals, the harness may have let it go for its turn before we have heard of that.
+    // Where sides are stopped by signals, the harness may have let it go for its turn before we
+    // have heard of that.
     calls_take_grant(calls);
-    uint64_t end_ns = event->flags & UG_CALL_STRETCH ? calls_stretch(process, event) : event->end_ns;
+    uint64_t end_ns =
+            event->flags & UG_CALL_STRETCH ? calls_stretch(process, event) : event->end_ns;
     step_writer_step(process->writer, event->step, event->begin_ns, end_ns);
     process->quick += event->begin_ns - process->last_begin_ns < CALLS_QUICK_NS;
     process->last_begin_ns = event->begin_ns;
     if (process->quick > CALLS_QUICK_MANY && process->quick > event->step / 2)
-        calls_give_up(calls, xasprintf("'%.*s' is called more than %d times a second, and seeing a call takes some 2 us; name what calls it",
-                                       CALLS_SHOWN_MAX, calls->find.name, 1000000000 / CALLS_QUICK_NS));
+        calls_give_up(calls,
+                xasprintf(
+                        "'%.*s' is called more than %d times a second, and seeing a call takes some 2 us; name what calls it",
+                        CALLS_SHOWN_MAX, calls->find.name, 1000000000 / CALLS_QUICK_NS));
     else if (calls_closed(calls, event->step)) // the gate was closed when it began
-        calls_give_up(calls, xasprintf("process %d was let go at its gate by somebody else (SIGCONT)", (int)process->pid));
+        calls_give_up(calls,
+                xasprintf("process %d was let go at its gate by somebody else (SIGCONT)",
+                        (int)process->pid));
     if (stopped && calls_closed(calls, event->step + 1)) {
         calls_hold(process, event->step + 1, end_ns, event->tid, false);
     } else if (stopped) {
@@ -438,17 +471,20 @@ static void calls_on_event(void *arg, const struct ug_call_event *event)
     }
 }
 
-// --- the thread -----------------------------------------------------------------------------------
+// --- the thread ----------------------------------------------------------------------------------
 
-// What a function returns to may be part of a loop that runs without it, which a breakpoint makes a hundred times slower. Right where it
-// returns to, few come by another way.
+// What a function returns to may be part of a loop that runs without it, which a breakpoint makes a
+// hundred times slower. Right where it returns to, few come by another way.
 static void calls_check_idle(struct native_calls *calls, const struct ug_call_state *state)
 {
-    if (calls->left || state->idle < CALLS_IDLE_MANY || state->idle / CALLS_IDLE_TIMES < state->steps + state->misplaced)
+    if (calls->left || state->idle < CALLS_IDLE_MANY ||
+            state->idle / CALLS_IDLE_TIMES < state->steps + state->misplaced)
         return;
     if (calls->exact) {
-        calls_give_up(calls, xasprintf("the code that '%.*s' returns to runs more than %d times as often without it; name what calls it",
-                                       CALLS_SHOWN_MAX, calls->find.name, CALLS_IDLE_TIMES));
+        calls_give_up(calls,
+                xasprintf(
+                        "the code that '%.*s' returns to runs more than %d times as often without it; name what calls it",
+                        CALLS_SHOWN_MAX, calls->find.name, CALLS_IDLE_TIMES));
         return;
     }
     calls->exact = true;
@@ -456,7 +492,8 @@ static void calls_check_idle(struct native_calls *calls, const struct ug_call_st
     call_programs_forget_returns(calls->programs);
 }
 
-// Who is held waits for all others: one that makes no more calls, as of workers who share what there is to do, is no rank.
+// Who is held waits for all others: one that makes no more calls, as of workers who share what
+// there is to do, is no rank.
 static void calls_check_even(struct native_calls *calls)
 {
     int64_t now_ns = clock_monotonic_ns();
@@ -471,8 +508,10 @@ static void calls_check_even(struct native_calls *calls)
             idle = process;
     }
     if (held && idle)
-        calls_give_up(calls, xasprintf("process %d makes no calls of '%.*s' while process %d waits for it at the gate", (int)idle->pid,
-                                       CALLS_SHOWN_MAX, calls->find.name, (int)held->pid));
+        calls_give_up(calls,
+                xasprintf(
+                        "process %d makes no calls of '%.*s' while process %d waits for it at the gate",
+                        (int)idle->pid, CALLS_SHOWN_MAX, calls->find.name, (int)held->pid));
 }
 
 static void calls_say_counts(struct native_calls *calls)
@@ -482,10 +521,14 @@ static void calls_say_counts(struct native_calls *calls)
         struct calls_process *process = &calls->processes[i];
         if (!process->writer)
             continue;
-        step_writer_counts(process->writer, state->misplaced, state->dropped, state->control_ns + process->stretched_ns);
-        if (state->unheld || (state->dropped && calls->opts.holds)) // it may stand still, and nobody knows
-            calls_give_up(calls, state->unheld ? xasprintf("process %d could not be stopped at the gate", (int)process->pid)
-                                               : xasprintf("steps of process %d were lost", (int)process->pid));
+        step_writer_counts(process->writer, state->misplaced, state->dropped,
+                state->control_ns + process->stretched_ns);
+        // it may stand still, and nobody knows
+        if (state->unheld || (state->dropped && calls->opts.holds))
+            calls_give_up(calls,
+                    state->unheld ? xasprintf("process %d could not be stopped at the gate",
+                                            (int)process->pid)
+                                  : xasprintf("steps of process %d were lost", (int)process->pid));
         if (state->dropped && calls->opts.holds && !process->ended)
             calls_signal(process->pid_fd, SIGCONT);
         calls_check_idle(calls, state);
@@ -499,20 +542,27 @@ static void calls_look_again(struct native_calls *calls)
     if (!calls->look_ns || calls->attached || calls->left || clock_monotonic_ns() < calls->look_ns)
         return;
     calls->look_pause_ns *= 2;
-    calls->look_ns = calls->look_pause_ns > CALLS_LOOK_NS_MAX ? 0 : clock_monotonic_ns() + calls->look_pause_ns;
+    calls->look_ns = calls->look_pause_ns > CALLS_LOOK_NS_MAX
+            ? 0
+            : clock_monotonic_ns() + calls->look_pause_ns;
     call_programs_each(calls->programs, calls_look_at, calls);
 }
 
 static int calls_patience_ms(const struct native_calls *calls)
 {
-    int64_t left_ns = calls->look_ns && !calls->attached && !calls->left ? calls->look_ns - clock_monotonic_ns() : INT64_MAX;
-    return left_ns <= 0 ? 0 : left_ns < CALLS_POLL_MS * INT64_C(1000000) ? (int)(left_ns / 1000000) + 1 : CALLS_POLL_MS;
+    int64_t left_ns = calls->look_ns && !calls->attached && !calls->left
+            ? calls->look_ns - clock_monotonic_ns()
+            : INT64_MAX;
+    return left_ns <= 0                                  ? 0
+            : left_ns < CALLS_POLL_MS * INT64_C(1000000) ? (int)(left_ns / 1000000) + 1
+                                                         : CALLS_POLL_MS;
 }
 
 static void *calls_main(void *arg)
 {
     struct native_calls *calls = arg;
-    struct pollfd polls[] = {{.fd = call_programs_fd(calls->programs), .events = POLLIN}, {.fd = calls->wake_fd, .events = POLLIN}};
+    struct pollfd polls[] = {{.fd = call_programs_fd(calls->programs), .events = POLLIN},
+            {.fd = calls->wake_fd, .events = POLLIN}};
     for (bool stop = false; !stop;) {
         eventfd_t told;
         poll(polls, 2, calls_patience_ms(calls));
@@ -546,7 +596,8 @@ static int calls_spawn(struct native_calls *calls, struct error *err)
     return rc ? error_set(err, -rc, "failed to start a thread for steps: %s", strerror(rc)) : 0;
 }
 
-int native_calls_start(const struct native_calls_opts *opts, struct native_calls **ret_calls, struct error *err)
+int native_calls_start(
+        const struct native_calls_opts *opts, struct native_calls **ret_calls, struct error *err)
 {
     struct native_calls *calls = xcalloc(1, sizeof *calls);
     calls->opts = *opts;
@@ -558,10 +609,12 @@ int native_calls_start(const struct native_calls_opts *opts, struct native_calls
         calls->processes[i].pid_fd = -1;
     calls->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct call_programs_opts programs = {.holds = opts->holds,
-                                          .no_children = opts->no_children,
-                                          .control_ppm = opts->control_ppm,
-                                          .granted = opts->holds ? calls->granted : UG_STEP_RUN_FREE};
-    int rc = calls->wake_fd < 0 ? error_set(err, -errno, "failed to make an eventfd: %s", strerror(errno)) : 0;
+            .no_children = opts->no_children,
+            .control_ppm = opts->control_ppm,
+            .granted = opts->holds ? calls->granted : UG_STEP_RUN_FREE};
+    int rc = calls->wake_fd < 0
+            ? error_set(err, -errno, "failed to make an eventfd: %s", strerror(errno))
+            : 0;
     if (rc == 0)
         rc = call_programs_open(&programs, calls_on_event, calls, &calls->programs, err);
     for (size_t i = 0; rc == 0 && i < opts->pid_count; i++)

@@ -36,7 +36,9 @@ static const char *find_last_part(const char *path)
 
 void find_parse(const char *text, struct find *ret)
 {
-    const char *rest = strncmp(text, FIND_WORD, strlen(FIND_WORD)) == 0 ? text + strlen(FIND_WORD) : text, *colon = find_colon(rest);
+    const char *rest = strncmp(text, FIND_WORD, strlen(FIND_WORD)) == 0 ? text + strlen(FIND_WORD)
+                                                                        : text,
+               *colon = find_colon(rest);
     *ret = (struct find){.name = xstrdup(colon ? colon + 1 : rest)};
     if (colon) {
         char *library = xasprintf("%.*s", (int)(colon - rest), rest);
@@ -49,7 +51,8 @@ void find_parse(const char *text, struct find *ret)
 static bool find_is_library(const struct find *find, const char *module)
 {
     size_t len = strlen(find->library);
-    return strncmp(module, find->library, len) == 0 && (module[len] == '\0' || module[len] == '.' || module[len] == '-');
+    return strncmp(module, find->library, len) == 0 &&
+            (module[len] == '\0' || module[len] == '.' || module[len] == '-');
 }
 
 // What a file says, harmless for a terminal.
@@ -83,25 +86,27 @@ static bool find_file_offset(const struct elf_image *image, uint64_t address, ui
     return false;
 }
 
-static void find_take(struct find_scan *scan, uint64_t address, const char *symbol, const char *name)
+static void find_take(
+        struct find_scan *scan, uint64_t address, const char *symbol, const char *name)
 {
     struct find *find = scan->find;
     uint64_t offset = 0;
     if (!find_file_offset(scan->image, address, &offset))
         return;
     for (size_t i = 0; i < find->place_count; i++) // an alias, or a constructor's second name
-        if (find->places[i].inode == scan->inode && find->places[i].device == scan->device && find->places[i].offset == offset)
+        if (find->places[i].inode == scan->inode && find->places[i].device == scan->device &&
+                find->places[i].offset == offset)
             return;
     if (find->place_count == FIND_PLACES_MAX) {
         find->place_over++;
         return;
     }
     find->places[find->place_count++] = (struct find_place){.device = scan->device,
-                                                            .inode = scan->inode,
-                                                            .offset = offset,
-                                                            .name = find_copy(name),
-                                                            .symbol = find_copy(symbol),
-                                                            .module = find_copy(scan->module)};
+            .inode = scan->inode,
+            .offset = offset,
+            .name = find_copy(name),
+            .symbol = find_copy(symbol),
+            .module = find_copy(scan->module)};
 }
 
 // A name that has the wanted one in it, or is like it; the shortest are kept.
@@ -126,7 +131,8 @@ static void find_note_near(struct find *find, const char *name)
     if (find->near_count == FIND_NEAR_MAX)
         free(find->near[--find->near_count]);
     memmove(find->near + at + 1, find->near + at, (find->near_count - at) * sizeof *find->near);
-    memmove(find->near_distance + at + 1, find->near_distance + at, (find->near_count - at) * sizeof *find->near_distance);
+    memmove(find->near_distance + at + 1, find->near_distance + at,
+            (find->near_count - at) * sizeof *find->near_distance);
     find->near[at] = find_copy(name);
     find->near_distance[at] = distance;
     find->near_count++;
@@ -142,14 +148,16 @@ static bool find_each(void *context, uint64_t address, const char *symbol)
 {
     struct find_scan *scan = context;
     const struct find *find = scan->find;
-    if (scan->loader && strncmp(symbol, "_dl_debug_state", 15) == 0 && (!symbol[15] || symbol[15] == '@'))
+    if (scan->loader && strncmp(symbol, "_dl_debug_state", 15) == 0 &&
+            (!symbol[15] || symbol[15] == '@'))
         find_file_offset(scan->image, address, &scan->loader_offset);
     if (find->library && !find_is_library(find, scan->module))
         return true;
     size_t len = symbol_name_plain(symbol, strlen(symbol));
     bool mangled = strncmp(symbol, "_Z", 2) == 0 || strncmp(symbol, "_R", 2) == 0;
     bool raw = strcmp(symbol, find->name) == 0;
-    // Demangling takes a microsecond, and libtorch has 600,000 names: only what can be it is demangled.
+    // Demangling takes a microsecond, and libtorch has 600,000 names: only what can be it is
+    // demangled.
     if (!raw && mangled && !strcasestr(symbol, scan->word) && find->near_count == FIND_NEAR_MAX)
         return true;
     if (!raw && mangled && !strcasestr(symbol, scan->word) && len > 2 * strlen(find->name) + 32)
@@ -165,21 +173,23 @@ static bool find_each(void *context, uint64_t address, const char *symbol)
 
 static bool find_is_loader(const char *module)
 {
-    return strncmp(module, "ld-", 3) == 0 || strncmp(module, "ld.", 3) == 0 || strncmp(module, "ld64", 4) == 0;
+    return strncmp(module, "ld-", 3) == 0 || strncmp(module, "ld.", 3) == 0 ||
+            strncmp(module, "ld64", 4) == 0;
 }
 
-int find_in_file(struct find *find, int fd, const char *path, uint64_t device, uint64_t inode, uint64_t *ret_loader)
+int find_in_file(struct find *find, int fd, const char *path, uint64_t device, uint64_t inode,
+        uint64_t *ret_loader)
 {
     struct elf_image image;
     struct elf_table table = {0};
     const char *module = find_last_part(path), *word = strrchr(find->name, ':');
     struct find_scan scan = {.find = find,
-                             .image = &image,
-                             .module = module,
-                             .device = device,
-                             .inode = inode,
-                             .word = word ? word + 1 : find->name,
-                             .loader = find_is_loader(module)};
+            .image = &image,
+            .module = module,
+            .device = device,
+            .inode = inode,
+            .word = word ? word + 1 : find->name,
+            .loader = find_is_loader(module)};
     *ret_loader = 0;
     bool named = !find->library || find_is_library(find, module);
     int rc = elf_image_read(fd, &image);
@@ -203,18 +213,23 @@ char *find_why_not(const struct find *find)
     if (find->place_count == 1 && !find->place_over)
         return NULL;
     if (find->place_count) {
-        strbuf_add(&out, "'%s' is %zu functions:", find->name, find->place_count + find->place_over);
+        strbuf_add(
+                &out, "'%s' is %zu functions:", find->name, find->place_count + find->place_over);
         for (size_t i = 0; i < find->place_count; i++)
-            strbuf_add(&out, "%s %s in %s", i ? "," : "", find->places[i].symbol, find->places[i].module);
-        strbuf_add(&out, "%s; name one of them, as symbol:LIBRARY:NAME", find->place_over ? ", …" : "");
+            strbuf_add(&out, "%s %s in %s", i ? "," : "", find->places[i].symbol,
+                    find->places[i].module);
+        strbuf_add(&out, "%s; name one of them, as symbol:LIBRARY:NAME",
+                find->place_over ? ", …" : "");
         return strbuf_take(&out);
     }
     if (find->library && !find->library_count)
-        strbuf_add(&out, "no file '%s' among the %zu that were mapped", find->library, find->file_count);
+        strbuf_add(&out, "no file '%s' among the %zu that were mapped", find->library,
+                find->file_count);
     else
-        strbuf_add(&out, "no function '%s' in the %zu file%s that were mapped (it may be inlined, or its file stripped)", find->name,
-                   find->library ? find->library_count : find->file_count,
-                   (find->library ? find->library_count : find->file_count) == 1 ? "" : "s");
+        strbuf_add(&out,
+                "no function '%s' in the %zu file%s that were mapped (it may be inlined, or its file stripped)",
+                find->name, find->library ? find->library_count : find->file_count,
+                (find->library ? find->library_count : find->file_count) == 1 ? "" : "s");
     for (size_t i = 0; i < find->near_count; i++)
         strbuf_add(&out, "%s %s", i ? "," : "; near:", find->near[i]);
     return strbuf_take(&out);

@@ -4,11 +4,14 @@
 
 #include "tracer/calls/calls.h"
 
-int native_calls_start(const struct native_calls_opts *opts, struct native_calls **ret_calls, struct error *err)
+int native_calls_start(
+        const struct native_calls_opts *opts, struct native_calls **ret_calls, struct error *err)
 {
     (void)ret_calls;
-    return error_set(err, -ENOTSUP, "'%s': this upgate was built without BPF programs (it needs libbpf and clang), and cannot see calls of "
-                                    "native functions", opts->symbol);
+    return error_set(err, -ENOTSUP,
+            "'%s': this upgate was built without BPF programs (it needs libbpf and clang), and cannot see calls of "
+            "native functions",
+            opts->symbol);
 }
 
 bool native_calls_left(const struct native_calls *calls)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions of x86-64 by their length, as far as compilers make them; what is not known ends the walk, and so does whatever writes the
-// stack pointer or goes elsewhere.
+// Instructions of x86-64 by their length, as far as compilers make them; what is not known ends the
+// walk, and so does whatever writes the stack pointer or goes elsewhere.
 #include "tracer/calls/place.h"
 
 #if defined(__x86_64__)
@@ -39,8 +39,10 @@ static size_t place_address(const uint8_t *at, size_t left)
 // Does ModRM name the stack pointer as a register that is written?
 static bool place_is_stack(const struct place_code *code, uint8_t opcode, uint8_t modrm)
 {
-    bool rm = modrm >> 6 == 3 && (modrm & 7) == 4 && !(code->rex & 1), reg = (modrm >> 3 & 7) == 4 && !(code->rex & 4);
-    bool group = opcode == 0x80 || opcode == 0x81 || opcode == 0x83 || opcode == 0xc6 || opcode == 0xc7 || opcode >= 0xf6 || opcode == 0x8f;
+    bool rm = modrm >> 6 == 3 && (modrm & 7) == 4 && !(code->rex & 1),
+         reg = (modrm >> 3 & 7) == 4 && !(code->rex & 4);
+    bool group = opcode == 0x80 || opcode == 0x81 || opcode == 0x83 || opcode == 0xc6 ||
+            opcode == 0xc7 || opcode >= 0xf6 || opcode == 0x8f;
     if (group)
         return rm;
     return opcode & 2 || opcode == 0x8d || opcode == 0x63 ? reg : rm;
@@ -65,13 +67,14 @@ static size_t place_two(const struct place_code *code, size_t at, enum place_kin
     }
     if (opcode == 0x38 || opcode == 0x3a)
         return place_with_modrm(code, at + 1, opcode == 0x3a);
-    if (opcode < 0x0d || (opcode >= 0x20 && opcode < 0x28) || (opcode >= 0x30 && opcode < 0x40) || opcode == 0x77 || opcode == 0xa0 || opcode == 0xa1 ||
-        opcode == 0xa2 || (opcode >= 0xa8 && opcode <= 0xaa) || opcode == 0xb9 || opcode == 0xff)
+    if (opcode < 0x0d || (opcode >= 0x20 && opcode < 0x28) || (opcode >= 0x30 && opcode < 0x40) ||
+            opcode == 0x77 || opcode == 0xa0 || opcode == 0xa1 || opcode == 0xa2 ||
+            (opcode >= 0xa8 && opcode <= 0xaa) || opcode == 0xb9 || opcode == 0xff)
         return 0; // system calls, control registers, and others that nobody expects here
     if ((opcode & 0xf8) == 0xc8) // bswap
         return at;
-    bool immediate = (opcode >= 0x70 && opcode <= 0x73) || opcode == 0xa4 || opcode == 0xac || opcode == 0xba || opcode == 0xc2 ||
-                     (opcode >= 0xc4 && opcode <= 0xc6);
+    bool immediate = (opcode >= 0x70 && opcode <= 0x73) || opcode == 0xa4 || opcode == 0xac ||
+            opcode == 0xba || opcode == 0xc2 || (opcode >= 0xc4 && opcode <= 0xc6);
     return place_with_modrm(code, at, immediate);
 }
 
@@ -86,7 +89,8 @@ static size_t place_vector(const struct place_code *code, size_t at)
     uint8_t op = code->bytes[opcode];
     if (map == 1 && op == 0x77) // vzeroupper
         return opcode + 1;
-    bool immediate = map == 3 || (map == 1 && ((op >= 0x70 && op <= 0x73) || op == 0xc2 || (op >= 0xc4 && op <= 0xc6)));
+    bool immediate = map == 3 ||
+            (map == 1 && ((op >= 0x70 && op <= 0x73) || op == 0xc2 || (op >= 0xc4 && op <= 0xc6)));
     return place_with_modrm(code, opcode + 1, immediate);
 }
 
@@ -97,11 +101,23 @@ static int place_immediate(const struct place_code *code, uint8_t opcode, uint8_
     if (opcode < 0x40)
         return (opcode & 7) < 4 ? 0 : -1;
     switch (opcode) {
-    case 0x69: case 0x81: case 0xc7:
+    case 0x69:
+    case 0x81:
+    case 0xc7:
         return word;
-    case 0x6b: case 0x80: case 0x83: case 0xc0: case 0xc1: case 0xc6:
+    case 0x6b:
+    case 0x80:
+    case 0x83:
+    case 0xc0:
+    case 0xc1:
+    case 0xc6:
         return 1;
-    case 0x63: case 0xd0: case 0xd1: case 0xd2: case 0xd3: case 0xfe:
+    case 0x63:
+    case 0xd0:
+    case 0xd1:
+    case 0xd2:
+    case 0xd3:
+    case 0xfe:
         return 0;
     case 0xf6:
         return (modrm >> 3 & 7) < 2;
@@ -110,7 +126,10 @@ static int place_immediate(const struct place_code *code, uint8_t opcode, uint8_
     case 0xff: // inc and dec; the others go elsewhere
         return (modrm >> 3 & 7) < 2 ? 0 : -1;
     default:
-        return (opcode >= 0x84 && opcode <= 0x8b) || opcode == 0x8d || (opcode >= 0xd8 && opcode <= 0xdf) ? 0 : -1;
+        return (opcode >= 0x84 && opcode <= 0x8b) || opcode == 0x8d ||
+                        (opcode >= 0xd8 && opcode <= 0xdf)
+                ? 0
+                : -1;
     }
 }
 
@@ -123,7 +142,8 @@ static size_t place_one(const struct place_code *code, size_t at, enum place_kin
         *kind = code->prefixed || (code->rex && code->rex != 0x41) ? PLACE_UNKNOWN : PLACE_PUSH;
         return at;
     }
-    if ((opcode & 0xf0) == 0x70 || opcode == 0xeb || opcode == 0xe8 || opcode == 0xe9 || (opcode == 0x90 && !code->rex)) {
+    if ((opcode & 0xf0) == 0x70 || opcode == 0xeb || opcode == 0xe8 || opcode == 0xe9 ||
+            (opcode == 0x90 && !code->rex)) {
         *kind = code->prefixed || code->rex ? PLACE_UNKNOWN : PLACE_BRANCH;
         return at + (opcode == 0x90 ? 0 : opcode == 0xe8 || opcode == 0xe9 ? 4 : 1);
     }
@@ -137,7 +157,9 @@ static size_t place_one(const struct place_code *code, size_t at, enum place_kin
         return at;
     uint8_t modrm = at < code->len ? code->bytes[at] : 0;
     int immediate = place_immediate(code, opcode, modrm);
-    if (immediate < 0 || (opcode < 0xd8 && opcode != 0x84 && opcode != 0x85 && (opcode & 0xf8) != 0x38 && place_is_stack(code, opcode, modrm)))
+    if (immediate < 0 ||
+            (opcode < 0xd8 && opcode != 0x84 && opcode != 0x85 && (opcode & 0xf8) != 0x38 &&
+                    place_is_stack(code, opcode, modrm)))
         return 0;
     return place_with_modrm(code, at, (size_t)immediate);
 }
@@ -150,7 +172,8 @@ static size_t place_length(struct place_code code, enum place_kind *kind)
         uint8_t byte = code.bytes[at];
         if (byte == 0x66)
             code.word = true;
-        else if (byte != 0x2e && byte != 0x3e && byte != 0x64 && byte != 0x65 && byte != 0xf2 && byte != 0xf3)
+        else if (byte != 0x2e && byte != 0x3e && byte != 0x64 && byte != 0x65 && byte != 0xf2 &&
+                byte != 0xf3)
             break;
         code.prefixed = true;
     }
@@ -173,10 +196,12 @@ size_t place_cheap(const uint8_t *code, size_t len, bool entry)
     size_t at = 0;
     for (int i = 0; i < PLACE_INSTRUCTIONS && at < len; i++) {
         enum place_kind kind = PLACE_UNKNOWN;
-        size_t bytes = place_length((struct place_code){.bytes = code + at, .len = len - at}, &kind);
+        size_t bytes =
+                place_length((struct place_code){.bytes = code + at, .len = len - at}, &kind);
         if (!bytes || bytes > len - at || kind == PLACE_UNKNOWN)
             return 0;
-        // At the begin of a function a branch may be that of a loop, which would be met again in the same call.
+        // At the begin of a function a branch may be that of a loop, which would be met again in
+        // the same call.
         if (kind == PLACE_PUSH || (kind == PLACE_BRANCH && !entry))
             return at;
         if (kind == PLACE_BRANCH)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of integers into the store through eponymous virtual tables, one a target table. Measured in ci/bench/store_load.
+// Rows of integers into the store through eponymous virtual tables, one a target table. Measured in
+// ci/bench/store_load.
 #include "tracer/gpu/batch.h"
 
 #include <errno.h>
@@ -21,19 +22,29 @@ static const struct {
     int count;
     bool image; // the many
 } batch_tables[BATCH_TABLE_COUNT] = {
-    [BATCH_OP] = {"gpu_op", "start_ns, dur_ns, work_id, call_ns, call_dur_ns, correlation", 6, true},
-    [BATCH_WORK] = {"gpu_work", "id, kind, stream_id, kernel_id, call_name_id, thread_id, bytes, memory, graph, graph_node",
-                    10, false},
-    [BATCH_CALL] = {"gpu_call", "start_ns, dur_ns, process_id, thread_id, name_id, correlation, result", 7, true},
-    [BATCH_SYNC] = {"gpu_sync", "start_ns, dur_ns, process_id, kind, stream_id, thread_id, correlation, event, event_sync", 9, false},
-    [BATCH_MEMORY] = {"gpu_memory",
-                      "at_ns, process_id, operation, kind, device, address, bytes, stream_id, pool, pool_used_bytes, "
-                      "pool_bytes, correlation", 12, false},
-    [BATCH_OVERHEAD] = {"gpu_overhead", "start_ns, dur_ns, process_id, thread_id, kind", 5, false},
-    [BATCH_RANGE] = {"nvtx_range", "start_ns, dur_ns, process_id, thread_id, name_id, domain_id", 6, false},
-    [BATCH_MARK] = {"python_mark", "process_id, thread_id, at_ns, kind, name_id, value", 6, false},
-    [BATCH_GC] = {"python_gc", "process_id, thread_id, start_ns, dur_ns, generation, collected", 6, false},
-    [BATCH_CLOCK] = {"clock_sample", "process_id, before_ns, gpu_ns, after_ns", 4, false},
+        [BATCH_OP] = {"gpu_op", "start_ns, dur_ns, work_id, call_ns, call_dur_ns, correlation", 6,
+                true},
+        [BATCH_WORK] = {"gpu_work",
+                "id, kind, stream_id, kernel_id, call_name_id, thread_id, bytes, memory, graph, graph_node",
+                10, false},
+        [BATCH_CALL] = {"gpu_call",
+                "start_ns, dur_ns, process_id, thread_id, name_id, correlation, result", 7, true},
+        [BATCH_SYNC] = {"gpu_sync",
+                "start_ns, dur_ns, process_id, kind, stream_id, thread_id, correlation, event, event_sync",
+                9, false},
+        [BATCH_MEMORY] = {"gpu_memory",
+                "at_ns, process_id, operation, kind, device, address, bytes, stream_id, pool, pool_used_bytes, "
+                "pool_bytes, correlation",
+                12, false},
+        [BATCH_OVERHEAD] = {"gpu_overhead", "start_ns, dur_ns, process_id, thread_id, kind", 5,
+                false},
+        [BATCH_RANGE] = {"nvtx_range",
+                "start_ns, dur_ns, process_id, thread_id, name_id, domain_id", 6, false},
+        [BATCH_MARK] = {"python_mark", "process_id, thread_id, at_ns, kind, name_id, value", 6,
+                false},
+        [BATCH_GC] = {"python_gc", "process_id, thread_id, start_ns, dur_ns, generation, collected",
+                6, false},
+        [BATCH_CLOCK] = {"clock_sample", "process_id, before_ns, gpu_ns, after_ns", 4, false},
 };
 
 struct batch_rows {
@@ -54,7 +65,7 @@ struct batch {
     struct error error;
 };
 
-// --- the virtual table ----------------------------------------------------------------------------
+// --- the virtual table ---------------------------------------------------------------------------
 
 struct rows_table {
     sqlite3_vtab base;
@@ -68,7 +79,8 @@ struct rows_cursor {
     sqlite3_int64 rowid;
 };
 
-static int rows_connect(sqlite3 *db, void *aux, int argc, const char *const *argv, sqlite3_vtab **ret_table, char **ret_error)
+static int rows_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
+        sqlite3_vtab **ret_table, char **ret_error)
 {
     (void)argc, (void)argv, (void)ret_error;
     const struct batch_rows *rows = aux;
@@ -115,7 +127,8 @@ static int rows_close(sqlite3_vtab_cursor *cursor)
     return SQLITE_OK;
 }
 
-static int rows_filter(sqlite3_vtab_cursor *base, int number, const char *text, int argc, sqlite3_value **argv)
+static int rows_filter(
+        sqlite3_vtab_cursor *base, int number, const char *text, int argc, sqlite3_value **argv)
 {
     (void)number, (void)text, (void)argc, (void)argv;
     struct rows_cursor *cursor = (struct rows_cursor *)base;
@@ -155,20 +168,21 @@ static int rows_rowid(sqlite3_vtab_cursor *base, sqlite3_int64 *ret_rowid)
     return SQLITE_OK;
 }
 
-static const sqlite3_module rows_module = { // no xCreate: the table is there under the name of the module
-    .xConnect = rows_connect,
-    .xBestIndex = rows_best_index,
-    .xDisconnect = rows_disconnect,
-    .xOpen = rows_open,
-    .xClose = rows_close,
-    .xFilter = rows_filter,
-    .xNext = rows_next,
-    .xEof = rows_eof,
-    .xColumn = rows_column,
-    .xRowid = rows_rowid,
+static const sqlite3_module rows_module = {
+        // no xCreate: the table is there under the name of the module
+        .xConnect = rows_connect,
+        .xBestIndex = rows_best_index,
+        .xDisconnect = rows_disconnect,
+        .xOpen = rows_open,
+        .xClose = rows_close,
+        .xFilter = rows_filter,
+        .xNext = rows_next,
+        .xEof = rows_eof,
+        .xColumn = rows_column,
+        .xRowid = rows_rowid,
 };
 
-// --- the batch ------------------------------------------------------------------------------------
+// --- the batch -----------------------------------------------------------------------------------
 
 static int batch_prepare(struct batch *batch, enum batch_table table)
 {
@@ -184,14 +198,15 @@ static int batch_prepare(struct batch *batch, enum batch_table table)
     snprintf(name, sizeof name, "upgate_batch_%s", batch_tables[table].table);
     int rc = sqlite3_create_module(db, name, &rows_module, rows);
     char *sql = xasprintf("INSERT INTO main.%s (%s) SELECT * FROM %s", batch_tables[table].table,
-                          batch_tables[table].columns, name);
+            batch_tables[table].columns, name);
     if (rc == SQLITE_OK)
         rc = sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &rows->insert, NULL);
     free(sql);
     return rc;
 }
 
-int batch_new(struct store *store, const struct gpu_callbacks *callbacks, struct batch **ret_batch, struct error *err)
+int batch_new(struct store *store, const struct gpu_callbacks *callbacks, struct batch **ret_batch,
+        struct error *err)
 {
     struct batch *batch = xcalloc(1, sizeof *batch);
     batch->store = store;
@@ -200,7 +215,8 @@ int batch_new(struct store *store, const struct gpu_callbacks *callbacks, struct
     for (enum batch_table table = 0; table < BATCH_TABLE_COUNT && rc == SQLITE_OK; table++)
         rc = batch_prepare(batch, table);
     if (rc != SQLITE_OK) {
-        error_set(err, -EIO, "failed to write '%s': %s", store_path(store), sqlite3_errmsg(store_db(store)));
+        error_set(err, -EIO, "failed to write '%s': %s", store_path(store),
+                sqlite3_errmsg(store_db(store)));
         batch_free(batch);
         return -EIO;
     }
@@ -230,7 +246,7 @@ void batch_fail(struct batch *batch)
     if (batch->error.code)
         return;
     error_set(&batch->error, -EIO, "failed to write '%s': %s", store_path(batch->store),
-              sqlite3_errmsg(store_db(batch->store)));
+            sqlite3_errmsg(store_db(batch->store)));
     if (batch->callbacks->failed)
         batch->callbacks->failed(batch->callbacks->context);
     else
@@ -268,7 +284,8 @@ static bool batch_row_holds(const struct batch_rows *rows, const int64_t *row)
     return true;
 }
 
-// A traced process may write what it likes into its spool; no reader of the store has to reckon with times that no clock gives.
+// A traced process may write what it likes into its spool; no reader of the store has to reckon
+// with times that no clock gives.
 static void batch_sift(struct batch *batch, struct batch_rows *rows)
 {
     int kept = 0;
@@ -277,7 +294,8 @@ static void batch_sift(struct batch *batch, struct batch_rows *rows)
         if (!batch_row_holds(rows, row))
             continue;
         if (kept != i)
-            memcpy(rows->values + (ptrdiff_t)kept * rows->columns, row, (size_t)rows->columns * sizeof *row);
+            memcpy(rows->values + (ptrdiff_t)kept * rows->columns, row,
+                    (size_t)rows->columns * sizeof *row);
         kept++;
     }
     batch->odd += (uint64_t)(rows->used - kept);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that wait for what they launched. Correlation ids count up, and what a GPU hands back is in nearly the same
-// order: the id itself is the hash, so neighbours in time are neighbours in memory. The place of a call that has
-// launched its one thing is given to the next that wants it; until then it is found (a copy may come as two).
+// Calls that wait for what they launched. Correlation ids count up, and what a GPU hands back is in
+// nearly the same order: the id itself is the hash, so neighbours in time are neighbours in memory.
+// The place of a call that has launched its one thing is given to the next that wants it; until
+// then it is found (a copy may come as two).
 #include "tracer/gpu/calls.h"
 
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 
 enum {
     CALLS_BITS_MIN = 10,
-    CALLS_BITS_MAX = 19,   // 524,288 x 40 bytes: a second of the highest launch rate before CUPTI hands over
+    CALLS_BITS_MAX =
+            19, // 524,288 x 40 bytes: a second of the highest launch rate before CUPTI hands over
     CALLS_PROBES_MAX = 16,
     CALLS_KEEP_MAX = 1 << (CALLS_BITS_MAX - 2), // launches of which nothing came yet
 };
@@ -35,8 +37,10 @@ struct calls {
 
 static void table_init(struct calls_table *table, uint32_t bits)
 {
-    // Straight from the system: large blocks come and go every four seconds, and what is not touched is not there.
-    void *slots = mmap(NULL, sizeof *table->slots << bits, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // Straight from the system: large blocks come and go every four seconds, and what is not
+    // touched is not there.
+    void *slots = mmap(NULL, sizeof *table->slots << bits, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (slots == MAP_FAILED)
         slots = xcalloc(SIZE_MAX / 2, 1); // dies in words
     *table = (struct calls_table){.slots = slots, .bits = bits};
@@ -59,7 +63,8 @@ static struct call *table_find(const struct calls_table *table, uint32_t correla
     return NULL;
 }
 
-// A runtime call and the driver call inside it can have one id: the outer one is what the program called.
+// A runtime call and the driver call inside it can have one id: the outer one is what the program
+// called.
 static void call_merge(struct call *known, const struct call *call)
 {
     if (call->start_gpu >= known->start_gpu)
@@ -104,7 +109,7 @@ static bool calls_grow(struct calls *calls, struct calls_table *table)
     *calls->slots_left -= more;
     for (uint32_t at = 0; at < 1u << table->bits; at++)
         if ((table->slots[at].flags & CALL_USED) && !call_is_over(&table->slots[at]) &&
-            !table_put(&grown, &table->slots[at])) { // hardly: neighbours stay neighbours
+                !table_put(&grown, &table->slots[at])) { // hardly: neighbours stay neighbours
             calls->crowded++;
             calls->given_up(calls->context, &table->slots[at]);
         }
@@ -122,7 +127,8 @@ static void table_free(struct calls_table *table, int64_t *slots_left)
     table->slots = NULL;
 }
 
-struct calls *calls_new(int64_t *slots_left, void (*given_up)(void *context, const struct call *call), void *context)
+struct calls *calls_new(int64_t *slots_left,
+        void (*given_up)(void *context, const struct call *call), void *context)
 {
     struct calls *calls = xcalloc(1, sizeof *calls);
     calls->given_up = given_up;
@@ -143,14 +149,16 @@ void calls_free(struct calls *calls)
     free(calls);
 }
 
-// The young table becomes the old one. Launches of which nothing came are taken over while there is room.
+// The young table becomes the old one. Launches of which nothing came are taken over while there is
+// room.
 static void calls_turn(struct calls *calls, int64_t now_ns, bool crowded)
 {
     struct calls_table old = calls->old;
     calls->old = calls->young;
     uint32_t kept = 0, bits = CALLS_BITS_MIN;
     *calls->slots_left += (int64_t)1 << old.bits; // freed below
-    while (bits < calls->old.bits && 1u << bits < calls->old.live * 2 && *calls->slots_left >= 2 << bits)
+    while (bits < calls->old.bits && 1u << bits < calls->old.live * 2 &&
+            *calls->slots_left >= 2 << bits)
         bits++;
     *calls->slots_left -= 1 << bits;
     table_init(&calls->young, bits);
@@ -158,9 +166,11 @@ static void calls_turn(struct calls *calls, int64_t now_ns, bool crowded)
         struct call *call = &old.slots[at];
         if (!(call->flags & CALL_USED) || call_is_over(call))
             continue;
-        bool fresh = (call->flags & CALL_LAUNCHES) && (uint32_t)(now_ns / 1000000) - call->arrived_ms < CALLS_KEEP_MS;
+        bool fresh = (call->flags & CALL_LAUNCHES) &&
+                (uint32_t)(now_ns / 1000000) - call->arrived_ms < CALLS_KEEP_MS;
         bool room = fresh && kept < CALLS_KEEP_MAX &&
-                    (calls->young.live * 2 < 1u << calls->young.bits || calls_grow(calls, &calls->young));
+                (calls->young.live * 2 < 1u << calls->young.bits ||
+                        calls_grow(calls, &calls->young));
         if (room && table_put(&calls->young, call)) {
             kept++;
             continue;
@@ -176,9 +186,10 @@ void calls_add(struct calls *calls, const struct call *call, int64_t now_ns)
 {
     struct calls_table *young = &calls->young;
     if (young->live * 2 >= 1u << young->bits && !calls_grow(calls, young) &&
-        young->live * 4ull >= 3ull << young->bits)
+            young->live * 4ull >= 3ull << young->bits)
         calls_turn(calls, now_ns, true);
-    // Ids that lie far apart, of launches that wait since the last turn, can want the same place: a larger table parts them.
+    // Ids that lie far apart, of launches that wait since the last turn, can want the same place: a
+    // larger table parts them.
     while (!table_put(young, call))
         if (!calls_grow(calls, young)) {
             calls->crowded++;
@@ -192,8 +203,10 @@ void calls_matched(struct calls *calls, struct call *call)
     if (call->flags & CALL_MATCHED)
         return;
     call->flags |= CALL_MATCHED;
-    struct calls_table *table =
-        call >= calls->young.slots && call < calls->young.slots + ((size_t)1 << calls->young.bits) ? &calls->young : &calls->old;
+    struct calls_table *table = call >= calls->young.slots &&
+                    call < calls->young.slots + ((size_t)1 << calls->young.bits)
+            ? &calls->young
+            : &calls->old;
     table->live -= call_is_over(call);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From CUPTI's clock to CLOCK_MONOTONIC. Times are shifted to a sample of the window before they become floating
-// point: 2^53 ns are 104 days, and a wall clock in ns is 200 times that.
+// From CUPTI's clock to CLOCK_MONOTONIC. Times are shifted to a sample of the window before they
+// become floating point: 2^53 ns are 104 days, and a wall clock in ns is 200 times that.
 #include "tracer/gpu/clock_fit.h"
 
 #include <math.h>
@@ -10,13 +10,14 @@
 #include "tracer/store/ranges.h"
 
 enum {
-    FIT_WIDTH_MAX_NS = 1000000,   // a reader that was off the CPU inside the bracket
-    FIT_WIDTH_FACTOR = 4,         // times the median width of the window
+    FIT_WIDTH_MAX_NS = 1000000, // a reader that was off the CPU inside the bracket
+    FIT_WIDTH_FACTOR = 4,       // times the median width of the window
     FIT_WIDTH_FLOOR_NS = 2000,
-    FIT_WIDE_MAX = 16,            // in a row are no accident: reading takes longer now (another clock source, a throttled CPU)
-    FIT_SPAN_MIN_NS = 200000000,  // a slope from less is noise: 100 ns in 0.2 s are 0.5 ppm
-    FIT_JUMP_NS = 50000,          // beyond what drift explains
-    FIT_JUMP_PPM = 500,           // the kernel slews a clock by no more
+    FIT_WIDE_MAX = 16, // in a row are no accident: reading takes longer now (another clock source,
+                       // a throttled CPU)
+    FIT_SPAN_MIN_NS = 200000000, // a slope from less is noise: 100 ns in 0.2 s are 0.5 ppm
+    FIT_JUMP_NS = 50000,         // beyond what drift explains
+    FIT_JUMP_PPM = 500,          // the kernel slews a clock by no more
 };
 
 static int fit_compare_double(const void *a, const void *b)
@@ -38,25 +39,29 @@ static int64_t piece_convert(const struct clock_piece *piece, int64_t gpu_ns)
     if (__builtin_sub_overflow(gpu_ns, piece->gpu_base_ns, &ahead))
         return piece->host_base_ns;
     double turn = piece->turn * (double)ahead;
-    return (int64_t)((uint64_t)piece->host_base_ns + (uint64_t)ahead + (uint64_t)(int64_t)(turn + (turn < 0 ? -0.5 : 0.5)));
+    return (int64_t)((uint64_t)piece->host_base_ns + (uint64_t)ahead +
+            (uint64_t)(int64_t)(turn + (turn < 0 ? -0.5 : 0.5)));
 }
 
 static void piece_update(struct clock_piece *piece)
 {
     double slopes[CLOCK_FIT_WINDOW * (CLOCK_FIT_WINDOW - 1) / 2], offsets[CLOCK_FIT_WINDOW];
-    const struct clock_sample *base = &piece->samples[(piece->next + CLOCK_FIT_WINDOW - 1) % CLOCK_FIT_WINDOW];
+    const struct clock_sample *base =
+            &piece->samples[(piece->next + CLOCK_FIT_WINDOW - 1) % CLOCK_FIT_WINDOW];
     size_t count = 0;
     for (uint32_t i = 0; i < piece->count; i++)
         for (uint32_t j = i + 1; j < piece->count; j++) {
             const struct clock_sample *a = &piece->samples[i], *b = &piece->samples[j];
             double span = (double)(b->gpu_ns - a->gpu_ns);
             if (fabs(span) >= FIT_SPAN_MIN_NS)
-                slopes[count++] = (double)(b->host_ns - a->host_ns - (b->gpu_ns - a->gpu_ns)) / span;
+                slopes[count++] =
+                        (double)(b->host_ns - a->host_ns - (b->gpu_ns - a->gpu_ns)) / span;
         }
     double turn = count ? fit_median(slopes, count) : 0;
     turn = fmax(-FIT_JUMP_PPM * 1e-6, fmin(FIT_JUMP_PPM * 1e-6, turn));
     for (uint32_t i = 0; i < piece->count; i++) {
-        int64_t gpu = piece->samples[i].gpu_ns - base->gpu_ns, host = piece->samples[i].host_ns - base->host_ns;
+        int64_t gpu = piece->samples[i].gpu_ns - base->gpu_ns,
+                host = piece->samples[i].host_ns - base->host_ns;
         offsets[i] = (double)(host - gpu) - turn * (double)gpu;
     }
     piece->turn = turn;
@@ -132,8 +137,8 @@ bool clock_fit_add(struct clock_fit *fit, uint64_t before_ns, uint64_t gpu_ns, u
         return false;
     }
     struct clock_sample sample = {.gpu_ns = (int64_t)gpu_ns,
-                                  .host_ns = (int64_t)(before_ns + (after_ns - before_ns) / 2),
-                                  .width_ns = (int64_t)(after_ns - before_ns)};
+            .host_ns = (int64_t)(before_ns + (after_ns - before_ns) / 2),
+            .width_ns = (int64_t)(after_ns - before_ns)};
     if (!fit->piece_count) {
         fit_start_piece(fit, &sample);
         return true;
@@ -183,14 +188,15 @@ int64_t clock_fit_convert(const struct clock_fit *fit, uint64_t gpu_ns)
         return gpu;
     if (fit->piece_count == 1)
         return piece_convert(&fit->pieces[0], gpu);
-    // A time belongs to the piece whose samples are nearest; of overlapping pieces (a jump back) to the newer.
+    // A time belongs to the piece whose samples are nearest; of overlapping pieces (a jump back) to
+    // the newer.
     const struct clock_piece *best = fit_last(fit);
     int64_t best_away = INT64_MAX;
     for (uint32_t i = fit->piece_count; i-- > 0;) {
         const struct clock_piece *piece = &fit->pieces[i];
-        int64_t away = gpu < piece->gpu_first_ns  ? piece->gpu_first_ns - gpu
-                       : gpu > piece->gpu_last_ns ? gpu - piece->gpu_last_ns
-                                                  : 0;
+        int64_t away = gpu < piece->gpu_first_ns ? piece->gpu_first_ns - gpu
+                : gpu > piece->gpu_last_ns       ? gpu - piece->gpu_last_ns
+                                                 : 0;
         if (away < best_away) {
             best = piece;
             best_away = away;

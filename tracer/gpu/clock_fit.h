@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From CUPTI's clock to CLOCK_MONOTONIC, from bracketed samples: median of the slopes between samples of a
-// sliding window and median offset, so that single bad samples do not move it. CUPTI's clock follows the wall clock: where it
-// jumps a new piece begins. Pure computation.
+// From CUPTI's clock to CLOCK_MONOTONIC, from bracketed samples: median of the slopes between
+// samples of a sliding window and median offset, so that single bad samples do not move it. CUPTI's
+// clock follows the wall clock: where it jumps a new piece begins. Pure computation.
 #ifndef UPGATE_TRACER_GPU_CLOCK_FIT_H
 #define UPGATE_TRACER_GPU_CLOCK_FIT_H
 
@@ -31,10 +31,10 @@ struct clock_fit {
     uint32_t piece_count;
     struct clock_sample candidate; // does not fit: a jump, if the next one agrees with it
     bool has_candidate;
-    uint32_t wide; // brackets too wide to be used, in a row
+    uint32_t wide;                    // brackets too wide to be used, in a row
     uint64_t samples, ignored, jumps; // ignored: too wide a bracket, or contradicted by the next
-    uint64_t residuals;               // measured: distance of a sample from the fit before it was part of it
-    uint32_t histogram[64 * 4];       // of them, quarter octaves, for the median
+    uint64_t residuals; // measured: distance of a sample from the fit before it was part of it
+    uint32_t histogram[64 * 4]; // of them, quarter octaves, for the median
     int64_t residual_max_ns;
 };
 
@@ -46,7 +46,7 @@ int64_t clock_fit_until_ns(const struct clock_fit *fit);
 // Before the first sample and after the last one: extrapolated. Without any sample: gpu_ns itself.
 int64_t clock_fit_convert(const struct clock_fit *fit, uint64_t gpu_ns);
 int64_t clock_fit_span(const struct clock_fit *fit, int64_t gpu_ns); // a duration
-double clock_fit_slope(const struct clock_fit *fit); // of the last piece; 1 without samples
+double clock_fit_slope(const struct clock_fit *fit);        // of the last piece; 1 without samples
 int64_t clock_fit_residual_ns(const struct clock_fit *fit); // median; -1: none measured
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Life of the GPU side of a recording: finds spools, switches them on, empties them in turns, writes what is old enough,
-// switches them off.
+// Life of the GPU side of a recording: finds spools, switches them on, empties them in turns,
+// writes what is old enough, switches them off.
 #include "tracer/gpu/gpu.h"
 
 #include <errno.h>
@@ -21,10 +21,11 @@ enum {
     GPU_CACHE_KIB = 16384, // of SQLite's pages while loading
 };
 
-// --- start and end --------------------------------------------------------------------------------
+// --- start and end -------------------------------------------------------------------------------
 
-int gpu_recorder_new(struct store *store, int64_t recording_id, const struct gpu_callbacks *callbacks,
-                     const struct gpu_opts *opts, struct gpu_recorder **ret_gpu, struct error *err)
+int gpu_recorder_new(struct store *store, int64_t recording_id,
+        const struct gpu_callbacks *callbacks, const struct gpu_opts *opts,
+        struct gpu_recorder **ret_gpu, struct error *err)
 {
     struct gpu_recorder *gpu = xcalloc(1, sizeof *gpu);
     gpu->store = store;
@@ -44,8 +45,10 @@ int gpu_recorder_new(struct store *store, int64_t recording_id, const struct gpu
     }
     gpu->held = xcalloc(GPU_HELD_MAX, sizeof *gpu->held);
     gpu_ops_new(gpu);
-    if (!callbacks->begin) // as the recorder's writer has it: rows name others that come with a later batch
-        sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = NORMAL", NULL, NULL, NULL);
+    if (!callbacks->begin) // as the recorder's writer has it: rows name others that come with a
+                           // later batch
+        sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = NORMAL",
+                NULL, NULL, NULL);
     *ret_gpu = gpu;
     return 0;
 }
@@ -81,7 +84,8 @@ void gpu_recorder_free(struct gpu_recorder *gpu)
     if (!gpu)
         return;
     for (uint32_t i = 0; i < gpu->process_count; i++) {
-        if (gpu->processes[i]->reader && !gpu->stopped && !spool_reader_taken(gpu->processes[i]->reader))
+        if (gpu->processes[i]->reader && !gpu->stopped &&
+                !spool_reader_taken(gpu->processes[i]->reader))
             spool_reader_ask(gpu->processes[i]->reader, UG_SPOOL_DORMANT, 0, clock_monotonic_ns());
         process_free(gpu->processes[i]);
     }
@@ -91,16 +95,18 @@ void gpu_recorder_free(struct gpu_recorder *gpu)
     batch_free(gpu->batch);
     sqlite3_exec(store_db(gpu->store), "PRAGMA cache_size = -2000", NULL, NULL, NULL);
     if (!gpu->callbacks.begin)
-        sqlite3_exec(store_db(gpu->store), "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL", NULL, NULL, NULL);
+        sqlite3_exec(store_db(gpu->store), "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL",
+                NULL, NULL, NULL);
     free(gpu);
 }
 
-// --- attach ---------------------------------------------------------------------------------------
+// --- attach --------------------------------------------------------------------------------------
 
 static struct gpu_process *process_of(const struct gpu_recorder *gpu, pid_t pid)
 {
     for (uint32_t i = gpu->process_count; i-- > 0;)
-        if (gpu->processes[i]->pid == pid && (!gpu->processes[i]->closed || gpu->processes[i]->taken))
+        if (gpu->processes[i]->pid == pid &&
+                (!gpu->processes[i]->closed || gpu->processes[i]->taken))
             return gpu->processes[i]; // not taken back: two recorders would take turns
     return NULL;
 }
@@ -118,7 +124,8 @@ static void recorder_grow_cache(struct gpu_recorder *gpu)
     free(sql);
 }
 
-// What was counted and written before belongs to an earlier recorder; if none ever asked, the library began by itself for us.
+// What was counted and written before belongs to an earlier recorder; if none ever asked, the
+// library began by itself for us.
 static void process_begin(struct gpu_process *process)
 {
     spool_reader_header(process->reader, &process->header);
@@ -174,7 +181,8 @@ int gpu_recorder_attach(struct gpu_recorder *gpu, pid_t pid, struct error *err)
 {
     int fd = -1, rc = spool_reader_find(pid, &fd);
     if (rc == -EACCES || rc == -EPERM)
-        return error_set(err, -EACCES, "process %d may not be looked into: %s", (int)pid, strerror(-rc));
+        return error_set(
+                err, -EACCES, "process %d may not be looked into: %s", (int)pid, strerror(-rc));
     if (rc)
         return is_attached(gpu, pid) ? 0 : -ENOENT;
     rc = gpu_recorder_attach_fd(gpu, pid, fd, err);
@@ -189,7 +197,7 @@ void gpu_recorder_gone(struct gpu_recorder *gpu, pid_t pid)
             gpu->processes[i]->gone = true;
 }
 
-// --- rounds ---------------------------------------------------------------------------------------
+// --- rounds --------------------------------------------------------------------------------------
 
 static void process_look(struct gpu_process *process)
 {
@@ -197,7 +205,8 @@ static void process_look(struct gpu_process *process)
     spool_reader_header(process->reader, &process->header);
     process->taken |= spool_reader_taken(process->reader);
     // ENDED: what was on until then; a short process ends between two looks.
-    bool was_on = process->header.state == UG_SPOOL_ACTIVE || process->header.state == UG_SPOOL_ENDED;
+    bool was_on =
+            process->header.state == UG_SPOOL_ACTIVE || process->header.state == UG_SPOOL_ENDED;
     process->kinds |= was_on ? process->header.have_kinds : 0;
     process->ever_active |= process->header.state == UG_SPOOL_ACTIVE;
     if (process->header.state != state)
@@ -211,7 +220,9 @@ static uint64_t process_drain(struct gpu_process *process, bool all)
         return 0;
     uint64_t bytes = 0, more;
     // The size is the process's word, which may fill the spool as fast as it is read.
-    uint64_t file_bytes = process->header.file_bytes < GPU_FILE_BYTES_MAX ? process->header.file_bytes : GPU_FILE_BYTES_MAX;
+    uint64_t file_bytes = process->header.file_bytes < GPU_FILE_BYTES_MAX
+            ? process->header.file_bytes
+            : GPU_FILE_BYTES_MAX;
     uint64_t bytes_max = all ? 8 * file_bytes : GPU_BATCH_BYTES;
     process->peeks = 0;
     process->peek_bytes_left = GPU_PEEK_BYTES;
@@ -231,8 +242,8 @@ static void process_finish(struct gpu_process *process)
     gpu_write_all(process->gpu); // ops name it by number, and its texts go
     uint64_t alone = process->counters.launches_alone;
     calls_flush(process->calls);
-    // It ended, or did not answer, before CUPTI had handed over what it held. What was given up earlier ran nothing, as in the
-    // capture of a graph.
+    // It ended, or did not answer, before CUPTI had handed over what it held. What was given up
+    // earlier ran nothing, as in the capture of a graph.
     if (process->header.state == UG_SPOOL_ACTIVE && !process->taken)
         process->counters.launches_cut = process->counters.launches_alone - alone;
     if (!process->gone && !process->taken)
@@ -240,8 +251,9 @@ static void process_finish(struct gpu_process *process)
     process_close(process);
 }
 
-// The library takes a recorder that has not beaten for UG_SPOOL_STALE_NS for gone. One that was only stopped, or waited for its disk,
-// wants the rest all the same. done: it had acted on what was asked last when we looked.
+// The library takes a recorder that has not beaten for UG_SPOOL_STALE_NS for gone. One that was
+// only stopped, or waited for its disk, wants the rest all the same. done: it had acted on what was
+// asked last when we looked.
 static void process_recall(struct gpu_process *process, bool done)
 {
     if (!done || !process->ever_active || process->header.state != UG_SPOOL_DORMANT)
@@ -294,7 +306,8 @@ int gpu_recorder_poll(struct gpu_recorder *gpu, int64_t now_ns, struct error *er
 static void recorder_switch_off(struct gpu_recorder *gpu, int wait_ms)
 {
     for (uint32_t i = 0; i < gpu->process_count; i++)
-        if (!gpu->processes[i]->closed && !gpu->processes[i]->gone && !spool_reader_taken(gpu->processes[i]->reader))
+        if (!gpu->processes[i]->closed && !gpu->processes[i]->gone &&
+                !spool_reader_taken(gpu->processes[i]->reader))
             spool_reader_ask(gpu->processes[i]->reader, UG_SPOOL_DORMANT, 0, clock_monotonic_ns());
     int64_t end_ns = clock_monotonic_ns() + wait_ms * (int64_t)1000000;
     for (bool waits = true; waits;) {
@@ -306,7 +319,8 @@ static void recorder_switch_off(struct gpu_recorder *gpu, int wait_ms)
                 continue;
             process_look(process); // what it hands over needs room
             process_drain(process, false);
-            waits |= !process->gone && !process->taken && !spool_reader_done(process->reader) && process->header.state == UG_SPOOL_ACTIVE;
+            waits |= !process->gone && !process->taken && !spool_reader_done(process->reader) &&
+                    process->header.state == UG_SPOOL_ACTIVE;
         }
         waits &= clock_monotonic_ns() < end_ns;
         if (waits)
@@ -332,14 +346,14 @@ int gpu_recorder_stop(struct gpu_recorder *gpu, int wait_ms, struct error *err)
 void gpu_recorder_totals(const struct gpu_recorder *gpu, struct gpu_totals *ret_totals)
 {
     *ret_totals = (struct gpu_totals){.kernels = gpu->rows_kernels,
-                                      .copies = gpu->rows_copies,
-                                      .graphs = gpu->rows_graphs,
-                                      .calls = batch_rows(gpu->batch, BATCH_CALL),
-                                      .marks = batch_rows(gpu->batch, BATCH_MARK),
-                                      .collectives = gpu->rows_nccl,
-                                      .others = gpu->rows_others + gpu->rows_stacks,
-                                      .dropped = batch_lost(gpu->batch) + batch_odd(gpu->batch),
-                                      .processes = gpu->process_count};
+            .copies = gpu->rows_copies,
+            .graphs = gpu->rows_graphs,
+            .calls = batch_rows(gpu->batch, BATCH_CALL),
+            .marks = batch_rows(gpu->batch, BATCH_MARK),
+            .collectives = gpu->rows_nccl,
+            .others = gpu->rows_others + gpu->rows_stacks,
+            .dropped = batch_lost(gpu->batch) + batch_odd(gpu->batch),
+            .processes = gpu->process_count};
     for (uint32_t i = 0; i < gpu->process_count; i++) {
         const struct gpu_process *process = gpu->processes[i];
         ret_totals->taken = process->taken ? process->pid : ret_totals->taken;
@@ -348,6 +362,7 @@ void gpu_recorder_totals(const struct gpu_recorder *gpu, struct gpu_totals *ret_
         if (process->header.state != UG_SPOOL_REFUSED)
             continue;
         ret_totals->refused++;
-        memcpy(ret_totals->refused_reason, process->header.reason, sizeof ret_totals->refused_reason);
+        memcpy(ret_totals->refused_reason, process->header.reason,
+                sizeof ret_totals->refused_reason);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table of integers as a SQLite database in memory (https://www.sqlite.org/fileformat2.html): page 1 is SQLite's own,
-// page 2 the root, from page 3 on leaves. Big pages: their number stays small, and the root has room for all.
+// A table of integers as a SQLite database in memory (https://www.sqlite.org/fileformat2.html):
+// page 1 is SQLite's own, page 2 the root, from page 3 on leaves. Big pages: their number stays
+// small, and the root has room for all.
 #include "tracer/gpu/image.h"
 
 #include <stdbool.h>
@@ -14,7 +15,8 @@ enum {
     IMAGE_PAGE_BYTES = 65536,
     IMAGE_LEAF_HEAD = 8,
     IMAGE_ROOT_HEAD = 12,
-    IMAGE_CELL_MAX = 2 + 5 + 1 + IMAGE_COLUMNS_MAX * 9, // length, rowid, length of the head, types and values
+    // length, rowid, length of the head, types and values
+    IMAGE_CELL_MAX = 2 + 5 + 1 + IMAGE_COLUMNS_MAX * 9,
 };
 
 struct image {
@@ -69,8 +71,12 @@ static inline unsigned char value_type(int64_t value, int *ret_bytes)
     uint64_t size = (uint64_t)(value < 0 ? ~value : value);
     static const struct {
         uint8_t type, bytes;
-    } of_bits[64] = {[0 ... 7] = {1, 1},   [8 ... 15] = {2, 2},  [16 ... 23] = {3, 3},
-                     [24 ... 31] = {4, 4}, [32 ... 47] = {5, 6}, [48 ... 63] = {6, 8}};
+    } of_bits[64] = {[0 ... 7] = {1, 1},
+            [8 ... 15] = {2, 2},
+            [16 ... 23] = {3, 3},
+            [24 ... 31] = {4, 4},
+            [32 ... 47] = {5, 6},
+            [48 ... 63] = {6, 8}};
     int bits = size ? 64 - __builtin_clzll(size) : 0; // and one for the sign
     *ret_bytes = of_bits[bits].bytes;
     return of_bits[bits].type;
@@ -106,7 +112,8 @@ static int leaf_put(unsigned char *page, const int64_t *values, int columns, int
     unsigned char *pointers = page + IMAGE_LEAF_HEAD, *at = page + IMAGE_PAGE_BYTES;
     int count = 0;
     for (; first + count < rows && at - pointers > IMAGE_CELL_MAX + 2; count++, pointers += 2) {
-        at = cell_put(at, values + (ptrdiff_t)(first + count) * columns, columns, (uint32_t)(first + count) + 1);
+        at = cell_put(at, values + (ptrdiff_t)(first + count) * columns, columns,
+                (uint32_t)(first + count) + 1);
         put16(pointers, (uint32_t)(at - page));
     }
     page[0] = 0x0d; // leaf of a table
@@ -133,7 +140,8 @@ static int image_build(struct image *image, const int64_t *values, int rows)
         }
         if (leaves + 2 >= image->pages_max)
             return 0;
-        done += leaf_put(image->pages + (ptrdiff_t)(leaves + 2) * IMAGE_PAGE_BYTES, values, image->columns, done, rows);
+        done += leaf_put(image->pages + (ptrdiff_t)(leaves + 2) * IMAGE_PAGE_BYTES, values,
+                image->columns, done, rows);
     }
     root[0] = 0x05; // interior page of a table
     put16(root + 1, 0);
@@ -151,7 +159,8 @@ int image_insert(struct image *image, const int64_t *values, int rows)
     if (!pages)
         return SQLITE_ERROR;
     int64_t bytes = (int64_t)pages * IMAGE_PAGE_BYTES;
-    // Not as read-only, though nobody writes it: BEGIN IMMEDIATE wants to be able to write every database attached.
+    // Not as read-only, though nobody writes it: BEGIN IMMEDIATE wants to be able to write every
+    // database attached.
     int rc = sqlite3_deserialize(image->db, image->name, image->pages, bytes, bytes, 0);
     return rc == SQLITE_OK ? sqlite3_exec(image->db, image->insert, NULL, NULL, NULL) : rc;
 }
@@ -163,8 +172,8 @@ static bool image_template(struct image *image, const char *sql)
     sqlite3_int64 bytes = 0;
     unsigned char *pages = NULL;
     if (sqlite3_open(":memory:", &db) == SQLITE_OK &&
-        sqlite3_exec(db, "PRAGMA page_size = 65536", NULL, NULL, NULL) == SQLITE_OK &&
-        sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK)
+            sqlite3_exec(db, "PRAGMA page_size = 65536", NULL, NULL, NULL) == SQLITE_OK &&
+            sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK)
         pages = sqlite3_serialize(db, "main", &bytes, 0);
     bool ok = pages && bytes == 2 * IMAGE_PAGE_BYTES;
     if (ok)
@@ -183,11 +192,13 @@ struct image *image_new(sqlite3 *db, const char *table, int columns, int rows_ma
     image->pages = xcalloc((size_t)image->pages_max, IMAGE_PAGE_BYTES);
     image->name = xasprintf("upgate_image_%s", table);
     image->insert = xasprintf("INSERT INTO main.%s SELECT * FROM %s.%s", table, image->name, table);
-    char *ask = xasprintf("SELECT sql FROM main.sqlite_master WHERE type = 'table' AND name = '%s'", table);
+    char *ask = xasprintf(
+            "SELECT sql FROM main.sqlite_master WHERE type = 'table' AND name = '%s'", table);
     char *attach = xasprintf("ATTACH ':memory:' AS %s", image->name);
     sqlite3_stmt *stmt = NULL;
-    bool ok = sqlite3_prepare_v2(db, ask, -1, &stmt, NULL) == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW &&
-              image_template(image, (const char *)sqlite3_column_text(stmt, 0));
+    bool ok = sqlite3_prepare_v2(db, ask, -1, &stmt, NULL) == SQLITE_OK &&
+            sqlite3_step(stmt) == SQLITE_ROW &&
+            image_template(image, (const char *)sqlite3_column_text(stmt, 0));
     sqlite3_finalize(stmt);
     ok = ok && sqlite3_exec(db, attach, NULL, NULL, NULL) == SQLITE_OK;
     free(ask);

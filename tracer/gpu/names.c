@@ -19,18 +19,20 @@ int gpu_names_new(struct gpu_recorder *gpu, struct error *err)
         const char *sql;
         size_t at;
     } last[] = {{"SELECT max(id) FROM gpu_work", offsetof(struct gpu_recorder, work_last)},
-                {"SELECT max(id) FROM gpu_kernel", offsetof(struct gpu_recorder, kernel_last)},
-                {"SELECT max(id) FROM gpu_stream", offsetof(struct gpu_recorder, stream_last)},
-                {"SELECT max(id) FROM gpu_device", offsetof(struct gpu_recorder, device_last)}};
+            {"SELECT max(id) FROM gpu_kernel", offsetof(struct gpu_recorder, kernel_last)},
+            {"SELECT max(id) FROM gpu_stream", offsetof(struct gpu_recorder, stream_last)},
+            {"SELECT max(id) FROM gpu_device", offsetof(struct gpu_recorder, device_last)}};
     for (size_t i = 0; i < sizeof last / sizeof *last; i++) {
-        int rc = store_get_int(gpu->store, (int64_t *)((char *)gpu + last[i].at), err, last[i].sql, "");
+        int rc = store_get_int(
+                gpu->store, (int64_t *)((char *)gpu + last[i].at), err, last[i].sql, "");
         if (rc && rc != -ENOENT) // none yet
             return rc;
     }
     return 0;
 }
 
-uint32_t gpu_number(struct intern *intern, const uint64_t *key, size_t words, uint32_t max, bool *ret_new)
+uint32_t gpu_number(
+        struct intern *intern, const uint64_t *key, size_t words, uint32_t max, bool *ret_new)
 {
     uint32_t number = intern_find(intern, key, words * sizeof *key);
     *ret_new = number == INTERN_NONE && intern_count(intern) < max;
@@ -48,12 +50,13 @@ void gpu_names_free(struct gpu_recorder *gpu)
     free(gpu->kernels);
 }
 
-// --- texts ----------------------------------------------------------------------------------------
+// --- texts ---------------------------------------------------------------------------------------
 
 int64_t gpu_text_row(struct gpu_recorder *gpu, const char *text)
 {
     int64_t row = 0;
-    if (store_get_int(gpu->store, &row, NULL, "SELECT id FROM string WHERE text = ?", "s", text) == 0)
+    if (store_get_int(gpu->store, &row, NULL, "SELECT id FROM string WHERE text = ?", "s", text) ==
+            0)
         return row;
     if (!batch_begin(gpu->batch))
         return 0;
@@ -70,18 +73,21 @@ static uint32_t text_flags(const char *text)
         return CALL_LAUNCHES | CALL_GRAPH;
     if (strstr(text, "LaunchHostFunc")) // of the host: the GPU runs nothing
         return 0;
-    return strstr(text, "Launch") || strstr(text, "Memcpy") || strstr(text, "Memset") ? CALL_LAUNCHES : 0;
+    return strstr(text, "Launch") || strstr(text, "Memcpy") || strstr(text, "Memset")
+            ? CALL_LAUNCHES
+            : 0;
 }
 
 static void define_string(struct gpu_process *process, const struct ug_rec_string *record)
 {
     uint32_t len = record->text_bytes;
-    if (len > record->head.bytes - sizeof *record || record->id == 0 || record->id >= GPU_STRINGS_MAX) {
+    if (len > record->head.bytes - sizeof *record || record->id == 0 ||
+            record->id >= GPU_STRINGS_MAX) {
         process->counters.no_room++;
         return;
     }
-    process->strings = vector_reserve_zero(process->strings, &process->string_capacity, (size_t)record->id + 1,
-                                           sizeof *process->strings);
+    process->strings = vector_reserve_zero(process->strings, &process->string_capacity,
+            (size_t)record->id + 1, sizeof *process->strings);
     struct gpu_string *string = &process->strings[record->id];
     if (string->row)
         return;
@@ -139,7 +145,7 @@ uint32_t gpu_string_row(struct gpu_process *process, uint32_t id)
     return (uint32_t)process->gpu->unknown_string;
 }
 
-// --- threads, devices, streams --------------------------------------------------------------------
+// --- threads, devices, streams -------------------------------------------------------------------
 
 uint32_t gpu_thread_row(struct gpu_process *process, uint32_t tid)
 {
@@ -153,38 +159,44 @@ uint32_t gpu_thread_row(struct gpu_process *process, uint32_t tid)
     if (*number == MAP_NONE) {
         *number = process->thread_count;
         vector_push(process->threads, process->thread_count,
-                    process->gpu->callbacks.thread(process->gpu->callbacks.context, process->pid, tid));
+                process->gpu->callbacks.thread(process->gpu->callbacks.context, process->pid, tid));
     }
     return process->threads[*number];
 }
 
 static void define_device(struct gpu_process *process, const struct ug_rec_device *record)
 {
-    for (uint32_t i = 0; i < process->device_count; i++) // several are told with context 0: those without a context that is known
-        if (process->devices[i].context == record->context && process->devices[i].device == record->device && process->devices[i].known)
+    // several are told with context 0: those without a context that is known
+    for (uint32_t i = 0; i < process->device_count; i++)
+        if (process->devices[i].context == record->context &&
+                process->devices[i].device == record->device && process->devices[i].known)
             return;
     if (process->device_count == GPU_CONTEXTS_MAX) {
         process->counters.no_room++;
         return;
     }
     struct gpu_device *device = &process->devices[process->device_count++];
-    *device = (struct gpu_device){.known = true, .context = record->context, .device = record->device, .record = *record};
+    *device = (struct gpu_device){
+            .known = true, .context = record->context, .device = record->device, .record = *record};
     const uint8_t *u = record->uuid;
     char uuid[48], capability[32];
-    snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
-             u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    snprintf(uuid, sizeof uuid,
+            "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+            u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+            u[15]);
     snprintf(capability, sizeof capability, "%u.%u", record->cc_major, record->cc_minor);
     int64_t name_id = gpu_string_row(process, record->name);
     if (!batch_begin(process->gpu->batch))
         return;
     int rc = store_exec(process->gpu->store, NULL,
-                        "INSERT OR IGNORE INTO gpu_device (process_id, device, name, uuid, compute_capability, "
-                        "multiprocessors, max_threads_multiprocessor, registers_multiprocessor, "
-                        "shared_multiprocessor_bytes, memory_bytes) VALUES (?, ?, (SELECT text FROM string WHERE id = ?), "
-                        "?, ?, ?, ?, ?, ?, ?)",
-                        "iiissiiiii", (int64_t)process->row, (int64_t)record->device, name_id, uuid, capability,
-                        (int64_t)record->sm_count, (int64_t)record->max_threads_sm, (int64_t)record->registers_sm,
-                        (int64_t)record->shared_sm_bytes, (int64_t)record->memory_bytes);
+            "INSERT OR IGNORE INTO gpu_device (process_id, device, name, uuid, compute_capability, "
+            "multiprocessors, max_threads_multiprocessor, registers_multiprocessor, "
+            "shared_multiprocessor_bytes, memory_bytes) VALUES (?, ?, (SELECT text FROM string WHERE id = ?), "
+            "?, ?, ?, ?, ?, ?, ?)",
+            "iiissiiiii", (int64_t)process->row, (int64_t)record->device, name_id, uuid, capability,
+            (int64_t)record->sm_count, (int64_t)record->max_threads_sm,
+            (int64_t)record->registers_sm, (int64_t)record->shared_sm_bytes,
+            (int64_t)record->memory_bytes);
     if (rc)
         batch_fail(process->gpu->batch);
 }
@@ -206,7 +218,8 @@ static struct gpu_stream *stream_of(struct gpu_process *process, uint32_t contex
     }
     if (*number == MAP_NONE) {
         *number = process->stream_count;
-        vector_push(process->streams, process->stream_count, (struct gpu_stream){.context = context, .stream = stream});
+        vector_push(process->streams, process->stream_count,
+                (struct gpu_stream){.context = context, .stream = stream});
     }
     return &process->streams[*number];
 }
@@ -217,9 +230,10 @@ static void stream_describe(struct gpu_process *process, const struct gpu_stream
         return;
     int64_t priority = stream->priority;
     if (store_exec(process->gpu->store, NULL,
-                   "UPDATE gpu_stream SET name = coalesce((SELECT text FROM string WHERE id = ?), name), "
-                   "priority = coalesce(?, priority) WHERE id = ?",
-                   "iIi", (int64_t)stream->name, stream->described ? &priority : NULL, (int64_t)stream->row))
+                "UPDATE gpu_stream SET name = coalesce((SELECT text FROM string WHERE id = ?), name), "
+                "priority = coalesce(?, priority) WHERE id = ?",
+                "iIi", (int64_t)stream->name, stream->described ? &priority : NULL,
+                (int64_t)stream->row))
         batch_fail(process->gpu->batch);
 }
 
@@ -237,15 +251,17 @@ static void define_stream(struct gpu_process *process, const struct ug_rec_strea
         stream_describe(process, stream);
 }
 
-uint32_t gpu_stream_row(struct gpu_process *process, uint32_t device, uint32_t context, uint32_t number)
+uint32_t gpu_stream_row(
+        struct gpu_process *process, uint32_t device, uint32_t context, uint32_t number)
 {
     struct gpu_stream *stream = stream_of(process, context, number);
     if (stream->row || !batch_begin(process->gpu->batch))
         return stream->row;
     stream->row = (uint32_t)++process->gpu->stream_last;
     if (store_exec(process->gpu->store, NULL,
-                   "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (?, ?, ?, ?, ?)", "iiiii",
-                   (int64_t)stream->row, (int64_t)process->row, (int64_t)device, (int64_t)context, (int64_t)number))
+                "INSERT INTO gpu_stream (id, process_id, device, context, stream) VALUES (?, ?, ?, ?, ?)",
+                "iiiii", (int64_t)stream->row, (int64_t)process->row, (int64_t)device,
+                (int64_t)context, (int64_t)number))
         batch_fail(process->gpu->batch);
     if (stream->name || stream->described)
         stream_describe(process, stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ran on a GPU, held back until its time can be converted, its call has come and others that began before it have,
-// then written in the order of start.
+// What ran on a GPU, held back until its time can be converted, its call has come and others that
+// began before it have, then written in the order of start.
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ void gpu_ops_free(struct gpu_recorder *gpu)
     free(gpu->keys);
 }
 
-// --- order ----------------------------------------------------------------------------------------
+// --- order ---------------------------------------------------------------------------------------
 
 // Least significant digit first; as many digits as the span of times needs (1.5 s: 3).
 static void ops_sort(struct gpu_recorder *gpu)
@@ -67,10 +67,11 @@ static void ops_sort(struct gpu_recorder *gpu)
     gpu->ops_unsorted = false;
 }
 
-// --- write ----------------------------------------------------------------------------------------
+// --- write ---------------------------------------------------------------------------------------
 
 // call_ns: as in the row.
-static void op_take_call(struct gpu_process *process, struct op *op, struct call *call, int64_t call_ns)
+static void op_take_call(
+        struct gpu_process *process, struct op *op, struct call *call, int64_t call_ns)
 {
     uint64_t dur = call->end_gpu > call->start_gpu ? call->end_gpu - call->start_gpu : 0;
     op->call_ns = call_ns;
@@ -83,9 +84,11 @@ static void op_take_call(struct gpu_process *process, struct op *op, struct call
 static void op_write(struct gpu_recorder *gpu, struct op *op)
 {
     struct gpu_process *process = gpu->processes[op->process];
-    struct call *call = op->call_ns == OP_NO_CALL ? calls_find(process->calls, op->correlation) : NULL;
+    struct call *call =
+            op->call_ns == OP_NO_CALL ? calls_find(process->calls, op->correlation) : NULL;
     if (call)
-        op_take_call(process, op, call, op->start_ns - clock_fit_convert(&process->fit, call->start_gpu));
+        op_take_call(process, op, call,
+                op->start_ns - clock_fit_convert(&process->fit, call->start_gpu));
     if (op->call_ns < 0 && op->call_ns != OP_NO_CALL) {
         process->counters.order_violations++;
         if ((uint64_t)-op->call_ns > process->counters.order_worst_ns)
@@ -139,7 +142,7 @@ void gpu_ops_forget(struct gpu_recorder *gpu, uint32_t generation)
     ops_write(gpu, must, INT64_MIN);
 }
 
-// --- add ------------------------------------------------------------------------------------------
+// --- add -----------------------------------------------------------------------------------------
 
 // Its times are CUPTI's; the row of the clock's piece is known or will never be.
 static void op_place(struct gpu_process *process, const struct op *raw)
@@ -156,7 +159,8 @@ static void op_place(struct gpu_process *process, const struct op *raw)
         return;
     // Most come nearly in order: a few steps down are cheaper than sorting all.
     struct op late = *op;
-    for (int step = 0; step < OPS_STEPS_MAX && op > gpu->ops && late.start_ns < op[-1].start_ns; step++, op--)
+    for (int step = 0; step < OPS_STEPS_MAX && op > gpu->ops && late.start_ns < op[-1].start_ns;
+            step++, op--)
         *op = op[-1];
     *op = late;
     gpu->ops_unsorted = op > gpu->ops && late.start_ns < op[-1].start_ns;
@@ -180,7 +184,8 @@ void gpu_ops_clocked(struct gpu_process *process, bool all)
 static bool op_grow_raw(struct gpu_process *process)
 {
     uint32_t more = process->raw_capacity ? process->raw_capacity : 1024;
-    if (process->raw_capacity && (process->raw_capacity + more > GPU_RAW_MAX || (int64_t)more > process->gpu->raw_left))
+    if (process->raw_capacity &&
+            (process->raw_capacity + more > GPU_RAW_MAX || (int64_t)more > process->gpu->raw_left))
         return false;
     process->gpu->raw_left -= more;
     process->raw_capacity += more;
@@ -201,7 +206,8 @@ void gpu_op_add(struct gpu_process *process, struct op *op, uint64_t start_gpu, 
     struct call *call = calls_find(process->calls, op->correlation);
     op->call_ns = OP_NO_CALL;
     if (call && call->start_gpu <= INT64_MAX / 4)
-        op_take_call(process, op, call, clock_fit_span(&process->fit, (int64_t)(start_gpu - call->start_gpu)));
+        op_take_call(process, op, call,
+                clock_fit_span(&process->fit, (int64_t)(start_gpu - call->start_gpu)));
     if ((int64_t)end_gpu <= clock_fit_until_ns(&process->fit)) {
         op_place(process, op);
         return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of a spool into rows. What ran goes to ops.c; what has CUPTI's times but needs no order is held back for some
-// seconds, until its call and a clock sample have come; what has our times is written at once.
+// Records of a spool into rows. What ran goes to ops.c; what has CUPTI's times but needs no order
+// is held back for some seconds, until its call and a clock sample have come; what has our times is
+// written at once.
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,13 +9,24 @@
 #include "tracer/gpu/inside.h"
 
 static const uint8_t record_producer[UG_REC_TYPE_COUNT] = {
-    [UG_REC_STRING] = UG_PRODUCER_OTHER,  [UG_REC_CLOCK] = UG_PRODUCER_OTHER,   [UG_REC_DEVICE] = UG_PRODUCER_OTHER,
-    [UG_REC_STREAM] = UG_PRODUCER_OTHER,  [UG_REC_THREAD] = UG_PRODUCER_OTHER,  [UG_REC_KERNEL] = UG_PRODUCER_KERNEL,
-    [UG_REC_COPY] = UG_PRODUCER_COPY,     [UG_REC_GRAPH] = UG_PRODUCER_KERNEL,  [UG_REC_CALL] = UG_PRODUCER_CALL,
-    [UG_REC_SYNC] = UG_PRODUCER_SYNC,     [UG_REC_MEMORY] = UG_PRODUCER_MEMORY, [UG_REC_RANGE] = UG_PRODUCER_NVTX,
-    [UG_REC_OVERHEAD] = UG_PRODUCER_OVERHEAD, [UG_REC_NCCL] = UG_PRODUCER_NCCL, [UG_REC_MARK] = UG_PRODUCER_PYTHON,
-    [UG_REC_GC] = UG_PRODUCER_PYTHON,     [UG_REC_LAUNCH_STACK] = UG_PRODUCER_PYTHON,
-    [UG_REC_GRAPH_NODE] = UG_PRODUCER_OTHER,
+        [UG_REC_STRING] = UG_PRODUCER_OTHER,
+        [UG_REC_CLOCK] = UG_PRODUCER_OTHER,
+        [UG_REC_DEVICE] = UG_PRODUCER_OTHER,
+        [UG_REC_STREAM] = UG_PRODUCER_OTHER,
+        [UG_REC_THREAD] = UG_PRODUCER_OTHER,
+        [UG_REC_KERNEL] = UG_PRODUCER_KERNEL,
+        [UG_REC_COPY] = UG_PRODUCER_COPY,
+        [UG_REC_GRAPH] = UG_PRODUCER_KERNEL,
+        [UG_REC_CALL] = UG_PRODUCER_CALL,
+        [UG_REC_SYNC] = UG_PRODUCER_SYNC,
+        [UG_REC_MEMORY] = UG_PRODUCER_MEMORY,
+        [UG_REC_RANGE] = UG_PRODUCER_NVTX,
+        [UG_REC_OVERHEAD] = UG_PRODUCER_OVERHEAD,
+        [UG_REC_NCCL] = UG_PRODUCER_NCCL,
+        [UG_REC_MARK] = UG_PRODUCER_PYTHON,
+        [UG_REC_GC] = UG_PRODUCER_PYTHON,
+        [UG_REC_LAUNCH_STACK] = UG_PRODUCER_PYTHON,
+        [UG_REC_GRAPH_NODE] = UG_PRODUCER_OTHER,
 };
 
 static int64_t or_null(uint64_t value)
@@ -28,7 +40,7 @@ static int64_t our_time(uint64_t ns)
     return ns < INT64_MAX ? (int64_t)ns : INT64_MAX;
 }
 
-// --- what ran -------------------------------------------------------------------------------------
+// --- what ran ------------------------------------------------------------------------------------
 
 static bool record_timeless(struct gpu_process *process, uint64_t start_gpu, uint64_t end_gpu)
 {
@@ -42,7 +54,8 @@ static void record_kernel(struct gpu_process *process, const struct ug_rec_kerne
     process->gpu->rows_kernels++;
     if (record_timeless(process, kernel->start_gpu, kernel->end_gpu))
         return;
-    struct op op = {.correlation = kernel->correlation, .target = gpu_target_kernel(process, kernel)};
+    struct op op = {
+            .correlation = kernel->correlation, .target = gpu_target_kernel(process, kernel)};
     gpu_op_add(process, &op, kernel->start_gpu, kernel->end_gpu);
 }
 
@@ -64,19 +77,19 @@ static void record_graph(struct gpu_process *process, const struct ug_rec_graph 
     gpu_op_add(process, &op, graph->start_gpu, graph->end_gpu);
 }
 
-// --- calls ----------------------------------------------------------------------------------------
+// --- calls ---------------------------------------------------------------------------------------
 
 static void record_call(struct gpu_process *process, const struct ug_rec_call *record)
 {
     const struct gpu_string *name = gpu_string(process, record->name);
     struct call call = {.start_gpu = record->start_gpu,
-                        .end_gpu = record->end_gpu,
-                        .arrived_ms = (uint32_t)(process->gpu->now_ns / 1000000),
-                        .correlation = record->correlation,
-                        .name = record->name,
-                        .tid = record->head.tid,
-                        .result = record->result,
-                        .flags = name->row ? name->flags : (uint32_t)CALL_LAUNCHES};
+            .end_gpu = record->end_gpu,
+            .arrived_ms = (uint32_t)(process->gpu->now_ns / 1000000),
+            .correlation = record->correlation,
+            .name = record->name,
+            .tid = record->head.tid,
+            .result = record->result,
+            .flags = name->row ? name->flags : (uint32_t)CALL_LAUNCHES};
     calls_add(process->calls, &call, process->gpu->now_ns);
 }
 
@@ -85,7 +98,8 @@ void gpu_call_given_up(void *context, const struct call *call)
     struct gpu_process *process = context;
     if (call->flags & CALL_MATCHED)
         return;
-    process->counters.launches_alone += (call->flags & CALL_LAUNCHES) && call->result == 0; // else it launched nothing
+    // else it launched nothing
+    process->counters.launches_alone += (call->flags & CALL_LAUNCHES) && call->result == 0;
     uint32_t thread = gpu_thread_row(process, call->tid);
     uint32_t name = gpu_string_row(process, call->name);
     int64_t start_ns = clock_fit_convert(&process->fit, call->start_gpu);
@@ -101,7 +115,7 @@ void gpu_call_given_up(void *context, const struct call *call)
     row[6] = call->result;
 }
 
-// --- held back ------------------------------------------------------------------------------------
+// --- held back -----------------------------------------------------------------------------------
 
 static void write_sync(struct gpu_process *process, const struct ug_rec_sync *sync)
 {
@@ -109,8 +123,8 @@ static void write_sync(struct gpu_process *process, const struct ug_rec_sync *sy
     uint32_t thread = gpu_thread_row(process, call ? call->tid : sync->head.tid);
     uint32_t device = gpu_context_device(process, sync->context);
     uint32_t stream = sync->stream == UINT32_MAX || device == UINT32_MAX
-                          ? 0
-                          : gpu_stream_row(process, device, sync->context, sync->stream);
+            ? 0
+            : gpu_stream_row(process, device, sync->context, sync->stream);
     int64_t start_ns = clock_fit_convert(&process->fit, sync->start_gpu);
     int64_t *row = batch_row(process->gpu->batch, BATCH_SYNC);
     row[0] = start_ns;
@@ -127,8 +141,8 @@ static void write_sync(struct gpu_process *process, const struct ug_rec_sync *sy
 static void write_memory(struct gpu_process *process, const struct ug_rec_memory *memory)
 {
     uint32_t stream = memory->stream && memory->stream != UINT32_MAX
-                          ? gpu_stream_row(process, memory->device, memory->context, memory->stream)
-                          : 0;
+            ? gpu_stream_row(process, memory->device, memory->context, memory->stream)
+            : 0;
     int64_t *row = batch_row(process->gpu->batch, BATCH_MEMORY);
     row[0] = clock_fit_convert(&process->fit, memory->at_gpu);
     row[1] = process->row;
@@ -173,7 +187,8 @@ static void range_put(struct gpu_process *process, const struct open_range *rang
 static void range_close(struct gpu_recorder *gpu, uint32_t at, int64_t dur_ns)
 {
     struct open_range range = gpu->ranges[at];
-    memmove(gpu->ranges + at, gpu->ranges + at + 1, (--gpu->range_count - at) * sizeof *gpu->ranges);
+    memmove(gpu->ranges + at, gpu->ranges + at + 1,
+            (--gpu->range_count - at) * sizeof *gpu->ranges);
     range_put(gpu->processes[range.process], &range, dur_ns);
 }
 
@@ -186,7 +201,7 @@ static void write_range(struct gpu_process *process, const struct ug_rec_range *
         for (uint32_t i = gpu->range_count; i-- > 0;) {
             const struct open_range *open = &gpu->ranges[i];
             if (open->process != process->index || open->id != record->id ||
-                (record->id == 0 && open->tid != record->head.tid))
+                    (record->id == 0 && open->tid != record->head.tid))
                 continue;
             range_close(gpu, i, at_ns < open->start_ns ? 0 : at_ns - open->start_ns);
             return;
@@ -194,9 +209,14 @@ static void write_range(struct gpu_process *process, const struct ug_rec_range *
         process->counters.ranges_unknown++;
         return;
     }
-    uint32_t name = gpu_string_row(process, record->name), domain = gpu_string_row(process, record->domain);
-    struct open_range range = {.start_ns = at_ns, .id = record->id, .process = process->index, .tid = record->head.tid,
-                               .name = name, .domain = domain};
+    uint32_t name = gpu_string_row(process, record->name),
+             domain = gpu_string_row(process, record->domain);
+    struct open_range range = {.start_ns = at_ns,
+            .id = record->id,
+            .process = process->index,
+            .tid = record->head.tid,
+            .name = name,
+            .domain = domain};
     if (record->what != 1) {
         range_put(process, &range, BATCH_NULL);
         return;
@@ -234,7 +254,8 @@ static void held_write(struct gpu_recorder *gpu)
 
 void gpu_held_write(struct gpu_recorder *gpu, bool all)
 {
-    while (gpu->held_count && (all || gpu->now_ns - gpu->held[gpu->held_first].arrived_ns >= GPU_DELAY_NS))
+    while (gpu->held_count &&
+            (all || gpu->now_ns - gpu->held[gpu->held_first].arrived_ns >= GPU_DELAY_NS))
         held_write(gpu);
 }
 
@@ -250,11 +271,12 @@ static void record_hold(struct gpu_process *process, const struct ug_rec_head *r
     gpu->rows_others++;
 }
 
-// --- written at once ------------------------------------------------------------------------------
+// --- written at once -----------------------------------------------------------------------------
 
 static void record_mark(struct gpu_process *process, const struct ug_rec_mark *mark)
 {
-    uint32_t thread = gpu_thread_row(process, mark->head.tid), name = gpu_string_row(process, mark->name);
+    uint32_t thread = gpu_thread_row(process, mark->head.tid),
+             name = gpu_string_row(process, mark->name);
     bool has_value = mark->kind >= UG_MARK_STEP_BEGIN;
     int64_t *row = batch_row(process->gpu->batch, BATCH_MARK);
     row[0] = process->row;
@@ -292,30 +314,33 @@ static void record_nccl(struct gpu_process *process, const struct ug_rec_nccl *n
 {
     struct gpu_recorder *gpu = process->gpu;
     int64_t thread = gpu_thread_row(process, nccl->head.tid), peer = nccl->peer;
-    int64_t enqueued = our_time(nccl->enqueued_ns), ended = our_time(nccl->ended_ns), start = our_time(nccl->kernel_start_ns),
-            end = our_time(nccl->kernel_end_ns);
+    int64_t enqueued = our_time(nccl->enqueued_ns), ended = our_time(nccl->ended_ns),
+            start = our_time(nccl->kernel_start_ns), end = our_time(nccl->kernel_end_ns);
     int64_t channels = nccl->channels, warps = nccl->warps;
     uint64_t bytes;
-    if (__builtin_mul_overflow(nccl->count, (uint64_t)nccl->element_bytes, &bytes) || bytes > INT64_MAX)
+    if (__builtin_mul_overflow(nccl->count, (uint64_t)nccl->element_bytes, &bytes) ||
+            bytes > INT64_MAX)
         bytes = INT64_MAX;
-    uint32_t names[5] = {nccl->communicator_name, nccl->function, nccl->datatype, nccl->algorithm, nccl->protocol};
+    uint32_t names[5] = {nccl->communicator_name, nccl->function, nccl->datatype, nccl->algorithm,
+            nccl->protocol};
     for (int i = 0; i < 5; i++)
         names[i] = gpu_string_row(process, names[i]);
     const int64_t times[] = {enqueued, ended, start, end};
     if (!batch_holds(gpu->batch, times, sizeof times / sizeof *times) || !batch_begin(gpu->batch))
         return;
-    int rc = store_exec(
-        gpu->store, NULL,
-        "INSERT INTO nccl_op (process_id, thread_id, enqueued_ns, ended_ns, kernel_start_ns, kernel_end_ns, communicator, "
-        "communicator_name, rank, ranks, peer, sequence, function, datatype, algorithm, protocol, count, bytes, channels, "
-        "warps, plugin_version) VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT text FROM string WHERE id = ?), ?, ?, ?, ?, "
-        "coalesce((SELECT text FROM string WHERE id = ?), '[unknown]'), (SELECT text FROM string WHERE id = ?), "
-        "(SELECT text FROM string WHERE id = ?), (SELECT text FROM string WHERE id = ?), ?, ?, ?, ?, ?)",
-        "iIiIIIiiiiIiiiiiiiIIi", (int64_t)process->row, thread ? &thread : NULL, enqueued,
-        ended ? &ended : NULL, start ? &start : NULL, end ? &end : NULL, (int64_t)nccl->communicator, (int64_t)names[0],
-        (int64_t)nccl->rank, (int64_t)nccl->ranks, nccl->peer == UINT32_MAX ? NULL : &peer, (int64_t)nccl->sequence,
-        (int64_t)names[1], (int64_t)names[2], (int64_t)names[3], (int64_t)names[4], (int64_t)nccl->count,
-        (int64_t)bytes, channels ? &channels : NULL, warps ? &warps : NULL, (int64_t)nccl->plugin_version);
+    int rc = store_exec(gpu->store, NULL,
+            "INSERT INTO nccl_op (process_id, thread_id, enqueued_ns, ended_ns, kernel_start_ns, kernel_end_ns, communicator, "
+            "communicator_name, rank, ranks, peer, sequence, function, datatype, algorithm, protocol, count, bytes, channels, "
+            "warps, plugin_version) VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT text FROM string WHERE id = ?), ?, ?, ?, ?, "
+            "coalesce((SELECT text FROM string WHERE id = ?), '[unknown]'), (SELECT text FROM string WHERE id = ?), "
+            "(SELECT text FROM string WHERE id = ?), (SELECT text FROM string WHERE id = ?), ?, ?, ?, ?, ?)",
+            "iIiIIIiiiiIiiiiiiiIIi", (int64_t)process->row, thread ? &thread : NULL, enqueued,
+            ended ? &ended : NULL, start ? &start : NULL, end ? &end : NULL,
+            (int64_t)nccl->communicator, (int64_t)names[0], (int64_t)nccl->rank,
+            (int64_t)nccl->ranks, nccl->peer == UINT32_MAX ? NULL : &peer, (int64_t)nccl->sequence,
+            (int64_t)names[1], (int64_t)names[2], (int64_t)names[3], (int64_t)names[4],
+            (int64_t)nccl->count, (int64_t)bytes, channels ? &channels : NULL,
+            warps ? &warps : NULL, (int64_t)nccl->plugin_version);
     if (rc)
         batch_fail(gpu->batch);
     gpu->rows_nccl++;
@@ -332,8 +357,9 @@ static void record_stack(struct gpu_process *process, const struct ug_rec_launch
         strbuf_add(&json, "%s%u", i ? "," : "", gpu_string_row(process, stack->frames[i]));
     strbuf_add(&json, "]");
     if (batch_begin(gpu->batch) &&
-        store_exec(gpu->store, NULL, "INSERT OR REPLACE INTO launch_stack (process_id, correlation, frames) VALUES (?, ?, ?)",
-                   "iis", (int64_t)process->row, (int64_t)stack->correlation, json.text))
+            store_exec(gpu->store, NULL,
+                    "INSERT OR REPLACE INTO launch_stack (process_id, correlation, frames) VALUES (?, ?, ?)",
+                    "iis", (int64_t)process->row, (int64_t)stack->correlation, json.text))
         batch_fail(gpu->batch);
     strbuf_free(&json);
     gpu->rows_stacks++;
@@ -343,14 +369,15 @@ static void record_stack(struct gpu_process *process, const struct ug_rec_launch
 static void record_node(struct gpu_process *process, const struct ug_rec_graph_node *node)
 {
     struct gpu_recorder *gpu = process->gpu;
-    int64_t thread = gpu_thread_row(process, node->head.tid), original = (int64_t)node->original, at_ns = our_time(node->at_ns);
+    int64_t thread = gpu_thread_row(process, node->head.tid), original = (int64_t)node->original,
+            at_ns = our_time(node->at_ns);
     if (batch_holds(gpu->batch, &at_ns, 1) && batch_begin(gpu->batch) &&
-        store_exec(gpu->store, NULL,
-                   "INSERT OR REPLACE INTO gpu_graph_node (process_id, node, thread_id, at_ns, original) SELECT p, n, "
-                   "coalesce(g.thread_id, t), coalesce(g.at_ns, a), o FROM (SELECT ? AS p, ? AS n, ? AS t, ? AS a, ? AS o) "
-                   "LEFT JOIN gpu_graph_node g ON g.process_id = p AND g.node = o",
-                   "iiIiI", (int64_t)process->row, (int64_t)node->node, thread ? &thread : NULL,
-                   at_ns, original ? &original : NULL))
+            store_exec(gpu->store, NULL,
+                    "INSERT OR REPLACE INTO gpu_graph_node (process_id, node, thread_id, at_ns, original) SELECT p, n, "
+                    "coalesce(g.thread_id, t), coalesce(g.at_ns, a), o FROM (SELECT ? AS p, ? AS n, ? AS t, ? AS a, ? AS o) "
+                    "LEFT JOIN gpu_graph_node g ON g.process_id = p AND g.node = o",
+                    "iiIiI", (int64_t)process->row, (int64_t)node->node, thread ? &thread : NULL,
+                    at_ns, original ? &original : NULL))
         batch_fail(gpu->batch);
 }
 
@@ -416,7 +443,7 @@ void gpu_write_all(struct gpu_recorder *gpu)
 {
     for (uint32_t i = 0; i < gpu->process_count; i++) {
         gpu->processes[i]->counters.without_clock +=
-            clock_fit_ready(&gpu->processes[i]->fit) ? 0 : gpu->processes[i]->raw_count;
+                clock_fit_ready(&gpu->processes[i]->fit) ? 0 : gpu->processes[i]->raw_count;
         gpu_ops_clocked(gpu->processes[i], true);
     }
     gpu_ops_write(gpu, INT64_MAX);

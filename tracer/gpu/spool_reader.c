@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader's side of the spool. Header and states of segments are mapped (atomics, futex); the segments are read with
-// pread, 256 KiB at a time: what was checked cannot change any more, 64 MiB a process do not count as memory of the
-// recorder, and the copy costs 20 ns an event.
+// The reader's side of the spool. Header and states of segments are mapped (atomics, futex); the
+// segments are read with pread, 256 KiB at a time: what was checked cannot change any more, 64 MiB
+// a process do not count as memory of the recorder, and the copy costs 20 ns an event.
 #include "tracer/gpu/spool_reader.h"
 
 #include <dirent.h>
@@ -25,11 +25,12 @@ enum {
     SPOOL_SEGMENT_BYTES_MIN = 4 << 10,
     SPOOL_SEGMENT_BYTES_MAX = 4 << 20, // we copy a segment
     SPOOL_SEGMENTS_MAX = 65536,
-    SPOOL_DATA_BYTES_MAX = 256 << 20, // of all segments. A file with holes takes no memory of who makes it, and time of who reads it
+    SPOOL_DATA_BYTES_MAX = 256 << 20, // of all segments. A file with holes takes no memory of who
+                                      // makes it, and time of who reads it
     SPOOL_RECORD_BYTES_MAX = 8192,
 };
 _Static_assert(SPOOL_SEGMENT_BYTES_MAX < 1 << UG_SPOOL_READ_BITS, "fits");
-_Static_assert(UG_SPOOL_SEGMENT_COUNT * UG_SPOOL_SEGMENT_BYTES <= SPOOL_DATA_BYTES_MAX, "fits");
+_Static_assert(UG_SPOOL_SEGMENT_COUNT *UG_SPOOL_SEGMENT_BYTES <= SPOOL_DATA_BYTES_MAX, "fits");
 
 struct reader_segment {
     uint32_t offset;   // taken so far, of the take `sequence`
@@ -46,25 +47,34 @@ struct spool_reader {
     uint64_t data_offset;
     uint32_t generation; // asked last
     struct reader_segment *taken;
-    uint32_t *order;  // segments with something to read, by sequence
+    uint32_t *order; // segments with something to read, by sequence
     unsigned char *copy;
     unsigned char *peek_copy; // a drain may be in the middle of `copy`
     struct spool_damage damage;
 };
 
 const uint16_t spool_record_bytes_min[UG_REC_TYPE_COUNT] = {
-    [UG_REC_STRING] = sizeof(struct ug_rec_string),   [UG_REC_CLOCK] = sizeof(struct ug_rec_clock),
-    [UG_REC_DEVICE] = sizeof(struct ug_rec_device),   [UG_REC_STREAM] = sizeof(struct ug_rec_stream),
-    [UG_REC_THREAD] = sizeof(struct ug_rec_thread),   [UG_REC_KERNEL] = sizeof(struct ug_rec_kernel),
-    [UG_REC_COPY] = sizeof(struct ug_rec_copy),       [UG_REC_GRAPH] = sizeof(struct ug_rec_graph),
-    [UG_REC_CALL] = sizeof(struct ug_rec_call),       [UG_REC_SYNC] = sizeof(struct ug_rec_sync),
-    [UG_REC_MEMORY] = sizeof(struct ug_rec_memory),   [UG_REC_RANGE] = sizeof(struct ug_rec_range),
-    [UG_REC_OVERHEAD] = sizeof(struct ug_rec_overhead), [UG_REC_NCCL] = sizeof(struct ug_rec_nccl),
-    [UG_REC_MARK] = sizeof(struct ug_rec_mark),       [UG_REC_GC] = sizeof(struct ug_rec_gc),
-    [UG_REC_LAUNCH_STACK] = sizeof(struct ug_rec_launch_stack), [UG_REC_GRAPH_NODE] = sizeof(struct ug_rec_graph_node),
+        [UG_REC_STRING] = sizeof(struct ug_rec_string),
+        [UG_REC_CLOCK] = sizeof(struct ug_rec_clock),
+        [UG_REC_DEVICE] = sizeof(struct ug_rec_device),
+        [UG_REC_STREAM] = sizeof(struct ug_rec_stream),
+        [UG_REC_THREAD] = sizeof(struct ug_rec_thread),
+        [UG_REC_KERNEL] = sizeof(struct ug_rec_kernel),
+        [UG_REC_COPY] = sizeof(struct ug_rec_copy),
+        [UG_REC_GRAPH] = sizeof(struct ug_rec_graph),
+        [UG_REC_CALL] = sizeof(struct ug_rec_call),
+        [UG_REC_SYNC] = sizeof(struct ug_rec_sync),
+        [UG_REC_MEMORY] = sizeof(struct ug_rec_memory),
+        [UG_REC_RANGE] = sizeof(struct ug_rec_range),
+        [UG_REC_OVERHEAD] = sizeof(struct ug_rec_overhead),
+        [UG_REC_NCCL] = sizeof(struct ug_rec_nccl),
+        [UG_REC_MARK] = sizeof(struct ug_rec_mark),
+        [UG_REC_GC] = sizeof(struct ug_rec_gc),
+        [UG_REC_LAUNCH_STACK] = sizeof(struct ug_rec_launch_stack),
+        [UG_REC_GRAPH_NODE] = sizeof(struct ug_rec_graph_node),
 };
 
-// --- find -----------------------------------------------------------------------------------------
+// --- find ----------------------------------------------------------------------------------------
 
 // The pid of a process in its own pid namespace. 0: gone.
 static uint32_t reader_own_pid(pid_t pid)
@@ -111,7 +121,7 @@ int spool_reader_find(pid_t pid, int *ret_fd)
     return rc;
 }
 
-// --- open -----------------------------------------------------------------------------------------
+// --- open ----------------------------------------------------------------------------------------
 
 static int reader_check(int fd, const struct ug_spool_header *header, struct error *err)
 {
@@ -119,25 +129,30 @@ static int reader_check(int fd, const struct ug_spool_header *header, struct err
     if (fstat(fd, &info) < 0)
         return error_set(err, -errno, "failed to look at the spool: %s", strerror(errno));
     if (header->magic != UG_SPOOL_MAGIC)
-        return error_set(err, -EPROTO, "not a spool of upgate: the process has a file of that name with other contents");
+        return error_set(err, -EPROTO,
+                "not a spool of upgate: the process has a file of that name with other contents");
     if (header->version != UG_SPOOL_VERSION || header->header_bytes != sizeof *header)
         return error_set(err, -EPROTO,
-                         "the process has libupgate_inject.so of another upgate (spool version %u, ours is %u): start it "
-                         "again with this one's", header->version, UG_SPOOL_VERSION);
-    uint64_t states_end = UG_SPOOL_HEADER_BYTES + (uint64_t)header->segment_count * sizeof(struct ug_spool_segment);
+                "the process has libupgate_inject.so of another upgate (spool version %u, ours is %u): start it "
+                "again with this one's",
+                header->version, UG_SPOOL_VERSION);
+    uint64_t states_end = UG_SPOOL_HEADER_BYTES +
+            (uint64_t)header->segment_count * sizeof(struct ug_spool_segment);
     uint64_t data_bytes = (uint64_t)header->segment_count * header->segment_bytes;
-    if (header->segment_bytes < SPOOL_SEGMENT_BYTES_MIN || header->segment_bytes > SPOOL_SEGMENT_BYTES_MAX ||
-        header->segment_count == 0 || header->segment_count > SPOOL_SEGMENTS_MAX ||
-        data_bytes > SPOOL_DATA_BYTES_MAX || header->data_offset < states_end || header->data_offset > (uint64_t)info.st_size ||
-        data_bytes > (uint64_t)info.st_size - header->data_offset)
+    if (header->segment_bytes < SPOOL_SEGMENT_BYTES_MIN ||
+            header->segment_bytes > SPOOL_SEGMENT_BYTES_MAX || header->segment_count == 0 ||
+            header->segment_count > SPOOL_SEGMENTS_MAX || data_bytes > SPOOL_DATA_BYTES_MAX ||
+            header->data_offset < states_end || header->data_offset > (uint64_t)info.st_size ||
+            data_bytes > (uint64_t)info.st_size - header->data_offset)
         return error_set(err, -EPROTO, "the spool of the process is damaged: its sizes do not fit");
     // Shrunk under our mapping it would end us with SIGBUS.
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (!(seals & F_SEAL_SHRINK) && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0))
-        return error_set(err, -EPROTO, "the spool of the process could be made shorter while it is read");
+        return error_set(
+                err, -EPROTO, "the spool of the process could be made shorter while it is read");
     return fstat(fd, &info) == 0 && header->data_offset + data_bytes <= (uint64_t)info.st_size
-               ? 0
-               : error_set(err, -EPROTO, "the spool of the process changes its size");
+            ? 0
+            : error_set(err, -EPROTO, "the spool of the process changes its size");
 }
 
 int spool_reader_open(int fd, struct spool_reader **ret_reader, struct error *err)
@@ -150,10 +165,12 @@ int spool_reader_open(int fd, struct spool_reader **ret_reader, struct error *er
     if (rc)
         return rc;
     struct spool_reader *reader = xcalloc(1, sizeof *reader);
-    reader->map_bytes = UG_SPOOL_HEADER_BYTES + header.segment_count * sizeof(struct ug_spool_segment);
+    reader->map_bytes =
+            UG_SPOOL_HEADER_BYTES + header.segment_count * sizeof(struct ug_spool_segment);
     reader->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    void *map = reader->fd < 0 ? MAP_FAILED
-                               : mmap(NULL, reader->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, reader->fd, 0);
+    void *map = reader->fd < 0
+            ? MAP_FAILED
+            : mmap(NULL, reader->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, reader->fd, 0);
     if (map == MAP_FAILED) {
         rc = error_set(err, -errno, "failed to map the spool: %s", strerror(errno));
         spool_reader_close(reader);
@@ -194,7 +211,7 @@ uint64_t spool_reader_inode(const struct spool_reader *reader)
     return reader->inode;
 }
 
-// --- control --------------------------------------------------------------------------------------
+// --- control -------------------------------------------------------------------------------------
 
 void spool_reader_header(const struct spool_reader *reader, struct ug_spool_header *ret_header)
 {
@@ -205,19 +222,22 @@ void spool_reader_header(const struct spool_reader *reader, struct ug_spool_head
     string_make_utf8(ret_header->cupti_path, strlen(ret_header->cupti_path));
 }
 
-void spool_reader_ask(struct spool_reader *reader, enum ug_spool_state state, uint32_t kinds, int64_t now_ns)
+void spool_reader_ask(
+        struct spool_reader *reader, enum ug_spool_state state, uint32_t kinds, int64_t now_ns)
 {
     struct ug_spool_header *header = reader->header;
     __atomic_store_n(&header->want_kinds, kinds, __ATOMIC_RELAXED);
     __atomic_store_n(&header->heartbeat_ns, (uint64_t)now_ns, __ATOMIC_RELAXED);
     __atomic_store_n(&header->want_state, (uint32_t)state, __ATOMIC_RELAXED);
     reader->generation = __atomic_add_fetch(&header->generation, 1, __ATOMIC_RELEASE);
-    syscall(SYS_futex, &header->generation, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); // shared: another process waits
+    // shared: another process waits
+    syscall(SYS_futex, &header->generation, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 bool spool_reader_done(const struct spool_reader *reader)
 {
-    return __atomic_load_n(&reader->header->done_generation, __ATOMIC_ACQUIRE) == reader->generation;
+    return __atomic_load_n(&reader->header->done_generation, __ATOMIC_ACQUIRE) ==
+            reader->generation;
 }
 
 bool spool_reader_taken(const struct spool_reader *reader)
@@ -235,11 +255,12 @@ void spool_reader_damage(const struct spool_reader *reader, struct spool_damage 
     *ret_damage = reader->damage;
 }
 
-// --- read -----------------------------------------------------------------------------------------
+// --- read ----------------------------------------------------------------------------------------
 
-// What can be read of a segment: [offset, *ret_end) of the take with *ret_sequence. The state is loaded first: once it is
-// FULL nothing is added any more.
-static bool reader_window(struct spool_reader *reader, uint32_t at, bool *ret_full, uint32_t *ret_end)
+// What can be read of a segment: [offset, *ret_end) of the take with *ret_sequence. The state is
+// loaded first: once it is FULL nothing is added any more.
+static bool reader_window(
+        struct spool_reader *reader, uint32_t at, bool *ret_full, uint32_t *ret_end)
 {
     struct ug_spool_segment *segment = &reader->segments[at];
     struct reader_segment *taken = &reader->taken[at];
@@ -259,21 +280,25 @@ static bool reader_window(struct spool_reader *reader, uint32_t at, bool *ret_fu
     return *ret_full || *ret_end > taken->offset;
 }
 
-// The library takes a segment from a reader that it believes to be gone, and it may be another take's by now: then it is left alone.
+// The library takes a segment from a reader that it believes to be gone, and it may be another
+// take's by now: then it is left alone.
 static void reader_release(struct spool_reader *reader, uint32_t at)
 {
     struct ug_spool_segment *segment = &reader->segments[at];
     uint32_t state = UG_SEGMENT_FULL;
     if (__atomic_load_n(&segment->sequence, __ATOMIC_ACQUIRE) != reader->taken[at].sequence)
         return;
-    // committed first: a writer that takes the segment again is WRITING for a moment before it clears it.
+    // committed first: a writer that takes the segment again is WRITING for a moment before it
+    // clears it.
     __atomic_store_n(&segment->committed, 0, __ATOMIC_RELAXED);
     reader->taken[at].offset = 0;
-    __atomic_compare_exchange_n(&segment->state, &state, (uint32_t)UG_SEGMENT_FREE, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(&segment->state, &state, (uint32_t)UG_SEGMENT_FREE, false,
+            __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
 // Copies [offset, end) to `copy`; what the file does not give is lost.
-static uint32_t reader_copy(struct spool_reader *reader, uint32_t at, uint32_t end, unsigned char *copy)
+static uint32_t reader_copy(
+        struct spool_reader *reader, uint32_t at, uint32_t end, unsigned char *copy)
 {
     uint32_t offset = reader->taken[at].offset, have = 0;
     off_t base = (off_t)(reader->data_offset + (uint64_t)at * reader->segment_bytes);
@@ -287,21 +312,22 @@ static uint32_t reader_copy(struct spool_reader *reader, uint32_t at, uint32_t e
 }
 
 // Calls fn for each record that can be one. Returns where the first that cannot begins.
-static uint32_t reader_walk(const unsigned char *copy, uint32_t bytes, spool_reader_fn fn, void *context,
-                            bool definitions, struct spool_damage *damage)
+static uint32_t reader_walk(const unsigned char *copy, uint32_t bytes, spool_reader_fn fn,
+        void *context, bool definitions, struct spool_damage *damage)
 {
     uint32_t at = 0;
     while (at + sizeof(struct ug_rec_head) <= bytes) {
         const struct ug_rec_head *head = (const void *)(copy + at);
         // A length that cannot be leaves no way to find the next record.
         if (head->bytes < sizeof *head || head->bytes % 8 || head->bytes > bytes - at ||
-            head->bytes > SPOOL_RECORD_BYTES_MAX)
+                head->bytes > SPOOL_RECORD_BYTES_MAX)
             break;
-        bool known = head->type > 0 && head->type < UG_REC_TYPE_COUNT && head->bytes >= spool_record_bytes_min[head->type];
+        bool known = head->type > 0 && head->type < UG_REC_TYPE_COUNT &&
+                head->bytes >= spool_record_bytes_min[head->type];
         if (!known)
             damage->records++;
         else if (!definitions || head->type == UG_REC_STRING ||
-                 (head->type >= UG_REC_DEVICE && head->type <= UG_REC_THREAD))
+                (head->type >= UG_REC_DEVICE && head->type <= UG_REC_THREAD))
             fn(context, head);
         at += head->bytes;
     }
@@ -311,12 +337,14 @@ static uint32_t reader_walk(const unsigned char *copy, uint32_t bytes, spool_rea
 static int reader_by_sequence(const void *a, const void *b, void *context)
 {
     const struct spool_reader *reader = context;
-    uint64_t left = reader->taken[*(const uint32_t *)a].sequence, right = reader->taken[*(const uint32_t *)b].sequence;
+    uint64_t left = reader->taken[*(const uint32_t *)a].sequence,
+             right = reader->taken[*(const uint32_t *)b].sequence;
     return left < right ? -1 : left > right;
 }
 
-// Segments with something to read. A thread may fill one and take another, also one that was looked at already, while we
-// look: what was taken after the first look waits for the next drain, so that of each thread nothing is passed over.
+// Segments with something to read. A thread may fill one and take another, also one that was looked
+// at already, while we look: what was taken after the first look waits for the next drain, so that
+// of each thread nothing is passed over.
 static uint32_t reader_order(struct spool_reader *reader)
 {
     uint64_t newest = 0;
@@ -333,7 +361,8 @@ static uint32_t reader_order(struct spool_reader *reader)
     return count;
 }
 
-uint64_t spool_reader_drain(struct spool_reader *reader, uint64_t bytes_max, spool_reader_fn fn, void *context)
+uint64_t spool_reader_drain(
+        struct spool_reader *reader, uint64_t bytes_max, spool_reader_fn fn, void *context)
 {
     uint64_t bytes = 0;
     uint32_t count = reader_order(reader);
@@ -357,7 +386,8 @@ uint64_t spool_reader_drain(struct spool_reader *reader, uint64_t bytes_max, spo
     return bytes;
 }
 
-uint64_t spool_reader_peek(struct spool_reader *reader, uint64_t bytes_max, spool_reader_fn fn, void *context)
+uint64_t spool_reader_peek(
+        struct spool_reader *reader, uint64_t bytes_max, spool_reader_fn fn, void *context)
 {
     struct spool_damage ignored = {0}; // the drain will count them
     uint64_t bytes = 0;
@@ -367,7 +397,8 @@ uint64_t spool_reader_peek(struct spool_reader *reader, uint64_t bytes_max, spoo
         if (!reader_window(reader, at, &full, &end) || end <= reader->taken[at].offset)
             continue;
         bytes += end - reader->taken[at].offset;
-        reader_walk(reader->peek_copy, reader_copy(reader, at, end, reader->peek_copy), fn, context, true, &ignored);
+        reader_walk(reader->peek_copy, reader_copy(reader, at, end, reader->peek_copy), fn, context,
+                true, &ignored);
     }
     return bytes;
 }
@@ -390,6 +421,7 @@ void spool_reader_let_go(const struct spool_reader *reader)
     for (uint32_t at = 0; at < reader->segment_count; at++) {
         const struct reader_segment *taken = &reader->taken[at];
         if (taken->offset)
-            __atomic_store_n(&reader->segments[at].read, taken->sequence << UG_SPOOL_READ_BITS | taken->offset, __ATOMIC_RELEASE);
+            __atomic_store_n(&reader->segments[at].read,
+                    taken->sequence << UG_SPOOL_READ_BITS | taken->offset, __ATOMIC_RELEASE);
     }
 }

@@ -28,14 +28,14 @@
 
 #define TICK_NS 100000000ull
 #define DORMANT_NS 600000000000ull
-// While it is dormant again, until the spool has no memory: once a second, for a reader takes its time; the last time also of
-// what nobody has read.
+// While it is dormant again, until the spool has no memory: once a second, for a reader takes its
+// time; the last time also of what nobody has read.
 #define GIVE_BACK_NS 1000000000ull
 #define GIVE_BACKS 12u
 #define EXIT_WAIT_NS 2000000000ull
 #define EXIT_CLOSE_NS 200000000ull
 #define EXIT_SLICE_NS 5000000ull
-#define STACK_BYTES                                                                                \
+#define STACK_BYTES \
     (1u << 20) // CUPTI's flush and the static TLS of a PyTorch process both come out of it
 
 // Called by libcuda through CUDA_INJECTION64_PATH. 1: go on, which is the only answer we ever give.
@@ -55,7 +55,7 @@ static struct {
     uint64_t ticked_ns;
     uint64_t give_back_due_ns;
     uint32_t give_backs; // still to come
-    pid_t pid; // whose spool it is
+    pid_t pid;           // whose spool it is
     bool is_debug, is_asked_at_start;
 } inject;
 
@@ -71,10 +71,10 @@ uint64_t inject_now_ns(void)
 int inject_futex_wait(const uint32_t *word, uint32_t value, uint64_t timeout_ns, bool shared)
 {
     struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / 1000000000ull),
-                               .tv_nsec = (long)(timeout_ns % 1000000000ull)};
+            .tv_nsec = (long)(timeout_ns % 1000000000ull)};
     int operation = shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE;
-    long result = syscall(SYS_futex, word, operation, value,
-                          timeout_ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
+    long result = syscall(
+            SYS_futex, word, operation, value, timeout_ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
     return result == 0 ? 0 : -errno;
 }
 
@@ -132,7 +132,7 @@ void inject_wake(void)
 void inject_launched(uint32_t correlation)
 {
     void (*launched)(uint32_t correlation) =
-        atomic_load_explicit(&inject.launched, memory_order_acquire);
+            atomic_load_explicit(&inject.launched, memory_order_acquire);
     if (launched != NULL)
         launched(correlation);
 }
@@ -161,7 +161,7 @@ int inject_thread(void *(*run)(void *), const char *name, uint64_t stack_bytes)
     return err;
 }
 
-// --- the control thread ------------------------------------------------------------------------
+// --- the control thread --------------------------------------------------------------------------
 
 // A recorder that has not beaten for UG_SPOOL_STALE_NS of our own time awake is gone. Time that the
 // whole process was frozen
@@ -196,7 +196,7 @@ static void obey(struct ug_spool_header *header, uint32_t generation)
         session_start(kinds, false);
         heartbeat_restart();
         if (was_on &&
-            generation > 1) // the first one reads what was written before it from the beginning
+                generation > 1) // the first one reads what was written before it from the beginning
             python_restart();
     } else if (session_is_on()) {
         session_stop();
@@ -244,7 +244,8 @@ static void *control_run(void *unused)
         }
         uint32_t generation = __atomic_load_n(&header->generation, __ATOMIC_ACQUIRE);
         if (generation != seen) {
-            atomic_store(&inject.is_obeying, true); // before the look at `life`: an exit waits for us
+            // before the look at `life`: an exit waits for us
+            atomic_store(&inject.is_obeying, true);
             if (atomic_load(&inject.life) == LIFE_RUNNING)
                 obey(header, generation);
             atomic_store(&inject.is_obeying, false);
@@ -259,7 +260,7 @@ static void *control_run(void *unused)
     }
 }
 
-// --- the life of the process -------------------------------------------------------------------
+// --- the life of the process ---------------------------------------------------------------------
 
 // A program that was started to be recorded may be over before its recorder has found the spool,
 // which goes with it.
@@ -267,8 +268,8 @@ static void heartbeat_await(const struct ug_spool_header *header)
 {
     struct timespec nap = {.tv_nsec = 2000000};
     for (int i = 0; i < 150 && inject.is_asked_at_start &&
-                    __atomic_load_n(&header->heartbeat_ns, __ATOMIC_RELAXED) == 0;
-         i++)
+            __atomic_load_n(&header->heartbeat_ns, __ATOMIC_RELAXED) == 0;
+            i++)
         nanosleep(&nap, NULL);
 }
 
@@ -285,12 +286,13 @@ static void on_exit_of_process(void)
     uint64_t end_ns = inject_now_ns() + EXIT_WAIT_NS;
     // Woken again and again: a wake-up between its look at `life` and its sleep is lost.
     while ((inject_kinds() != 0 || atomic_load(&inject.is_obeying)) &&
-           atomic_load(&inject.is_finished) == 0 && inject_now_ns() < end_ns) {
+            atomic_load(&inject.is_finished) == 0 && inject_now_ns() < end_ns) {
         inject_wake();
         inject_futex_wait((uint32_t *)&inject.is_finished, 0, EXIT_SLICE_NS, false);
     }
     atomic_store(&inject.kinds, 0);
-    if (__atomic_load_n(&header->threads, __ATOMIC_RELAXED) != 0) { // else nothing was ever recorded
+    // else nothing was ever recorded
+    if (__atomic_load_n(&header->threads, __ATOMIC_RELAXED) != 0) {
         uint64_t close_ns = inject_now_ns() + EXIT_CLOSE_NS;
         spool_close(end_ns > close_ns ? end_ns : close_ns);
     }
@@ -334,10 +336,10 @@ static void tell_no_spool(int err)
 {
     char line[256];
     int bytes = snprintf(line, sizeof(line),
-                         "upgate: the GPU side of process %d cannot be recorded: failed to make its "
-                         "shared memory: %s%s\n",
-                         (int)getpid(), strerror(-err),
-                         err == -EFBIG ? "; raise the limit of file sizes (ulimit -f)" : "");
+            "upgate: the GPU side of process %d cannot be recorded: failed to make its "
+            "shared memory: %s%s\n",
+            (int)getpid(), strerror(-err),
+            err == -EFBIG ? "; raise the limit of file sizes (ulimit -f)" : "");
     if (write(STDERR_FILENO, line, (size_t)bytes) < 0)
         return; // nobody can be told
 }
@@ -386,7 +388,7 @@ int InitializeInjection(void)
     return 1;
 }
 
-// --- for others in the process -----------------------------------------------------------------
+// --- for others in the process -------------------------------------------------------------------
 
 static uint32_t api_string(const char *text, size_t text_bytes)
 {
@@ -429,14 +431,14 @@ static void api_on_launch(void (*launched)(uint32_t correlation))
 const struct ug_inject_api *upgate_inject_api(uint32_t version)
 {
     static const struct ug_inject_api api = {
-        .version = UG_INJECT_API_VERSION,
-        .bytes = sizeof(api),
-        .kinds = inject_kinds,
-        .string = api_string,
-        .put = api_put,
-        .listen = python_listen,
-        .correlation = api_correlation,
-        .on_launch = api_on_launch,
+            .version = UG_INJECT_API_VERSION,
+            .bytes = sizeof(api),
+            .kinds = inject_kinds,
+            .string = api_string,
+            .put = api_put,
+            .listen = python_listen,
+            .correlation = api_correlation,
+            .on_launch = api_on_launch,
     };
     return version == UG_INJECT_API_VERSION ? &api : NULL;
 }

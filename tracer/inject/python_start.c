@@ -21,8 +21,8 @@
 static struct {
     _Atomic uint32_t generation; // grows with every change; the thread sleeps on it
     _Atomic uint32_t kinds;
-    _Atomic uint32_t
-        resets; // grows when what Python remembers of the spool is void: off, or another recorder
+    _Atomic uint32_t resets; // grows when what Python remembers of the spool is void: off, or
+                             // another recorder
     _Atomic bool is_stopped, is_running;
     _Atomic(void (*)(uint32_t kinds)) changed;
     uint32_t python_has; // kinds that Python was told last; of the thread
@@ -56,7 +56,7 @@ static bool python_find(struct python_api *api)
     api->gil_release = dlsym(RTLD_DEFAULT, "PyGILState_Release");
     api->run = dlsym(RTLD_DEFAULT, "PyRun_SimpleStringFlags");
     return api->is_initialized && api->gil_ensure && api->gil_release && api->run &&
-           api->is_initialized() != 0 && (api->is_finalizing == NULL || api->is_finalizing() == 0);
+            api->is_initialized() != 0 && (api->is_finalizing == NULL || api->is_finalizing() == 0);
 }
 
 // UPGATE_PYTHON_PATH, else the directory "python" beside this library. False: none that fits into a
@@ -68,7 +68,7 @@ static bool package_path(char path[PATH_MAX])
         snprintf(path, PATH_MAX, "%s", environment_path);
     } else {
         if (dladdr((void *)python_kinds_changed, &info) == 0 || info.dli_fname == NULL ||
-            strrchr(info.dli_fname, '/') == NULL)
+                strrchr(info.dli_fname, '/') == NULL)
             return false;
         int bytes = (int)(strrchr(info.dli_fname, '/') - info.dli_fname);
         snprintf(path, PATH_MAX, "%.*s/python", bytes, info.dli_fname);
@@ -85,9 +85,9 @@ static bool python_say(uint32_t kinds)
     if (!python_find(&api) || !package_path(path))
         return false;
     snprintf(text, sizeof(text),
-             "try:\n exec(\"with open(DIRECTORY + '/upgate/_inject.py') as f: exec(f.read())\", "
-             "{'DIRECTORY': '%s', 'KINDS': %u})\nexcept BaseException:\n pass\n",
-             path, kinds);
+            "try:\n exec(\"with open(DIRECTORY + '/upgate/_inject.py') as f: exec(f.read())\", "
+            "{'DIRECTORY': '%s', 'KINDS': %u})\nexcept BaseException:\n pass\n",
+            path, kinds);
     inject_debug("python: waiting for the GIL, kinds %#x, package '%s'", kinds, path);
     int state = api.gil_ensure();
     bool is_said = !atomic_load(&python.is_stopped);
@@ -129,8 +129,8 @@ static void *python_run(void *unused)
         // The interpreter may come to life after CUDA: asked again twice a second until it was
         // told.
         bool is_open = (kinds & PYTHON_KINDS) != (python.python_has & PYTHON_KINDS);
-        inject_futex_wait((uint32_t *)&python.generation, seen, is_open ? RETRY_NS : UINT64_MAX,
-                          false);
+        inject_futex_wait(
+                (uint32_t *)&python.generation, seen, is_open ? RETRY_NS : UINT64_MAX, false);
     }
     return NULL;
 }
@@ -154,7 +154,7 @@ void python_kinds_changed(uint32_t kinds)
     if (kinds == 0)
         atomic_fetch_add(&python.resets, 1);
     bool is_somebody = atomic_load(&python.is_running) || atomic_load(&python.changed) != NULL ||
-                       ((kinds & PYTHON_KINDS) != 0 && python_find(&api));
+            ((kinds & PYTHON_KINDS) != 0 && python_find(&api));
     if (is_somebody && !atomic_load(&python.is_stopped))
         thread_wake();
 }

@@ -25,7 +25,7 @@ void reason_cupti(const struct cupti *cupti, const char *what, int result)
     char text[UG_SPOOL_REASON_BYTES];
     const char *name = NULL;
     if (cupti->get_result_string == NULL || cupti->get_result_string(result, &name) != CUPTI_OK ||
-        name == NULL)
+            name == NULL)
         name = "unknown error";
     snprintf(text, sizeof(text), "%s: %s (%d)", what, name, result);
     reason_add(text);

@@ -47,9 +47,9 @@ static struct {
 } session;
 
 // Python and NCCL alone need no CUPTI.
-#define CUPTI_WANTS                                                                                \
-    (UG_WANT_KERNELS | UG_WANT_GRAPH_NODES | UG_WANT_SYNC | UG_WANT_MEMORY | UG_WANT_NVTX |        \
-     UG_WANT_OVERHEAD | UG_WANT_LAUNCH_STACKS)
+#define CUPTI_WANTS \
+    (UG_WANT_KERNELS | UG_WANT_GRAPH_NODES | UG_WANT_SYNC | UG_WANT_MEMORY | UG_WANT_NVTX | \
+            UG_WANT_OVERHEAD | UG_WANT_LAUNCH_STACKS)
 
 static void header_publish(uint32_t state)
 {
@@ -62,7 +62,7 @@ static void header_publish(uint32_t state)
     inject_kinds_set(session.is_on ? session.kinds : 0);
 }
 
-// --- callbacks of CUPTI, on the workload's threads ---------------------------------------------
+// --- callbacks of CUPTI, on the workload's threads -----------------------------------------------
 
 // The driver's callback carries the correlation of the kernel.
 static void on_launch(const struct cupti_callback_data *data)
@@ -142,7 +142,7 @@ static void on_callback(void *user, uint32_t domain, uint32_t cbid, const void *
     }
 }
 
-// --- on ----------------------------------------------------------------------------------------
+// --- on ------------------------------------------------------------------------------------------
 
 // 11.8 calls itself 18, as 12.0 and 12.1 do, but its kernel record is shorter: its symbols' version
 // tells.
@@ -150,8 +150,8 @@ static const struct cupti_layout *layout_find(uint32_t version, const char *path
 {
     const char *base = strrchr(path, '/') == NULL ? path : strrchr(path, '/') + 1;
     if (version == 18 &&
-        (dlvsym(session.cupti.library, "cuptiGetVersion", "libcupti.so.11.8") != NULL ||
-         strncmp(base, "libcupti.so.11", 14) == 0)) {
+            (dlvsym(session.cupti.library, "cuptiGetVersion", "libcupti.so.11.8") != NULL ||
+                    strncmp(base, "libcupti.so.11", 14) == 0)) {
         *ret_exact = 1;
         return cupti_layout_11_8();
     }
@@ -166,8 +166,8 @@ static int load(void)
     int is_exact = 1;
     if (session.is_loaded)
         return 0;
-    int err = cupti_load(&session.cupti, header->cupti_path, sizeof(header->cupti_path), why,
-                         sizeof(why));
+    int err = cupti_load(
+            &session.cupti, header->cupti_path, sizeof(header->cupti_path), why, sizeof(why));
     if (err != 0) {
         reason_add(why);
         return err;
@@ -201,12 +201,12 @@ static int subscribe(void)
         return -EIO;
     }
     session.is_subscribed = true;
-    session.cupti.enable_callback(1, session.subscriber, CUPTI_DOMAIN_RESOURCE,
-                                  CUPTI_RESOURCE_CONTEXT_CREATED);
-    session.cupti.enable_callback(1, session.subscriber, CUPTI_DOMAIN_RESOURCE,
-                                  CUPTI_RESOURCE_MODULE_UNLOAD_STARTING);
-    session.cupti.enable_callback(1, session.subscriber, CUPTI_DOMAIN_STATE,
-                                  CUPTI_STATE_FATAL_ERROR);
+    session.cupti.enable_callback(
+            1, session.subscriber, CUPTI_DOMAIN_RESOURCE, CUPTI_RESOURCE_CONTEXT_CREATED);
+    session.cupti.enable_callback(
+            1, session.subscriber, CUPTI_DOMAIN_RESOURCE, CUPTI_RESOURCE_MODULE_UNLOAD_STARTING);
+    session.cupti.enable_callback(
+            1, session.subscriber, CUPTI_DOMAIN_STATE, CUPTI_STATE_FATAL_ERROR);
     return 0;
 }
 
@@ -215,10 +215,10 @@ static void graph_nodes_subscribe(uint32_t kinds)
 {
     uint32_t both = UG_WANT_GRAPH_NODES | UG_WANT_PYTHON;
     bool on = (kinds & both) == both && session.cupti.graph_node_id != NULL;
-    session.cupti.enable_callback(on, session.subscriber, CUPTI_DOMAIN_RESOURCE,
-                                  CUPTI_RESOURCE_GRAPHNODE_CREATED);
-    session.cupti.enable_callback(on, session.subscriber, CUPTI_DOMAIN_RESOURCE,
-                                  CUPTI_RESOURCE_GRAPHNODE_CLONED);
+    session.cupti.enable_callback(
+            on, session.subscriber, CUPTI_DOMAIN_RESOURCE, CUPTI_RESOURCE_GRAPHNODE_CREATED);
+    session.cupti.enable_callback(
+            on, session.subscriber, CUPTI_DOMAIN_RESOURCE, CUPTI_RESOURCE_GRAPHNODE_CLONED);
 }
 
 static void kinds_disable(void)
@@ -249,7 +249,8 @@ static uint32_t all_enable(uint32_t kinds, bool is_early)
     if (result != CUPTI_OK)
         reason_cupti(&session.cupti, "some calls refused", result);
     kinds = activities_enable(&session.cupti, kinds, is_early);
-    if ((kinds & UG_WANT_NVTX) != 0 && steps_rule() != STEPS_NVTX) // else steps/ranges.c writes them
+    // else steps/ranges.c writes them
+    if ((kinds & UG_WANT_NVTX) != 0 && steps_rule() != STEPS_NVTX)
         nvtx_forward(&session.cupti);
     graph_nodes_subscribe(kinds);
     if (session.is_watching)
@@ -376,11 +377,11 @@ void session_start(uint32_t kinds, bool is_early)
     session.is_on = true;
     header_publish(UG_SPOOL_ACTIVE);
     inject_debug("active, kinds %#x of %#x, %llu us", session.kinds, kinds,
-                 (unsigned long long)(inject_now_ns() - began_ns) / 1000);
+            (unsigned long long)(inject_now_ns() - began_ns) / 1000);
     nccl_kinds_changed(session.kinds);
 }
 
-// --- while it is on ----------------------------------------------------------------------------
+// --- while it is on ------------------------------------------------------------------------------
 
 static void drops_ask(void)
 {
@@ -394,14 +395,16 @@ static void driver_version_ask(void)
     struct cuda cuda = {0};
     int version = 0;
     if (spool_header()->driver_version == 0 && cuda_load(&cuda) == 0 &&
-        cuda.driver_version != NULL && cuda.driver_version(&version) == 0)
+            cuda.driver_version != NULL && cuda.driver_version(&version) == 0)
         spool_header()->driver_version = (uint32_t)version;
 }
 
 uint64_t session_timestamp(void)
 {
     uint64_t now = 0;
-    return session.cupti.get_timestamp != NULL && session.cupti.get_timestamp(&now) == CUPTI_OK ? now : 0;
+    return session.cupti.get_timestamp != NULL && session.cupti.get_timestamp(&now) == CUPTI_OK
+            ? now
+            : 0;
 }
 
 bool session_is_on(void)
@@ -415,9 +418,8 @@ static bool is_ready(void)
 {
     if (session.is_ready)
         return true;
-    session.is_ready =
-        devices_context_seen() ||
-        __atomic_load_n(&spool_header()->cupti_buffers_requested, __ATOMIC_RELAXED) > 0;
+    session.is_ready = devices_context_seen() ||
+            __atomic_load_n(&spool_header()->cupti_buffers_requested, __ATOMIC_RELAXED) > 0;
     if (session.is_ready) {
         inject_debug("CUDA is up, contexts seen: %d", devices_context_seen());
         inject_register_exit();
@@ -472,7 +474,7 @@ void session_tick(uint64_t now_ns)
     }
 }
 
-// --- off ---------------------------------------------------------------------------------------
+// --- off -----------------------------------------------------------------------------------------
 
 void session_finish(void)
 {

@@ -11,8 +11,8 @@
 // Records `kinds` (enum ug_spool_want) from now on; also when it is active with others. State is
 // ACTIVE, or REFUSED. Inside cuInit no function of the driver's may be called: is_early.
 void session_start(uint32_t kinds, bool is_early);
-// Before it: callbacks by which steps are seen and the device is waited for (steps/steps.h), for as long as CUPTI stays. Nothing where
-// no rule asks for steps. May run inside cuInit.
+// Before it: callbacks by which steps are seen and the device is waited for (steps/steps.h), for as
+// long as CUPTI stays. Nothing where no rule asks for steps. May run inside cuInit.
 void session_watch_steps(void);
 // Flush, clock samples, devices, drops: whatever is due. Nothing while it is off.
 void session_tick(uint64_t now_ns);
@@ -22,6 +22,7 @@ void session_stop(void);
 // The process exits: everything is flushed, CUPTI stays.
 void session_finish(void);
 bool session_is_on(void);
-uint64_t session_timestamp(void); // of CUPTI, as its records have it; 0: none. Any thread, while kinds of CUPTI are on
+uint64_t session_timestamp(
+        void); // of CUPTI, as its records have it; 0: none. Any thread, while kinds of CUPTI are on
 
 #endif

@@ -5,7 +5,7 @@
 
 // 1 s between flushes: a flush stops every thread of the workload that writes a record meanwhile.
 static struct tuning values = {
-    .flush_ns = 1000000000ull, .per_thread = 1, .has_device_buffers = true};
+        .flush_ns = 1000000000ull, .per_thread = 1, .has_device_buffers = true};
 
 void tuning_read(void)
 {

@@ -10,7 +10,7 @@
 #include "tracer/pystack/pystack.h"
 
 #define CODE_REFRESH_MAX 64 // code objects of one system call
-#define OBJECT_TYPE 8 // offset of ob_type in every build without Py_TRACE_REFS
+#define OBJECT_TYPE 8       // offset of ob_type in every build without Py_TRACE_REFS
 
 static uint64_t u64_at(const uint8_t *bytes, int offset)
 {
@@ -112,7 +112,7 @@ int code_read_string(struct code_cache *cache, uint64_t address, char *buf, size
     uint32_t state;
     size_t head_size = (size_t)layout->unicode_state + sizeof(state);
     if (size == 0 || head_size > sizeof(head) ||
-        memory_read(cache->memory, address, head, head_size) < 0)
+            memory_read(cache->memory, address, head, head_size) < 0)
         return -EFAULT;
     if (cache->string_type && u64_at(head, OBJECT_TYPE) != cache->string_type)
         return -EFAULT;
@@ -149,11 +149,11 @@ static void read_lines(struct code_cache *cache, uint64_t address, struct code *
         return;
     uint64_t length = u64_at(head, layout->bytes_length);
     if ((cache->bytes_type && u64_at(head, OBJECT_TYPE) != cache->bytes_type) || length == 0 ||
-        length > CODE_TABLE_MAX)
+            length > CODE_TABLE_MAX)
         return;
     uint8_t *lines = malloc(length);
     if (!lines ||
-        memory_read(cache->memory, address + (uint64_t)layout->bytes_data, lines, length) < 0) {
+            memory_read(cache->memory, address + (uint64_t)layout->bytes_data, lines, length) < 0) {
         free(lines);
         return;
     }
@@ -224,7 +224,8 @@ static void read_again(struct code_cache *cache)
     for (size_t slot = 0, count = 0; slot < CODE_CACHE_SLOTS; slot++) {
         struct code *code = cache->slots[slot];
         if (code) {
-            spans[count] = (struct memory_span){code->address, heads[count], code_head_size(cache->layout), false};
+            spans[count] = (struct memory_span){
+                    code->address, heads[count], code_head_size(cache->layout), false};
             codes[count++] = code;
         }
         if (count < CODE_REFRESH_MAX && (slot + 1 < CODE_CACHE_SLOTS || count == 0))
@@ -233,7 +234,8 @@ static void read_again(struct code_cache *cache)
             return; // the process is gone: who walks it is told
         for (size_t i = 0; i < count; i++) {
             codes[i]->round = cache->round;
-            if (!spans[i].ok || !code_fields(cache, heads[i], fields) || memcmp(codes[i]->fields, fields, sizeof(fields)))
+            if (!spans[i].ok || !code_fields(cache, heads[i], fields) ||
+                    memcmp(codes[i]->fields, fields, sizeof(fields)))
                 codes[i]->round = 0;
             cache->changed |= !codes[i]->round;
         }
@@ -282,8 +284,8 @@ int code_line(const struct layout *layout, const struct code *code, int64_t offs
         return code->line;
     // The last answer is kept inside: a thread that waits is asked for the same place again.
     struct code *known = (struct code *)(uintptr_t)code;
-    known->line = line_table_lookup(layout_lines_of(layout->minor), code->lines, code->lines_len,
-                                    code->first_line, offset);
+    known->line = line_table_lookup(
+            layout_lines_of(layout->minor), code->lines, code->lines_len, code->first_line, offset);
     known->line_offset = offset;
     return known->line;
 }

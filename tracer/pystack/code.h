@@ -55,8 +55,8 @@ const struct code *code_cache_get(struct code_cache *cache, uint64_t address, co
 
 // The one of that address as it was when it was read; NULL: not known.
 const struct code *code_cache_known(const struct code_cache *cache, uint64_t address);
-// A new round: what is named from now on is to be read again first, each code object once; `all`: all that are known, now.
-// True: since the last time one was found gone, or another in its place.
+// A new round: what is named from now on is to be read again first, each code object once; `all`:
+// all that are known, now. True: since the last time one was found gone, or another in its place.
 bool code_cache_refresh(struct code_cache *cache, bool all);
 
 // The line of the instruction `offset` bytes into it; 0: not known.

@@ -41,7 +41,7 @@ static char *read_names(int fd, const Elf64_Shdr *section, size_t *ret_len)
 }
 
 static void match_symbol(const Elf64_Sym *symbol, const char *names, size_t names_len,
-                         struct image_symbol *wanted, size_t count)
+        struct image_symbol *wanted, size_t count)
 {
     if (symbol->st_shndx == SHN_UNDEF || symbol->st_name >= names_len || symbol->st_value == 0)
         return;
@@ -54,7 +54,7 @@ static void match_symbol(const Elf64_Sym *symbol, const char *names, size_t name
 }
 
 static int search_table(int fd, const Elf64_Shdr *table, const Elf64_Shdr *strings,
-                        struct image_symbol *wanted, size_t count)
+        struct image_symbol *wanted, size_t count)
 {
     Elf64_Sym symbols[512];
     size_t names_len = 0, total = table->sh_size / sizeof(Elf64_Sym);
@@ -66,7 +66,8 @@ static int search_table(int fd, const Elf64_Shdr *table, const Elf64_Shdr *strin
     int code = 0;
     for (size_t first = 0; first < total && code == 0; first += 512) {
         size_t n = total - first < 512 ? total - first : 512;
-        code = elf_read(fd, symbols, n * sizeof(Elf64_Sym), table->sh_offset + first * sizeof(Elf64_Sym));
+        code = elf_read(
+                fd, symbols, n * sizeof(Elf64_Sym), table->sh_offset + first * sizeof(Elf64_Sym));
         for (size_t i = 0; i < n && code == 0; i++)
             match_symbol(&symbols[i], names, names_len, wanted, count);
     }
@@ -111,8 +112,8 @@ int image_symbols(int fd, struct image_symbol *wanted, size_t count, struct erro
         }
     }
     if (code < 0)
-        return error_set(err, code, "failed to read the symbols of an ELF file: %s",
-                         strerror(-code));
+        return error_set(
+                err, code, "failed to read the symbols of an ELF file: %s", strerror(-code));
     return 0;
 }
 
@@ -138,7 +139,8 @@ int image_bias(int fd, uint64_t start, uint64_t offset, uint64_t *ret, struct er
     struct elf_file file;
     Elf64_Phdr segment;
     int code = open_of_this_machine(fd, &file);
-    uint64_t in_page = (uint64_t)sysconf(_SC_PAGESIZE) - 1; // the kernel maps whole pages, of 4 to 64 KiB
+    // the kernel maps whole pages, of 4 to 64 KiB
+    uint64_t in_page = (uint64_t)sysconf(_SC_PAGESIZE) - 1;
     for (uint32_t i = 0; code == 0 && i < elf_segment_count(&file); i++) {
         code = elf_segment(&file, i, &segment);
         if (code == 0 && segment.p_type == PT_LOAD && (segment.p_offset & ~in_page) == offset) {
@@ -147,10 +149,10 @@ int image_bias(int fd, uint64_t start, uint64_t offset, uint64_t *ret, struct er
         }
     }
     if (code < 0)
-        return error_set(err, code, "failed to read the segments of an ELF file: %s",
-                         strerror(-code));
+        return error_set(
+                err, code, "failed to read the segments of an ELF file: %s", strerror(-code));
     return error_set(err, -ENOEXEC, "no segment of the ELF file is mapped at offset %#llx",
-                     (unsigned long long)offset);
+            (unsigned long long)offset);
 }
 
 // Length of "3.8.18" (or "3.8.0rc1+") at the start of a NUL-terminated text; 0: it is none of that

@@ -49,17 +49,20 @@ static int proc_error(int number, pid_t tgid, const char *what, struct error *er
         return error_set(err, -ESRCH, "process %d is gone", (int)tgid);
     if (number == EACCES || number == EPERM)
         return error_set(err, -EPERM,
-                         "may not read %s of process %d: it takes the same user and no limit by "
-                         "ptrace_scope, or CAP_SYS_PTRACE",
-                         what, (int)tgid);
+                "may not read %s of process %d: it takes the same user and no limit by "
+                "ptrace_scope, or CAP_SYS_PTRACE",
+                what, (int)tgid);
     if (number == EAGAIN)
-        return error_set(err, -EIO, "failed to read %s of process %d in time: somebody holds the lock of its memory map", what, (int)tgid);
-    return error_set(err, -EIO, "failed to read %s of process %d: %s", what, (int)tgid,
-                     strerror(number));
+        return error_set(err, -EIO,
+                "failed to read %s of process %d in time: somebody holds the lock of its memory map",
+                what, (int)tgid);
+    return error_set(
+            err, -EIO, "failed to read %s of process %d: %s", what, (int)tgid, strerror(number));
 }
 
 // A file's first mapping is taken: they stand in the order of their addresses.
-static void take_mapping(const struct proc_mapping *mapping, const char *exe, struct candidate *found, size_t *count)
+static void take_mapping(
+        const struct proc_mapping *mapping, const char *exe, struct candidate *found, size_t *count)
 {
     if (*count == CANDIDATES_MAX)
         return;
@@ -68,8 +71,8 @@ static void take_mapping(const struct proc_mapping *mapping, const char *exe, st
     bool is_executable = !strcmp(path, exe);
     // A python that was started by naming the loader is a mapped file like a library.
     bool is_library = ((!strncmp(name, "libpython", 9) || !strncmp(name, "libpypy", 7)) &&
-                       strstr(name, ".so")) ||
-                      !strncmp(name, "python3", 7);
+                              strstr(name, ".so")) ||
+            !strncmp(name, "python3", 7);
     if (len == 0 || len >= sizeof(found->path) || (!is_executable && !is_library))
         return;
     for (size_t i = 0; i < *count; i++)
@@ -77,15 +80,15 @@ static void take_mapping(const struct proc_mapping *mapping, const char *exe, st
             return;
     struct candidate *candidate = &found[(*count)++];
     *candidate = (struct candidate){.start = mapping->begin,
-                                    .end = mapping->end,
-                                    .offset = mapping->offset,
-                                    .device = mapping->device,
-                                    .is_executable = is_executable};
+            .end = mapping->end,
+            .offset = mapping->offset,
+            .device = mapping->device,
+            .is_executable = is_executable};
     memcpy(candidate->path, path, len);
 }
 
-// The executable and every libpython of the process. Where somebody holds its mmap lock this fails in time, and nobody goes on to its memory, to read
-// which takes that lock, too.
+// The executable and every libpython of the process. Where somebody holds its mmap lock this fails
+// in time, and nobody goes on to its memory, to read which takes that lock, too.
 static int find_candidates(pid_t tgid, struct candidate *found, size_t *count, struct error *err)
 {
     char path[64], exe[PATH_MAX] = "";
@@ -113,14 +116,14 @@ static int open_candidate(pid_t tgid, const struct candidate *candidate)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)tgid);
-    return candidate->is_executable
-               ? target_file_open_here(path, candidate->device)
-               : target_file_open_mapped("/proc", tgid, candidate->start, candidate->end, candidate->path, candidate->device);
+    return candidate->is_executable ? target_file_open_here(path, candidate->device)
+                                    : target_file_open_mapped("/proc", tgid, candidate->start,
+                                              candidate->end, candidate->path, candidate->device);
 }
 
 // From 3.11 the version stands in the process's memory, before in the file.
 static int find_version(int fd, struct memory *memory, const struct candidate *candidate,
-                        uint64_t symbol, struct interpreter *ret, struct error *err)
+        uint64_t symbol, struct interpreter *ret, struct error *err)
 {
     int major = 3, minor = interpreter_name_version(candidate->path, &major);
     uint64_t number = 0;
@@ -129,7 +132,7 @@ static int find_version(int fd, struct memory *memory, const struct candidate *c
         const char *level = levels[number >> 4 & 15];
         ret->minor = (int)(number >> 16 & 255);
         snprintf(ret->version, sizeof(ret->version), "3.%d.%d", ret->minor,
-                 (int)(number >> 8 & 255));
+                (int)(number >> 8 & 255));
         if (level)
             snprintf(ret->version + strlen(ret->version), 8, "%s%d", level, (int)(number & 15));
     } else if (major == 3 && image_version(fd, minor, ret->version, sizeof(ret->version)) == 0) {
@@ -138,24 +141,27 @@ static int find_version(int fd, struct memory *memory, const struct candidate *c
         snprintf(ret->version, sizeof(ret->version), "%d.%d", major, minor);
         ret->minor = major == 3 ? minor : 0;
     } else {
-        return error_set(err, -ENOTSUP, "'%s' has a Python whose version cannot be told",
-                         candidate->path);
+        return error_set(
+                err, -ENOTSUP, "'%s' has a Python whose version cannot be told", candidate->path);
     }
     if (ret->minor < LAYOUT_MINOR_MIN || ret->minor > LAYOUT_MINOR_MAX)
         return error_set(err, -ENOTSUP, "Python %s ('%s') is not supported: only 3.%d to 3.%d are",
-                         ret->version, candidate->path, LAYOUT_MINOR_MIN, LAYOUT_MINOR_MAX);
+                ret->version, candidate->path, LAYOUT_MINOR_MIN, LAYOUT_MINOR_MAX);
     return 0;
 }
 
 // -ENOENT: this file holds no Python.
 static int examine(int fd, struct memory *memory, const struct candidate *candidate,
-                   struct interpreter *ret, struct error *err)
+        struct interpreter *ret, struct error *err)
 {
     enum { RUNTIME, VERSION, CODE, STRING, BYTES, MAIN, COUNT };
     struct image_symbol symbols[COUNT] = {
-        [RUNTIME] = {"_PyRuntime", 0}, [VERSION] = {"Py_Version", 0},
-        [CODE] = {"PyCode_Type", 0},   [STRING] = {"PyUnicode_Type", 0},
-        [BYTES] = {"PyBytes_Type", 0}, [MAIN] = {"PyEval_EvalCode", 0},
+            [RUNTIME] = {"_PyRuntime", 0},
+            [VERSION] = {"Py_Version", 0},
+            [CODE] = {"PyCode_Type", 0},
+            [STRING] = {"PyUnicode_Type", 0},
+            [BYTES] = {"PyBytes_Type", 0},
+            [MAIN] = {"PyEval_EvalCode", 0},
     };
     uint64_t bias = 0;
     int major = 3, minor = interpreter_name_version(candidate->path, &major);
@@ -165,8 +171,10 @@ static int examine(int fd, struct memory *memory, const struct candidate *candid
     if (code == 0)
         code = image_bias(fd, candidate->start, candidate->offset, &bias, err);
     if (code == -ENOTSUP && minor >= 0)
-        return error_set(err, -ENOTSUP, "'%s' is a Python of another machine than this one (an emulated program), or this one is "
-                         "neither x86-64 nor arm64", candidate->path);
+        return error_set(err, -ENOTSUP,
+                "'%s' is a Python of another machine than this one (an emulated program), or this one is "
+                "neither x86-64 nor arm64",
+                candidate->path);
     if (code < 0)
         return code == -ENOMEM || code == -EIO ? code : -ENOENT;
     if (symbols[RUNTIME].value == 0)
@@ -176,11 +184,10 @@ static int examine(int fd, struct memory *memory, const struct candidate *candid
             return -ENOENT;
         if (minor >= 0)
             return error_set(err, -ENOTSUP,
-                             "Python %d.%d ('%s') is not supported: only 3.%d to 3.%d are", major,
-                             minor, candidate->path, LAYOUT_MINOR_MIN, LAYOUT_MINOR_MAX);
+                    "Python %d.%d ('%s') is not supported: only 3.%d to 3.%d are", major, minor,
+                    candidate->path, LAYOUT_MINOR_MIN, LAYOUT_MINOR_MAX);
         return error_set(err, -ENOTSUP,
-                         "the Python of '%s' does not say where its state is (_PyRuntime)",
-                         candidate->path);
+                "the Python of '%s' does not say where its state is (_PyRuntime)", candidate->path);
     }
     ret->runtime = symbols[RUNTIME].value + bias;
     ret->code_type = symbols[CODE].value ? symbols[CODE].value + bias : 0;
@@ -188,7 +195,7 @@ static int examine(int fd, struct memory *memory, const struct candidate *candid
     ret->bytes_type = symbols[BYTES].value ? symbols[BYTES].value + bias : 0;
     snprintf(ret->path, sizeof(ret->path), "%s", candidate->path);
     return find_version(fd, memory, candidate,
-                        symbols[VERSION].value ? symbols[VERSION].value + bias : 0, ret, err);
+            symbols[VERSION].value ? symbols[VERSION].value + bias : 0, ret, err);
 }
 
 int interpreter_find(pid_t tgid, struct memory *memory, struct interpreter *ret, struct error *err)

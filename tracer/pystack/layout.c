@@ -30,7 +30,7 @@ struct published_13 {
     struct published_thread thread;
     uint64_t frame_size, previous, executable, instr_ptr, localsplus, owner;
     uint64_t code_size, filename, name, qualname, linetable, firstlineno, argcount, names, kinds,
-        code;
+            code;
     struct published_object_sizes sizes;
     uint64_t dict[3], float_[2], long_[3];
     struct published_strings strings;
@@ -38,13 +38,13 @@ struct published_13 {
 struct published_14 {
     struct published_head head;
     uint64_t interp_size, id, interp_next, threads_head, threads_main, gc, modules, sysdict,
-        builtins;
+            builtins;
     uint64_t ceval_gil, gil, gil_enabled, gil_locked, gil_holder, code_generation, tlbc_generation;
     struct published_thread thread;
     uint64_t frame_size, previous, executable, instr_ptr, localsplus, owner, stackpointer,
-        tlbc_index;
+            tlbc_index;
     uint64_t code_size, filename, name, qualname, linetable, firstlineno, argcount, names, kinds,
-        code;
+            code;
     uint64_t code_tlbc;
     struct published_object_sizes sizes;
     uint64_t set[4], dict[3], float_[2], long_[3];
@@ -95,28 +95,28 @@ static void take_strings(const struct published_strings *strings, struct layout 
 
 // The field names are the same in both structs, so one list serves both. The offsets of the GIL's
 // fields are published from the interpreter's start; the GIL itself is reached by ceval.gil.
-#define TAKE_COMMON(p, ret)                                                                        \
-    do {                                                                                           \
-        (ret)->runtime_interpreters = (int)(p)->head.runtime_interpreters_head;                    \
-        (ret)->interpreter_next = (int)(p)->interp_next;                                           \
-        (ret)->interpreter_threads = (int)(p)->threads_head;                                       \
-        (ret)->interpreter_gil = (int)(p)->ceval_gil;                                              \
-        (ret)->interpreter_gc = (int)(p)->gc;                                                      \
-        (ret)->gil_locked = (int)((p)->gil_locked - (p)->gil);                                     \
-        (ret)->gil_holder = (int)((p)->gil_holder - (p)->gil);                                     \
-        (ret)->frame_size = (int)(p)->localsplus;                                                  \
-        (ret)->frame_back = (int)(p)->previous;                                                    \
-        (ret)->frame_code = (int)(p)->executable;                                                  \
-        (ret)->frame_instruction = (int)(p)->instr_ptr;                                            \
-        (ret)->frame_owner = (int)(p)->owner;                                                      \
-        (ret)->code_file = (int)(p)->filename;                                                     \
-        (ret)->code_name = (int)(p)->name;                                                         \
-        (ret)->code_qualname = (int)(p)->qualname;                                                 \
-        (ret)->code_lines = (int)(p)->linetable;                                                   \
-        (ret)->code_first_line = (int)(p)->firstlineno;                                            \
-        (ret)->code_start = (int)(p)->code;                                                        \
-        take_thread(&(p)->thread, ret);                                                            \
-        take_strings(&(p)->strings, ret);                                                          \
+#define TAKE_COMMON(p, ret) \
+    do { \
+        (ret)->runtime_interpreters = (int)(p)->head.runtime_interpreters_head; \
+        (ret)->interpreter_next = (int)(p)->interp_next; \
+        (ret)->interpreter_threads = (int)(p)->threads_head; \
+        (ret)->interpreter_gil = (int)(p)->ceval_gil; \
+        (ret)->interpreter_gc = (int)(p)->gc; \
+        (ret)->gil_locked = (int)((p)->gil_locked - (p)->gil); \
+        (ret)->gil_holder = (int)((p)->gil_holder - (p)->gil); \
+        (ret)->frame_size = (int)(p)->localsplus; \
+        (ret)->frame_back = (int)(p)->previous; \
+        (ret)->frame_code = (int)(p)->executable; \
+        (ret)->frame_instruction = (int)(p)->instr_ptr; \
+        (ret)->frame_owner = (int)(p)->owner; \
+        (ret)->code_file = (int)(p)->filename; \
+        (ret)->code_name = (int)(p)->name; \
+        (ret)->code_qualname = (int)(p)->qualname; \
+        (ret)->code_lines = (int)(p)->linetable; \
+        (ret)->code_first_line = (int)(p)->firstlineno; \
+        (ret)->code_start = (int)(p)->code; \
+        take_thread(&(p)->thread, ret); \
+        take_strings(&(p)->strings, ret); \
     } while (0)
 
 // An interpreter state is some 100 KiB and _PyRuntime some 170 KiB in 3.13; nothing else nears 64
@@ -127,47 +127,47 @@ static int layout_check(const struct layout *layout, struct error *err)
         const char *name;
         int value, max;
     } fields[] = {
-        {"interpreters.head", layout->runtime_interpreters, 1 << 24},
-        {"interp.next", layout->interpreter_next, 1 << 24},
-        {"interp.threads.head", layout->interpreter_threads, 1 << 24},
-        {"interp.ceval.gil", layout->interpreter_gil, 1 << 24},
-        {"interp.gc", layout->interpreter_gc, 1 << 24},
-        {"gil.locked", layout->gil_locked, 4096},
-        {"gil.last_holder", layout->gil_holder, 4096},
-        {"gc.collecting", layout->gc_collecting, 4096},
-        {"tstate.prev", layout->thread_prev, 4088},
-        {"tstate.next", layout->thread_next, 4088},
-        {"tstate.interp", layout->thread_interpreter, 4088},
-        {"tstate.current_frame", layout->thread_frame, 4088},
-        {"tstate.thread_id", layout->thread_id, 4088},
-        {"tstate.native_thread_id", layout->thread_native, 4088},
-        {"frame.localsplus", layout->frame_size, LAYOUT_FRAME_MAX},
-        {"frame.previous", layout->frame_back, layout->frame_size - 8},
-        {"frame.f_executable", layout->frame_code, layout->frame_size - 8},
-        {"frame.instr_ptr", layout->frame_instruction, layout->frame_size - 8},
-        {"frame.owner", layout->frame_owner, layout->frame_size - 1},
-        {"code.co_code_adaptive", layout->code_start, LAYOUT_CODE_MAX},
-        {"code.co_filename", layout->code_file, layout->code_start - 8},
-        {"code.co_name", layout->code_name, layout->code_start - 8},
-        {"code.co_qualname", layout->code_qualname, layout->code_start - 8},
-        {"code.co_linetable", layout->code_lines, layout->code_start - 8},
-        {"code.co_firstlineno", layout->code_first_line, layout->code_start - 4},
-        {"str.length", layout->unicode_length, 120},
-        {"str.state", layout->unicode_state, 120},
-        {"str.data", layout->ascii_size, 120},
-        {"bytes.ob_size", layout->bytes_length, 120},
-        {"bytes.ob_sval", layout->bytes_data, 120},
+            {"interpreters.head", layout->runtime_interpreters, 1 << 24},
+            {"interp.next", layout->interpreter_next, 1 << 24},
+            {"interp.threads.head", layout->interpreter_threads, 1 << 24},
+            {"interp.ceval.gil", layout->interpreter_gil, 1 << 24},
+            {"interp.gc", layout->interpreter_gc, 1 << 24},
+            {"gil.locked", layout->gil_locked, 4096},
+            {"gil.last_holder", layout->gil_holder, 4096},
+            {"gc.collecting", layout->gc_collecting, 4096},
+            {"tstate.prev", layout->thread_prev, 4088},
+            {"tstate.next", layout->thread_next, 4088},
+            {"tstate.interp", layout->thread_interpreter, 4088},
+            {"tstate.current_frame", layout->thread_frame, 4088},
+            {"tstate.thread_id", layout->thread_id, 4088},
+            {"tstate.native_thread_id", layout->thread_native, 4088},
+            {"frame.localsplus", layout->frame_size, LAYOUT_FRAME_MAX},
+            {"frame.previous", layout->frame_back, layout->frame_size - 8},
+            {"frame.f_executable", layout->frame_code, layout->frame_size - 8},
+            {"frame.instr_ptr", layout->frame_instruction, layout->frame_size - 8},
+            {"frame.owner", layout->frame_owner, layout->frame_size - 1},
+            {"code.co_code_adaptive", layout->code_start, LAYOUT_CODE_MAX},
+            {"code.co_filename", layout->code_file, layout->code_start - 8},
+            {"code.co_name", layout->code_name, layout->code_start - 8},
+            {"code.co_qualname", layout->code_qualname, layout->code_start - 8},
+            {"code.co_linetable", layout->code_lines, layout->code_start - 8},
+            {"code.co_firstlineno", layout->code_first_line, layout->code_start - 4},
+            {"str.length", layout->unicode_length, 120},
+            {"str.state", layout->unicode_state, 120},
+            {"str.data", layout->ascii_size, 120},
+            {"bytes.ob_size", layout->bytes_length, 120},
+            {"bytes.ob_sval", layout->bytes_data, 120},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         if (fields[i].value < 0 || fields[i].value > fields[i].max)
             return error_set(err, -ENOTSUP,
-                             "the Python 3.%d publishes %d as the offset of %s, which cannot be",
-                             layout->minor, fields[i].value, fields[i].name);
+                    "the Python 3.%d publishes %d as the offset of %s, which cannot be",
+                    layout->minor, fields[i].value, fields[i].name);
     return 0;
 }
 
-int layout_from_published(const void *bytes, size_t len, int minor, struct layout *ret,
-                          struct error *err)
+int layout_from_published(
+        const void *bytes, size_t len, int minor, struct layout *ret, struct error *err)
 {
     struct published_head head;
     struct published_13 old;
@@ -176,20 +176,20 @@ int layout_from_published(const void *bytes, size_t len, int minor, struct layou
     memset(&layout, 0xff, sizeof(layout)); // every field absent: -1
     layout.minor = minor;
     if (minor < 13 || minor > LAYOUT_MINOR_MAX || len < sizeof(new))
-        return error_set(err, -ENOTSUP, "Python 3.%d publishes no offsets that are known here",
-                         minor);
+        return error_set(
+                err, -ENOTSUP, "Python 3.%d publishes no offsets that are known here", minor);
     memcpy(&head, bytes, sizeof(head));
     if (memcmp(head.cookie, "xdebugpy", sizeof(head.cookie)))
-        return error_set(err, -ENOTSUP, "the Python 3.%d publishes no offsets at its _PyRuntime",
-                         minor);
+        return error_set(
+                err, -ENOTSUP, "the Python 3.%d publishes no offsets at its _PyRuntime", minor);
     if (head.version >> 24 != 3 || (int)(head.version >> 16 & 0xff) != minor)
         return error_set(err, -ENOTSUP, "the Python 3.%d publishes offsets of version %#llx", minor,
-                         (unsigned long long)head.version);
+                (unsigned long long)head.version);
     if (head.free_threaded)
         return error_set(err, -ENOTSUP,
-                         "the Python 3.%d is free-threaded; only builds with a GIL are "
-                         "supported",
-                         minor);
+                "the Python 3.%d is free-threaded; only builds with a GIL are "
+                "supported",
+                minor);
     if (minor == 13) {
         memcpy(&old, bytes, sizeof(old));
         TAKE_COMMON(&old, &layout);

@@ -68,8 +68,8 @@ static int64_t locations_lookup(const uint8_t *table, size_t len, int64_t line, 
     return 0;
 }
 
-int line_table_lookup(enum layout_lines format, const uint8_t *table, size_t len, int first_line,
-                      int64_t offset)
+int line_table_lookup(
+        enum layout_lines format, const uint8_t *table, size_t len, int first_line, int64_t offset)
 {
     int64_t line = 0;
     if (offset < 0)

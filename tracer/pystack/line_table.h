@@ -11,7 +11,7 @@
 
 // The line of the instruction `offset` bytes into the code, whose function begins at first_line;
 // before the first instruction it is first_line. 0: it has none, or the table is damaged.
-int line_table_lookup(enum layout_lines format, const uint8_t *table, size_t len, int first_line,
-                      int64_t offset);
+int line_table_lookup(
+        enum layout_lines format, const uint8_t *table, size_t len, int first_line, int64_t offset);
 
 #endif

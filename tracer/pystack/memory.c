@@ -54,8 +54,8 @@ int memory_read_process(void *ctx, struct memory_span *spans, size_t count)
         size_t n = 0;
         for (; n < BATCH_MAX && first + n < count; n++) {
             local[n] = (struct iovec){spans[first + n].buf, spans[first + n].len};
-            remote[n] =
-                (struct iovec){(void *)(uintptr_t)spans[first + n].address, spans[first + n].len};
+            remote[n] = (struct iovec){
+                    (void *)(uintptr_t)spans[first + n].address, spans[first + n].len};
         }
         ssize_t got = process_vm_readv(pid, local, n, remote, n, 0);
         if (got < 0) {

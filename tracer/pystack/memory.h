@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define MEMORY_PAGE 4096 // what is read at once: a page, or a part of one of 64 KiB
-#define MEMORY_PAGES 48 // of one walk; when they are full, reads go straight to the process
+#define MEMORY_PAGES 48  // of one walk; when they are full, reads go straight to the process
 
 struct memory_span {
     uint64_t address;

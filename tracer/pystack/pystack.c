@@ -95,14 +95,14 @@ static int fail(const struct pystack *ps, int code, struct error *err)
     if (!err)
         return code;
     if (code == -ESRCH)
-        return error_set(err, code, "process %d is gone, or runs another program now",
-                         (int)ps->tgid);
+        return error_set(
+                err, code, "process %d is gone, or runs another program now", (int)ps->tgid);
     if (code == -EPERM)
         return error_set(err, code, "may not read the memory of process %d", (int)ps->tgid);
     if (code == -ENOENT)
         return error_set(err, code, "process %d has no such Python thread", (int)ps->tgid);
     return error_set(err, -EIO, "failed to read the memory of process %d: %s", (int)ps->tgid,
-                     strerror(-code));
+            strerror(-code));
 }
 
 static int open_files(struct pystack *ps, struct error *err)
@@ -113,9 +113,9 @@ static int open_files(struct pystack *ps, struct error *err)
     ps->mem_fd = open(path, O_RDONLY | O_CLOEXEC);
     if (ps->mem_fd < 0 && (errno == EACCES || errno == EPERM))
         return error_set(err, -EPERM,
-                         "may not read the memory of process %d: it takes CAP_SYS_PTRACE, or "
-                         "the same user and no limit by ptrace_scope",
-                         (int)ps->tgid);
+                "may not read the memory of process %d: it takes CAP_SYS_PTRACE, or "
+                "the same user and no limit by ptrace_scope",
+                (int)ps->tgid);
     if (ps->mem_fd < 0)
         return error_set(err, -ESRCH, "there is no process %d: %s", (int)ps->tgid, strerror(errno));
     snprintf(path, sizeof(path), "/proc/%d", (int)ps->tgid);
@@ -127,23 +127,23 @@ static int open_files(struct pystack *ps, struct error *err)
 }
 
 // The table's layout, or what a 3.13 or later says of itself.
-static int choose_layout(struct pystack *ps, struct memory *memory, struct layout *ret,
-                         struct error *err)
+static int choose_layout(
+        struct pystack *ps, struct memory *memory, struct layout *ret, struct error *err)
 {
     uint8_t published[LAYOUT_PUBLISHED_SIZE];
     const struct interpreter *interpreter = &ps->interpreter;
     if (interpreter->minor < 13) {
         const struct layout *table = layout_of(interpreter->minor);
         if (!table)
-            return error_set(err, -ENOTSUP, "no table of the structures of Python %s",
-                             interpreter->version);
+            return error_set(
+                    err, -ENOTSUP, "no table of the structures of Python %s", interpreter->version);
         *ret = *table;
         return 0;
     }
     int code = memory_read(memory, interpreter->runtime, published, sizeof(published));
     if (code < 0)
         return error_set(err, code == -EFAULT ? -EIO : code,
-                         "failed to read the state of the Python of process %d", (int)ps->tgid);
+                "failed to read the state of the Python of process %d", (int)ps->tgid);
     return layout_from_published(published, sizeof(published), interpreter->minor, ret, err);
 }
 
@@ -159,8 +159,8 @@ static int open_target(struct pystack *ps, struct error *err)
     memory_clear(&memory);
     if (code < 0)
         return code;
-    code =
-        target_init(&ps->target, &layout, ps->interpreter.runtime, memory_read_process, &ps->tgid);
+    code = target_init(
+            &ps->target, &layout, ps->interpreter.runtime, memory_read_process, &ps->tgid);
     if (code < 0)
         return error_set(err, code, "out of memory");
     ps->target.codes.code_type = ps->interpreter.code_type;
@@ -185,8 +185,8 @@ int pystack_open(pid_t tgid, struct pystack **ret, struct error *err)
     if (code == 0)
         code = open_target(ps, err);
     if (code == 0 && !is_alive(ps))
-        code = error_set(err, -ESRCH, "process %d ended, or began another program, meanwhile",
-                         (int)tgid);
+        code = error_set(
+                err, -ESRCH, "process %d ended, or began another program, meanwhile", (int)tgid);
     if (code < 0) {
         pystack_close(ps);
         return code;
@@ -211,7 +211,7 @@ const char *pystack_version(const struct pystack *ps)
 }
 
 static int walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, size_t max,
-                size_t *ret_count, unsigned *flags)
+        size_t *ret_count, unsigned *flags)
 {
     struct target *target = &ps->target;
     struct target_thread thread;
@@ -232,7 +232,7 @@ static int walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, siz
 }
 
 int pystack_walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, size_t max,
-                 size_t *ret_count, unsigned *ret_flags, struct error *err)
+        size_t *ret_count, unsigned *ret_flags, struct error *err)
 {
     unsigned flags = 0;
     size_t count = 0;
@@ -258,7 +258,7 @@ const struct layout *pystack_layout(const struct pystack *ps, uint64_t *ret_runt
 }
 
 void pystack_name(struct pystack *ps, const struct pystack_place *places, size_t count, bool read,
-                  struct pystack_frame *frames)
+        struct pystack_frame *frames)
 {
     target_name(&ps->target, places, count, read && is_alive(ps), frames);
 }

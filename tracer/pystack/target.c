@@ -17,7 +17,7 @@ static uint64_t u64_at(const uint8_t *bytes, int offset)
 }
 
 int target_init(struct target *target, const struct layout *layout, uint64_t runtime, memory_fn fn,
-                void *ctx)
+        void *ctx)
 {
     memset(target, 0, sizeof(*target));
     target->layout = *layout;
@@ -44,9 +44,8 @@ void target_clear(struct target *target)
 int target_thread_read(struct target *target, uint64_t address, struct target_thread *ret)
 {
     const struct layout *layout = &target->layout;
-    const int fields[] = {layout->thread_prev,  layout->thread_next,   layout->thread_interpreter,
-                          layout->thread_frame, layout->thread_cframe, layout->thread_id,
-                          layout->thread_native};
+    const int fields[] = {layout->thread_prev, layout->thread_next, layout->thread_interpreter,
+            layout->thread_frame, layout->thread_cframe, layout->thread_id, layout->thread_native};
     uint8_t bytes[MEMORY_PAGE];
     int size = 0;
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
@@ -58,15 +57,15 @@ int target_thread_read(struct target *target, uint64_t address, struct target_th
     if (code < 0)
         return code;
     *ret = (struct target_thread){
-        .address = address,
-        .prev = u64_at(bytes, layout->thread_prev),
-        .next = u64_at(bytes, layout->thread_next),
-        .interpreter = u64_at(bytes, layout->thread_interpreter),
-        .pthread = u64_at(bytes, layout->thread_id),
-        .native = layout->thread_native >= 0 ? u64_at(bytes, layout->thread_native) : 0,
-        .leaf_at = layout->thread_frame >= 0
-                       ? address + (uint64_t)layout->thread_frame
-                       : u64_at(bytes, layout->thread_cframe) + (uint64_t)layout->cframe_frame,
+            .address = address,
+            .prev = u64_at(bytes, layout->thread_prev),
+            .next = u64_at(bytes, layout->thread_next),
+            .interpreter = u64_at(bytes, layout->thread_interpreter),
+            .pthread = u64_at(bytes, layout->thread_id),
+            .native = layout->thread_native >= 0 ? u64_at(bytes, layout->thread_native) : 0,
+            .leaf_at = layout->thread_frame >= 0
+                    ? address + (uint64_t)layout->thread_frame
+                    : u64_at(bytes, layout->thread_cframe) + (uint64_t)layout->cframe_frame,
     };
     return 0;
 }
@@ -77,7 +76,7 @@ static bool pthread_is(struct target *target, uint64_t pthread, uint32_t tid)
     for (size_t i = 0; i < sizeof(pthread_tid_at) / sizeof(pthread_tid_at[0]); i++) {
         uint32_t value = 0;
         if (memory_read(&target->memory, pthread + pthread_tid_at[i], &value, sizeof(value)) == 0 &&
-            value == tid)
+                value == tid)
             return true;
     }
     return false;
@@ -89,30 +88,30 @@ uint32_t target_thread_tid(struct target *target, const struct target_thread *th
     if (thread->native > 0 && thread->native <= INT32_MAX)
         return (uint32_t)thread->native;
     if (memory_read(&target->memory, thread->pthread + pthread_tid_at[0], &value, sizeof(value)) <
-        0)
+            0)
         return 0;
     return value;
 }
 
 // By native_thread_id where there is one. A child of fork without exec has its parent's there
 // until 3.12, so the control block, which fork does set, decides when nobody's native id fits.
-static bool thread_is(struct target *target, const struct target_thread *thread, uint32_t tid,
-                      bool native)
+static bool thread_is(
+        struct target *target, const struct target_thread *thread, uint32_t tid, bool native)
 {
     return native ? thread->native == tid : pthread_is(target, thread->pthread, tid);
 }
 
 static int find_among(struct target *target, uint64_t interpreter, uint32_t tid, bool native,
-                      struct target_thread *ret)
+        struct target_thread *ret)
 {
     uint64_t at = 0;
-    int code = memory_u64(&target->memory,
-                          interpreter + (uint64_t)target->layout.interpreter_threads, &at);
+    int code = memory_u64(
+            &target->memory, interpreter + (uint64_t)target->layout.interpreter_threads, &at);
     for (size_t i = 0; i < TARGET_THREADS_MAX && code == 0 && at != 0; i++) {
         struct target_thread thread;
         code = target_thread_read(target, at, &thread);
         if (code == 0 && thread.interpreter == interpreter &&
-            thread_is(target, &thread, tid, native)) {
+                thread_is(target, &thread, tid, native)) {
             *ret = thread;
             return 0;
         }
@@ -126,7 +125,7 @@ static int next_interpreter(struct target *target, uint64_t *at)
 {
     if (*at == 0)
         return memory_u64(&target->memory,
-                          target->runtime + (uint64_t)target->layout.runtime_interpreters, at);
+                target->runtime + (uint64_t)target->layout.runtime_interpreters, at);
     return memory_u64(&target->memory, *at + (uint64_t)target->layout.interpreter_next, at);
 }
 
@@ -149,8 +148,8 @@ int target_main_interpreter(struct target *target, uint64_t *ret)
 
 // A remembered state is good only while it still hangs in its interpreter's list: freed memory
 // keeps its old content.
-static bool known_is_good(struct target *target, uint64_t address, uint32_t tid,
-                          struct target_thread *ret)
+static bool known_is_good(
+        struct target *target, uint64_t address, uint32_t tid, struct target_thread *ret)
 {
     uint64_t back = 0;
     if (target_thread_read(target, address, ret) < 0)
@@ -168,7 +167,7 @@ int target_thread_find(struct target *target, uint32_t tid, struct target_thread
     if (tid == 0)
         return -ENOENT;
     if (target->known[slot].tid == tid &&
-        known_is_good(target, target->known[slot].thread, tid, ret))
+            known_is_good(target, target->known[slot].thread, tid, ret))
         return 0;
     target->known[slot].tid = 0;
     for (int native = target->layout.thread_native >= 0; native >= 0; native--) {
@@ -200,8 +199,8 @@ int target_gil_holder(struct target *target, uint64_t interpreter, uint64_t *ret
     if (layout->runtime_gil < 0)
         code = memory_u64(&target->memory, interpreter + (uint64_t)layout->interpreter_gil, &gil);
     if (code == 0)
-        code = memory_read(&target->memory, gil + (uint64_t)layout->gil_locked, &locked,
-                           sizeof(locked));
+        code = memory_read(
+                &target->memory, gil + (uint64_t)layout->gil_locked, &locked, sizeof(locked));
     if (code == 0)
         code = memory_u64(&target->memory, gil + (uint64_t)layout->gil_holder, &holder);
     if (code == 0)
@@ -216,12 +215,12 @@ int target_gc_read(struct target *target, uint64_t interpreter, struct pystack_g
                                           : interpreter + (uint64_t)layout->interpreter_gc;
     struct pystack_gc found = {.has_collections = layout->gc_collections >= 0};
     int32_t collecting = 0;
-    int code = memory_read(&target->memory, gc + (uint64_t)layout->gc_collecting, &collecting,
-                           sizeof(collecting));
+    int code = memory_read(
+            &target->memory, gc + (uint64_t)layout->gc_collecting, &collecting, sizeof(collecting));
     for (int i = 0; i < 3 && code == 0 && found.has_collections; i++)
         code = memory_u64(&target->memory,
-                          gc + (uint64_t)(layout->gc_collections + i * layout->gc_collections_step),
-                          &found.collections[i]);
+                gc + (uint64_t)(layout->gc_collections + i * layout->gc_collections_step),
+                &found.collections[i]);
     found.collecting = collecting != 0;
     if (code == 0)
         *ret = found;
@@ -235,8 +234,8 @@ static int check_once(struct target *target, struct error *err)
     memory_refresh(&target->memory);
     int code = target_main_interpreter(target, &at);
     if (code == 0)
-        code = memory_u64(&target->memory, at + (uint64_t)target->layout.interpreter_threads,
-                          &thread_at);
+        code = memory_u64(
+                &target->memory, at + (uint64_t)target->layout.interpreter_threads, &thread_at);
     if (code == -ENOENT || (code == 0 && thread_at == 0))
         return error_set(err, -ENOENT, "its Python has not started yet, or is at its end");
     if (code == 0)
@@ -246,11 +245,10 @@ static int check_once(struct target *target, struct error *err)
     if (code == 0)
         code = target_gil_holder(target, at, &holder);
     if (code == -EFAULT)
-        return error_set(
-            err, -ENOTSUP,
-            "the structures of its Python are not where they stand in the 3.%d of CPython: a "
-            "changed or a debug build",
-            target->layout.minor);
+        return error_set(err, -ENOTSUP,
+                "the structures of its Python are not where they stand in the 3.%d of CPython: a "
+                "changed or a debug build",
+                target->layout.minor);
     return code;
 }
 

@@ -44,7 +44,7 @@ struct target {
 
 // layout is copied. -ENOMEM. target_clear works half-built.
 int target_init(struct target *target, const struct layout *layout, uint64_t runtime, memory_fn fn,
-                void *ctx);
+        void *ctx);
 void target_clear(struct target *target);
 
 // Whether the structures fit the layout: every thread points back at its interpreter. -ENOENT:
@@ -67,9 +67,9 @@ int target_gc_read(struct target *target, uint64_t interpreter, struct pystack_g
 
 // The frames of a thread: as pystack_walk.
 int target_walk(struct target *target, const struct target_thread *thread,
-                struct pystack_frame *frames, size_t max, size_t *ret_count, unsigned *flags);
+        struct pystack_frame *frames, size_t max, size_t *ret_count, unsigned *flags);
 // The names of frames that were found otherwise: as pystack_name.
 void target_name(struct target *target, const struct pystack_place *places, size_t count, bool read,
-                 struct pystack_frame *frames);
+        struct pystack_frame *frames);
 
 #endif

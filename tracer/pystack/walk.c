@@ -60,9 +60,9 @@ static int follow(struct target *target, uint64_t at, size_t max, size_t *count,
         if (is_python) {
             uint64_t tag = layout->minor >= 14 ? 7 : 0; // a tagged reference from 3.14
             target->raw[(*count)++] = (struct target_raw){
-                .frame = at,
-                .code = u64_at(bytes, layout->frame_code) & ~tag,
-                .instruction = instruction_at(layout, bytes),
+                    .frame = at,
+                    .code = u64_at(bytes, layout->frame_code) & ~tag,
+                    .instruction = instruction_at(layout, bytes),
             };
         }
         at = u64_at(bytes, layout->frame_back);
@@ -86,7 +86,7 @@ static bool code_offset(const struct layout *layout, const struct target_raw *ra
 
 // Read the head of each code object of the walk once, and after them the leaf again.
 static int read_heads(struct target *target, const struct target_thread *thread, uint64_t leaf,
-                      size_t count, struct memory_span *spans, size_t *ret_heads, bool *ret_same)
+        size_t count, struct memory_span *spans, size_t *ret_heads, bool *ret_same)
 {
     const struct layout *layout = &target->layout;
     uint64_t leaf_now = leaf;
@@ -99,26 +99,27 @@ static int read_heads(struct target *target, const struct target_thread *thread,
         target->raw[i].head = h;
         if (h == heads)
             spans[heads++] = (struct memory_span){.address = target->raw[i].code,
-                                                  .buf = target->heads[h],
-                                                  .len = code_head_size(layout)};
+                    .buf = target->heads[h],
+                    .len = code_head_size(layout)};
     }
     size_t all = heads;
     spans[all++] = (struct memory_span){thread->leaf_at, &leaf_now, sizeof(leaf_now), false};
     if (count > 0)
-        spans[all++] =
-            (struct memory_span){target->raw[0].frame, frame, (size_t)layout->frame_size, false};
+        spans[all++] = (struct memory_span){
+                target->raw[0].frame, frame, (size_t)layout->frame_size, false};
     int code = memory_read_now(&target->memory, spans, all);
     if (code < 0)
         return code;
     *ret_heads = heads;
     *ret_same = spans[heads].ok && leaf_now == leaf &&
-                (count == 0 || (spans[heads + 1].ok &&
-                                instruction_at(layout, frame) == target->raw[0].instruction));
+            (count == 0 ||
+                    (spans[heads + 1].ok &&
+                            instruction_at(layout, frame) == target->raw[0].instruction));
     return 0;
 }
 
-static void name_frame(const struct layout *layout, const struct pystack_place *place, const struct code *code,
-                       struct pystack_frame *frame)
+static void name_frame(const struct layout *layout, const struct pystack_place *place,
+        const struct code *code, struct pystack_frame *frame)
 {
     *frame = (struct pystack_frame){.function = "?", .file = "?", .code = place->code};
     if (!code)
@@ -131,7 +132,7 @@ static void name_frame(const struct layout *layout, const struct pystack_place *
 }
 
 int target_walk(struct target *target, const struct target_thread *thread,
-                struct pystack_frame *frames, size_t max, size_t *ret_count, unsigned *flags)
+        struct pystack_frame *frames, size_t max, size_t *ret_count, unsigned *flags)
 {
     struct memory_span spans[PYSTACK_FRAMES_MAX + 2];
     const struct code *codes[PYSTACK_FRAMES_MAX];
@@ -156,8 +157,8 @@ int target_walk(struct target *target, const struct target_thread *thread,
     if (!is_same)
         *flags |= PYSTACK_UNSURE;
     for (size_t h = 0; h < heads; h++)
-        codes[h] =
-            spans[h].ok ? code_cache_get(&target->codes, spans[h].address, target->heads[h]) : NULL;
+        codes[h] = spans[h].ok ? code_cache_get(&target->codes, spans[h].address, target->heads[h])
+                               : NULL;
     for (size_t i = 0; i < count; i++) {
         struct pystack_place place = {target->raw[i].code, INT64_MAX};
         const struct code *one = codes[target->raw[i].head];
@@ -175,7 +176,8 @@ static bool is_known(const struct target *target, uint64_t address)
     return code && code->round == target->codes.round;
 }
 
-// Heads of those of the places that are not known, each once: in one call. False: there is no process to read any more.
+// Heads of those of the places that are not known, each once: in one call. False: there is no
+// process to read any more.
 static bool read_unknown(struct target *target, const struct pystack_place *places, size_t count)
 {
     struct memory_span spans[PYSTACK_FRAMES_MAX];
@@ -185,8 +187,8 @@ static bool read_unknown(struct target *target, const struct pystack_place *plac
         while (h < heads && spans[h].address != places[i].code)
             h++;
         if (h == heads && !is_known(target, places[i].code))
-            spans[heads++] =
-                (struct memory_span){places[i].code, target->heads[h], code_head_size(&target->layout), false};
+            spans[heads++] = (struct memory_span){
+                    places[i].code, target->heads[h], code_head_size(&target->layout), false};
     }
     if (heads && memory_read_now(&target->memory, spans, heads) < 0)
         return false;
@@ -198,7 +200,7 @@ static bool read_unknown(struct target *target, const struct pystack_place *plac
 }
 
 void target_name(struct target *target, const struct pystack_place *places, size_t count, bool read,
-                 struct pystack_frame *frames)
+        struct pystack_frame *frames)
 {
     if (read) {
         code_cache_trim(&target->codes);

@@ -61,8 +61,8 @@ static void await_end(void)
     PyObject *result;
 
     awaits_end = true; // also when it fails: then the next pass's first mark ends this one
-    result =
-        engine == NULL ? NULL : PyObject_CallMethodObjArgs(engine, name_queue, ended_object, NULL);
+    result = engine == NULL ? NULL
+                            : PyObject_CallMethodObjArgs(engine, name_queue, ended_object, NULL);
     if (result == NULL) {
         trace_failed("wait for the end of a backward pass");
     }

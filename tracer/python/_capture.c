@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// upgate._core, captures of CUDA graphs: which optimizers have made their step, or which models were called, in what a thread captures.
-// Each replay of the graph does that (_find.c).
+// upgate._core, captures of CUDA graphs: which optimizers have made their step, or which models
+// were called, in what a thread captures. Each replay of the graph does that (_find.c).
 #include "_capture.h"
 
 #include <string.h>
@@ -99,10 +99,12 @@ PyObject *capture_ends(void)
     for (unsigned i = 0; i < now.count; i++) {
         least = now.times[i] < least ? now.times[i] : least;
     }
-    keys = PyBytes_FromStringAndSize((const char *)now.keys, (Py_ssize_t)(now.count * sizeof(now.keys[0])));
+    keys = PyBytes_FromStringAndSize(
+            (const char *)now.keys, (Py_ssize_t)(now.count * sizeof(now.keys[0])));
     times = PyLong_FromUnsignedLong(least);
     if (keys != NULL && times != NULL) {
-        result = PyTuple_Pack(4, now.type != NULL ? now.type : Py_None, now.is_call ? Py_True : Py_False, times, keys);
+        result = PyTuple_Pack(4, now.type != NULL ? now.type : Py_None,
+                now.is_call ? Py_True : Py_False, times, keys);
     }
     Py_XDECREF(keys);
     Py_XDECREF(times);
@@ -117,8 +119,9 @@ int capture_read(PyObject *held, struct capture *ret_capture)
     Py_ssize_t length;
     size_t count;
 
-    if (!PyArg_ParseTuple(held, "OpIS", &ret_capture->type, &ret_capture->is_call, &ret_capture->times, &keys) ||
-        PyBytes_AsStringAndSize(keys, &bytes, &length) < 0) {
+    if (!PyArg_ParseTuple(held, "OpIS", &ret_capture->type, &ret_capture->is_call,
+                &ret_capture->times, &keys) ||
+            PyBytes_AsStringAndSize(keys, &bytes, &length) < 0) {
         return -1;
     }
     count = (size_t)length / sizeof(ret_capture->keys[0]);

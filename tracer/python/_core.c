@@ -42,7 +42,8 @@ void core_awaits(PyObject *result)
     awaited = result;
 }
 
-// A wait in the middle of a capture of a graph would end the capture. torch before 1.10 has no graphs.
+// A wait in the middle of a capture of a graph would end the capture. torch before 1.10 has no
+// graphs.
 static bool is_capturing(PyObject *cuda)
 {
     PyObject *answer = PyObject_CallMethod(cuda, "is_current_stream_capturing", NULL);
@@ -104,7 +105,9 @@ static void report_fingerprint(void)
 
 #define NOTE_RESERVED "peak_gpu_memory_bytes"
 #define NOTE_TENSORS "peak_gpu_tensor_bytes"
-UG_STEP_ASSERT(sizeof NOTE_RESERVED <= UG_STEP_NAME_BYTES && sizeof NOTE_TENSORS <= UG_STEP_NAME_BYTES); // a longer name would be cut
+// a longer name would be cut
+UG_STEP_ASSERT(
+        sizeof NOTE_RESERVED <= UG_STEP_NAME_BYTES && sizeof NOTE_TENSORS <= UG_STEP_NAME_BYTES);
 
 static void note_gpu_memory(PyObject *cuda, const char *function, const char *note)
 {
@@ -268,18 +271,18 @@ static PyTypeObject *step_type; // of the module, never freed
 // tuple and dictionary (METH_FASTCALL) halve what a step costs: 390 to 230 ns a marker with
 // CPython 3.11.
 static int one_argument(PyObject *const *args, Py_ssize_t count, PyObject *names,
-                        const char *function, const char *name, PyObject **ret_value)
+        const char *function, const char *name, PyObject **ret_value)
 {
     Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
 
     if (count + named > 1) {
         PyErr_Format(PyExc_TypeError, "%s() takes at most 1 argument (%zd given)", function,
-                     count + named);
+                count + named);
         return -1;
     }
     if (named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), name) != 0) {
         PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", function,
-                     PyTuple_GetItem(names, 0));
+                PyTuple_GetItem(names, 0));
         return -1;
     }
     *ret_value = count + named == 1 ? args[0] : NULL;
@@ -334,19 +337,19 @@ static PyObject *step_exit(PyObject *object, PyObject *const *ignored, Py_ssize_
 }
 
 static PyMethodDef step_methods[] = {
-    {"__enter__", step_enter, METH_NOARGS, NULL},
-    {"__exit__", (PyCFunction)(void (*)(void))step_exit, METH_FASTCALL, NULL},
-    {NULL, NULL, 0, NULL},
+        {"__enter__", step_enter, METH_NOARGS, NULL},
+        {"__exit__", (PyCFunction)(void (*)(void))step_exit, METH_FASTCALL, NULL},
+        {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot step_slots[] = {
-    {Py_tp_dealloc, free_object},
-    {Py_tp_methods, step_methods},
-    {0, NULL},
+        {Py_tp_dealloc, free_object},
+        {Py_tp_methods, step_methods},
+        {0, NULL},
 };
 
-static PyType_Spec step_spec = {"upgate._core._Step", sizeof(struct step), 0, Py_TPFLAGS_DEFAULT,
-                                step_slots};
+static PyType_Spec step_spec = {
+        "upgate._core._Step", sizeof(struct step), 0, Py_TPFLAGS_DEFAULT, step_slots};
 
 // ---- with phase(name): ----
 
@@ -389,7 +392,7 @@ static void phase_free(PyObject *object)
 static PyObject *phase_enter(PyObject *object, PyObject *ignored)
 {
     PyObject *name =
-        ((struct phase *)object)->name; // NULL: made by calling the type of another phase
+            ((struct phase *)object)->name; // NULL: made by calling the type of another phase
 
     (void)ignored;
     ug_step_phase_begin(name == NULL ? "?" : PyBytes_AsString(name));
@@ -414,19 +417,19 @@ static PyObject *phase_exit(PyObject *object, PyObject *const *ignored, Py_ssize
 }
 
 static PyMethodDef phase_methods[] = {
-    {"__enter__", phase_enter, METH_NOARGS, NULL},
-    {"__exit__", (PyCFunction)(void (*)(void))phase_exit, METH_FASTCALL, NULL},
-    {NULL, NULL, 0, NULL},
+        {"__enter__", phase_enter, METH_NOARGS, NULL},
+        {"__exit__", (PyCFunction)(void (*)(void))phase_exit, METH_FASTCALL, NULL},
+        {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot phase_slots[] = {
-    {Py_tp_dealloc, phase_free},
-    {Py_tp_methods, phase_methods},
-    {0, NULL},
+        {Py_tp_dealloc, phase_free},
+        {Py_tp_methods, phase_methods},
+        {0, NULL},
 };
 
-static PyType_Spec phase_spec = {"upgate._core._Phase", sizeof(struct phase), 0, Py_TPFLAGS_DEFAULT,
-                                 phase_slots};
+static PyType_Spec phase_spec = {
+        "upgate._core._Phase", sizeof(struct phase), 0, Py_TPFLAGS_DEFAULT, phase_slots};
 
 // ---- the iterator behind steps() and requests() ----
 
@@ -469,8 +472,8 @@ static PyObject *request_loop_new(PyTypeObject *type, PyObject *args, PyObject *
     Py_ssize_t total;
     struct loop *self;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|dKO:RequestIterator", names, &total, &rate,
-                                     &seed, &samples)) {
+    if (!PyArg_ParseTupleAndKeywords(
+                args, kwargs, "n|dKO:RequestIterator", names, &total, &rate, &seed, &samples)) {
         return NULL;
     }
     self = (struct loop *)PyType_GenericAlloc(type, 0);
@@ -570,34 +573,33 @@ static void loop_free(PyObject *object)
 }
 
 static PyType_Slot step_iterator_slots[] = {
-    {Py_tp_doc, "StepIterator(source, samples=1): each item and what is done with it is a step."},
-    {Py_tp_new, loop_new},
-    {Py_tp_dealloc, loop_free},
-    {Py_tp_traverse, loop_traverse},
-    {Py_tp_clear, loop_clear},
-    {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, loop_next},
-    {0, NULL},
+        {Py_tp_doc,
+                "StepIterator(source, samples=1): each item and what is done with it is a step."},
+        {Py_tp_new, loop_new},
+        {Py_tp_dealloc, loop_free},
+        {Py_tp_traverse, loop_traverse},
+        {Py_tp_clear, loop_clear},
+        {Py_tp_iter, PyObject_SelfIter},
+        {Py_tp_iternext, loop_next},
+        {0, NULL},
 };
 
 static PyType_Spec step_iterator_spec = {"upgate._core.StepIterator", sizeof(struct loop), 0,
-                                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-                                         step_iterator_slots};
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, step_iterator_slots};
 
 static PyType_Slot request_iterator_slots[] = {
-    {Py_tp_doc, "RequestIterator(n, rate=0, seed=0, samples=1): requests as they arrive."},
-    {Py_tp_new, request_loop_new},
-    {Py_tp_dealloc, loop_free},
-    {Py_tp_traverse, loop_traverse},
-    {Py_tp_clear, loop_clear},
-    {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, loop_next},
-    {0, NULL},
+        {Py_tp_doc, "RequestIterator(n, rate=0, seed=0, samples=1): requests as they arrive."},
+        {Py_tp_new, request_loop_new},
+        {Py_tp_dealloc, loop_free},
+        {Py_tp_traverse, loop_traverse},
+        {Py_tp_clear, loop_clear},
+        {Py_tp_iter, PyObject_SelfIter},
+        {Py_tp_iternext, loop_next},
+        {0, NULL},
 };
 
 static PyType_Spec request_iterator_spec = {"upgate._core.RequestIterator", sizeof(struct loop), 0,
-                                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-                                            request_iterator_slots};
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, request_iterator_slots};
 
 // ---- the module ----
 
@@ -634,8 +636,8 @@ static PyObject *request_done(PyObject *module, PyObject *args, PyObject *kwargs
     int wrong = 0;
 
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KI|p:request_done", names, &arrived_ns, &status,
-                                     &wrong)) {
+    if (!PyArg_ParseTupleAndKeywords(
+                args, kwargs, "KI|p:request_done", names, &arrived_ns, &status, &wrong)) {
         return NULL;
     }
     ug_request_done(arrived_ns, status, wrong);
@@ -643,24 +645,27 @@ static PyObject *request_done(PyObject *module, PyObject *args, PyObject *kwargs
 }
 
 static PyMethodDef core_methods[] = {
-    {"step", (PyCFunction)(void (*)(void))step, METH_FASTCALL | METH_KEYWORDS,
-     "step(samples=1): the body of `with` is one step of the workload."},
-    {"phase", (PyCFunction)(void (*)(void))phase, METH_FASTCALL | METH_KEYWORDS,
-     "phase(name): a named part of the step, nested up to 8."},
-    {"active", active, METH_NOARGS, "active(): under a harness?"},
-    {"note", note, METH_VARARGS, "note(name, value): one number about the launch."},
-    {"request_done", (PyCFunction)(void (*)(void))request_done, METH_VARARGS | METH_KEYWORDS,
-     "request_done(arrived_ns, status, wrong=False): one request of a server is answered, for `upgate\n"
-     "canary`. arrived_ns: time.monotonic_ns(); status as HTTP has it, 0 = not answered or cut off."},
-    {"record", (PyCFunction)(void (*)(void))values_record, METH_VARARGS | METH_KEYWORDS,
-     "record(loss=None, output=None, **tensors): what the step computed, for the parity gate. Values\n"
-     "drawn at random take a name that starts with 'sampled': their distribution is compared."},
-    {NULL, NULL, 0, NULL},
+        {"step", (PyCFunction)(void (*)(void))step, METH_FASTCALL | METH_KEYWORDS,
+                "step(samples=1): the body of `with` is one step of the workload."},
+        {"phase", (PyCFunction)(void (*)(void))phase, METH_FASTCALL | METH_KEYWORDS,
+                "phase(name): a named part of the step, nested up to 8."},
+        {"active", active, METH_NOARGS, "active(): under a harness?"},
+        {"note", note, METH_VARARGS, "note(name, value): one number about the launch."},
+        {"request_done", (PyCFunction)(void (*)(void))request_done, METH_VARARGS | METH_KEYWORDS,
+                "request_done(arrived_ns, status, wrong=False): one request of a server is answered, for `upgate\n"
+                "canary`. arrived_ns: time.monotonic_ns(); status as HTTP has it, 0 = not answered or cut off."},
+        {"record", (PyCFunction)(void (*)(void))values_record, METH_VARARGS | METH_KEYWORDS,
+                "record(loss=None, output=None, **tensors): what the step computed, for the parity gate. Values\n"
+                "drawn at random take a name that starts with 'sampled': their distribution is compared."},
+        {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef core_module = {
-    PyModuleDef_HEAD_INIT, .m_name = "upgate._core",  .m_doc = "Markers of upgate's step protocol.",
-    .m_size = -1,          .m_methods = core_methods,
+        PyModuleDef_HEAD_INIT,
+        .m_name = "upgate._core",
+        .m_doc = "Markers of upgate's step protocol.",
+        .m_size = -1,
+        .m_methods = core_methods,
 };
 
 static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
@@ -687,9 +692,9 @@ PyMODINIT_FUNC PyInit__core(void)
     step_type = (PyTypeObject *)PyType_FromSpec(&step_spec);
     phase_type = (PyTypeObject *)PyType_FromSpec(&phase_spec);
     if (step_type == NULL || phase_type == NULL ||
-        add_type(module, "StepIterator", &step_iterator_spec) < 0 ||
-        add_type(module, "RequestIterator", &request_iterator_spec) < 0 ||
-        trace_add_functions(module) < 0 || find_add_functions(module) < 0) {
+            add_type(module, "StepIterator", &step_iterator_spec) < 0 ||
+            add_type(module, "RequestIterator", &request_iterator_spec) < 0 ||
+            trace_add_functions(module) < 0 || find_add_functions(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

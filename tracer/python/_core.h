@@ -8,7 +8,8 @@
 #define Py_LIMITED_API 0x03080000
 #include <Python.h>
 
-// Part of the stable ABI since 3.10, and the same in 3.8 and 3.9, whose headers hide it from the limited API.
+// Part of the stable ABI since 3.10, and the same in 3.8 and 3.9, whose headers hide it from the
+// limited API.
 #ifndef METH_FASTCALL
 #define METH_FASTCALL 0x0080
 #endif

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// upgate._core, steps of a program that makes no step calls: training by the optimizer, inference by
-// the outermost call of a model. The hooks are in _find.py and below; the step protocol is spoken
-// as if the program did, so the harness sees no difference but the rule, which it is told in words.
+// upgate._core, steps of a program that makes no step calls: training by the optimizer, inference
+// by the outermost call of a model. The hooks are in _find.py and below; the step protocol is
+// spoken as if the program did, so the harness sees no difference but the rule, which it is told in
+// words.
 //
 // A step of training goes from where the last optimizer of a round has returned to where it returns
 // the next time; the first begins with the first forward pass that wants gradients. A step of
-// inference is a round of calls. While a CUDA graph is captured nothing of it runs: what of a step lies
-// in the graph is done by each of its replays. Where the program makes a step call, or does what the
-// rule does not fit, nothing is found any more.
+// inference is a round of calls. While a CUDA graph is captured nothing of it runs: what of a step
+// lies in the graph is done by each of its replays. Where the program makes a step call, or does
+// what the rule does not fit, nothing is found any more.
 //
 // Runs with the GIL, which guards all that is here.
 
@@ -28,14 +29,16 @@
 enum rule { RULE_NONE, RULE_OPTIMIZER, RULE_MODULE, RULE_JIT, RULE_FUNCTION };
 
 static const char *const rule_names[] = {"", "optimizer", "module", "jit", "function"};
-static const char *const rule_words[] = {"", "Optimizer.step of ", "the call of ", "the jitted ", ""};
-static const char several_differ[] = "!CUDA graphs with several steps, and steps without, or with another number";
+static const char *const rule_words[] = {
+        "", "Optimizer.step of ", "the call of ", "the jitted ", ""};
+static const char several_differ[] =
+        "!CUDA graphs with several steps, and steps without, or with another number";
 
 static struct {
     bool is_on;
-    bool gave_way;     // for good
-    bool trains;       // an optimizer has been made
-    bool is_open;      // a step of ours has been begun
+    bool gave_way; // for good
+    bool trains;   // an optimizer has been made
+    bool is_open;  // a step of ours has been begun
     enum rule rule;
     struct cycle cycle;
     uint64_t steps, learn_ns;
@@ -46,18 +49,19 @@ static struct {
     // Optimizers that are under way, the outermost first: some call others.
     PyObject *optimizers[DEPTH_MAX];
     unsigned depth;
-    PyObject *scaled; // the optimizer whose step a gradient scaler makes, or not
+    PyObject *scaled;             // the optimizer whose step a gradient scaler makes, or not
     const void *roots[ROOTS_MAX]; // models that have trained; or (inference) that have parameters
     unsigned root_count;
-    bool evaluates; // since the last step a model that trains was only evaluated
-    bool is_inside; // a thread is inside an outermost call
-    bool replays;   // a graph has made a part of a step
-    unsigned several; // steps of the program that each replay makes, where they are more than one; then a replay is a step
+    bool evaluates;   // since the last step a model that trains was only evaluated
+    bool is_inside;   // a thread is inside an outermost call
+    bool replays;     // a graph has made a part of a step
+    unsigned several; // steps of the program that each replay makes, where they are more than one;
+                      // then a replay is a step
     char names[NAMES_BYTES];
 } find;
 
 static PyTypeObject *module_type;
-static ternaryfunc original;   // what every class of modules had in the slot
+static ternaryfunc original;    // what every class of modules had in the slot
 static __thread bool is_nested; // this thread is inside an outermost call
 
 // ---- what is told ----
@@ -67,22 +71,23 @@ static void tell(const char *name, const char *text)
     ug_step_text(UG_BYTES_TEXT, name, text, strlen(text));
 }
 
-// Where a replay makes several steps at once both sides must do so, and as many, behind as many that were made one by one: the words differ
-// else, and nobody compares the steps.
+// Where a replay makes several steps at once both sides must do so, and as many, behind as many
+// that were made one by one: the words differ else, and nobody compares the steps.
 static void tell_rule(void)
 {
     char text[NAMES_BYTES];
 
     if (find.several > 0) {
-        snprintf(text, sizeof(text), "%s, %u in a graph, %llu before", rule_names[find.rule], find.several, (unsigned long long)find.steps);
+        snprintf(text, sizeof(text), "%s, %u in a graph, %llu before", rule_names[find.rule],
+                find.several, (unsigned long long)find.steps);
     } else {
         snprintf(text, sizeof(text), "%s", rule_names[find.rule]);
     }
     tell("steps_from", text);
 }
 
-// The program does what the rule is not made for: its steps are none, and the harness must know. why
-// begins with '!', which no rule does.
+// The program does what the rule is not made for: its steps are none, and the harness must know.
+// why begins with '!', which no rule does.
 static void give_up(const char *why)
 {
     struct ug_step_state *s = &ug_step_state_v2;
@@ -120,7 +125,7 @@ static void add_name(PyObject *named)
     }
     if (bytes != NULL && strstr(find.names, PyBytes_AsString(bytes)) == NULL) {
         snprintf(find.names + length, sizeof(find.names) - length, "%s%s",
-                 length > 0 ? ", " : rule_words[find.rule], PyBytes_AsString(bytes));
+                length > 0 ? ", " : rule_words[find.rule], PyBytes_AsString(bytes));
         tell("steps_found", find.names);
     }
     PyErr_Clear();
@@ -151,11 +156,13 @@ static void tell_ranks(void)
         return;
     }
     if (distributed != NULL && ask_distributed(distributed, "is_available") == 1 &&
-        ask_distributed(distributed, "is_initialized") == 1) {
+            ask_distributed(distributed, "is_initialized") == 1) {
         rank = ask_distributed(distributed, "get_rank");
         size = ask_distributed(distributed, "get_world_size");
-        // What the launcher around the job has said, a batch script's SLURM_PROCID, is the same in all that the job spawns.
-        if (rank >= 0 && size > 0 && (slot->rank_source == UG_RANK_CLAIM_ORDER || getenv("RANK") == NULL)) {
+        // What the launcher around the job has said, a batch script's SLURM_PROCID, is the same in
+        // all that the job spawns.
+        if (rank >= 0 && size > 0 &&
+                (slot->rank_source == UG_RANK_CLAIM_ORDER || getenv("RANK") == NULL)) {
             slot->rank = (uint32_t)rank;
             slot->rank_source = UG_RANK_ENVIRONMENT;
         }
@@ -173,7 +180,7 @@ static void phase_to(const char *name, uint64_t now_ns)
     struct ug_step_state *s = &ug_step_state_v2;
 
     if (find.phase != NULL && find.is_open && !find.no_phases &&
-        __atomic_load_n(&s->status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED) {
+            __atomic_load_n(&s->status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED) {
         ug_impl_put(s, UG_RECORD_PHASE, find.phase_ns, now_ns, 0, find.phase);
         if (trace_on()) {
             trace_mark(UG_MARK_PHASE_BEGIN, trace_string(find.phase), 0, find.phase_ns, 0);
@@ -217,7 +224,7 @@ static int end_step(void)
     if (find.steps > 1 && find.steps <= PHASES_LEARN_STEPS) {
         find.learn_ns += ug_impl_now_ns() - began_ns;
         find.no_phases = find.steps == PHASES_LEARN_STEPS &&
-                         find.learn_ns < (uint64_t)PHASES_STEP_NS_MIN * (PHASES_LEARN_STEPS - 1);
+                find.learn_ns < (uint64_t)PHASES_STEP_NS_MIN * (PHASES_LEARN_STEPS - 1);
     }
     if (find.steps == CYCLE_STEPS_MAX) {
         ug_step_note("steps_found_max", CYCLE_STEPS_MAX);
@@ -367,7 +374,8 @@ static PyObject *jit_begins(PyObject *module, PyObject *function)
 {
     (void)module;
     (void)function;
-    if (!find.is_on || is_nested || find.is_inside || (find.rule != RULE_NONE && find.rule != RULE_JIT)) {
+    if (!find.is_on || is_nested || find.is_inside ||
+            (find.rule != RULE_NONE && find.rule != RULE_JIT)) {
         Py_RETURN_FALSE;
     }
     if (!find.is_open && begin_step(RULE_JIT) < 0) {
@@ -444,10 +452,10 @@ static PyObject *backward(PyObject *module, PyObject *begins)
         Py_RETURN_NONE;
     }
     if (find.is_open) {
-        phase_to(begins == Py_True    ? "backward"
-                 : find.depth > 0     ? "optimizer"
-                                      : NULL,
-                 ug_impl_now_ns());
+        phase_to(begins == Py_True       ? "backward"
+                        : find.depth > 0 ? "optimizer"
+                                         : NULL,
+                ug_impl_now_ns());
     }
     Py_RETURN_NONE;
 }
@@ -506,11 +514,13 @@ static bool wants_gradients(void)
 // A program of its own, with or without parameters: scripted, traced, exported.
 static bool is_program(PyObject *model)
 {
-    static const char *const names[] = {"RecursiveScriptModule", "TopLevelTracedModule", "GraphModule"};
+    static const char *const names[] = {
+            "RecursiveScriptModule", "TopLevelTracedModule", "GraphModule"};
     PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(model), "__name__");
     bool result = false;
 
-    for (size_t i = 0; name != NULL && PyUnicode_Check(name) && i < sizeof(names) / sizeof(names[0]); i++) {
+    for (size_t i = 0;
+            name != NULL && PyUnicode_Check(name) && i < sizeof(names) / sizeof(names[0]); i++) {
         result = result || PyUnicode_CompareWithASCIIString(name, names[i]) == 0;
     }
     Py_XDECREF(name);
@@ -576,8 +586,9 @@ static int training_begins(PyObject *model)
 
     if (!wants_gradients()) {
         // Of another model (a teacher, a generator) it is a part of the step.
-        find.evaluates = find.evaluates || (find.is_open && find.depth == 0 && root_known(model) &&
-                                            !is_true(model, "training"));
+        find.evaluates = find.evaluates ||
+                (find.is_open && find.depth == 0 && root_known(model) &&
+                        !is_true(model, "training"));
         return 0;
     }
     if (!find.is_open && begin_step(RULE_OPTIMIZER) < 0) {
@@ -729,11 +740,12 @@ static void graph_phase_begins(void)
     phase_to("graph", now_ns);
 }
 
-// A replay of a graph that leaves the optimizer to the program: as a forward pass it ends what was evaluated before it. Within the call of a
-// model it is a part of that.
+// A replay of a graph that leaves the optimizer to the program: as a forward pass it ends what was
+// evaluated before it. Within the call of a model it is a part of that.
 static bool pass_begins(void)
 {
-    if (!find.is_on || !find.is_open || find.rule != RULE_OPTIMIZER || find.depth > 0 || find.is_inside) {
+    if (!find.is_on || !find.is_open || find.rule != RULE_OPTIMIZER || find.depth > 0 ||
+            find.is_inside) {
         return false;
     }
     graph_phase_begins();
@@ -759,7 +771,7 @@ static PyObject *graph_begins(PyObject *module, PyObject *held)
         return PyBool_FromLong(pass_begins());
     }
     if (!find.is_on || find.depth > 0 || (capture.is_call && (find.is_inside || find.trains)) ||
-        (find.rule != RULE_NONE && find.rule != rule)) {
+            (find.rule != RULE_NONE && find.rule != rule)) {
         Py_RETURN_FALSE;
     }
     if (!times_fit(capture.times)) {
@@ -786,7 +798,8 @@ static PyObject *graph_ends(PyObject *module, PyObject *held)
     if (capture_read(held, &capture) < 0) {
         return NULL;
     }
-    if (!find.is_on || !find.is_open || find.rule != (capture.is_call ? RULE_MODULE : RULE_OPTIMIZER)) {
+    if (!find.is_on || !find.is_open ||
+            find.rule != (capture.is_call ? RULE_MODULE : RULE_OPTIMIZER)) {
         Py_RETURN_NONE;
     }
     if (capture.count == 0) {
@@ -801,8 +814,9 @@ static PyObject *graph_ends(PyObject *module, PyObject *held)
 
         find.replays = true;
         if (find.several > 0) {
-            snprintf(find.names + length, sizeof(find.names) - length, ", %u in each CUDA graph behind %llu called", find.several,
-                     (unsigned long long)find.steps);
+            snprintf(find.names + length, sizeof(find.names) - length,
+                    ", %u in each CUDA graph behind %llu called", find.several,
+                    (unsigned long long)find.steps);
         } else {
             snprintf(find.names + length, sizeof(find.names) - length, " in a CUDA graph");
         }
@@ -851,25 +865,31 @@ static PyObject *start(PyObject *module, PyObject *ignored)
 }
 
 static PyMethodDef functions[] = {
-    {"find_start", start, METH_NOARGS, "find_start(): steps are looked for from here on."},
-    {"find_trains", trains, METH_NOARGS, "find_trains(): an optimizer has been made."},
-    {"find_optimizer_begins", optimizer_begins, METH_O, "find_optimizer_begins(optimizer)"},
-    {"find_optimizer_ends", optimizer_ends, METH_O,
-     "find_optimizer_ends(optimizer): here the program may be held."},
-    {"find_scaler_begins", scaler_begins, METH_O, "find_scaler_begins(optimizer)"},
-    {"find_scaler_ends", scaler_ends, METH_O, "find_scaler_ends(optimizer): here, too."},
-    {"find_jit_begins", jit_begins, METH_O, "find_jit_begins(function): is it an outermost call?"},
-    {"find_jit_ends", jit_ends, METH_VARARGS, "find_jit_ends(function, result)"},
-    {"find_function_begins", function_begins, METH_O, "find_function_begins(name): a step begins."},
-    {"find_function_ends", function_ends, METH_NOARGS, "find_function_ends()"},
-    {"find_backward", backward, METH_O, "find_backward(begins)"},
-    {"find_capture_begins", graph_capture_begins, METH_NOARGS, "find_capture_begins(): what this thread does now is not run."},
-    {"find_capture_ends", graph_capture_ends, METH_NOARGS, "find_capture_ends(): what of a step the graph has, or None."},
-    {"find_graph_begins", graph_begins, METH_O, "find_graph_begins(what it has): is its replay a part of a step?"},
-    {"find_graph_ends", graph_ends, METH_O, "find_graph_ends(what it has): here the program may be held."},
-    {"find_modules", modules, METH_O,
-     "find_modules(type): calls of its objects are looked at. False: this interpreter's types are not known."},
-    {NULL, NULL, 0, NULL},
+        {"find_start", start, METH_NOARGS, "find_start(): steps are looked for from here on."},
+        {"find_trains", trains, METH_NOARGS, "find_trains(): an optimizer has been made."},
+        {"find_optimizer_begins", optimizer_begins, METH_O, "find_optimizer_begins(optimizer)"},
+        {"find_optimizer_ends", optimizer_ends, METH_O,
+                "find_optimizer_ends(optimizer): here the program may be held."},
+        {"find_scaler_begins", scaler_begins, METH_O, "find_scaler_begins(optimizer)"},
+        {"find_scaler_ends", scaler_ends, METH_O, "find_scaler_ends(optimizer): here, too."},
+        {"find_jit_begins", jit_begins, METH_O,
+                "find_jit_begins(function): is it an outermost call?"},
+        {"find_jit_ends", jit_ends, METH_VARARGS, "find_jit_ends(function, result)"},
+        {"find_function_begins", function_begins, METH_O,
+                "find_function_begins(name): a step begins."},
+        {"find_function_ends", function_ends, METH_NOARGS, "find_function_ends()"},
+        {"find_backward", backward, METH_O, "find_backward(begins)"},
+        {"find_capture_begins", graph_capture_begins, METH_NOARGS,
+                "find_capture_begins(): what this thread does now is not run."},
+        {"find_capture_ends", graph_capture_ends, METH_NOARGS,
+                "find_capture_ends(): what of a step the graph has, or None."},
+        {"find_graph_begins", graph_begins, METH_O,
+                "find_graph_begins(what it has): is its replay a part of a step?"},
+        {"find_graph_ends", graph_ends, METH_O,
+                "find_graph_ends(what it has): here the program may be held."},
+        {"find_modules", modules, METH_O,
+                "find_modules(type): calls of its objects are looked at. False: this interpreter's types are not known."},
+        {NULL, NULL, 0, NULL},
 };
 
 int find_add_functions(PyObject *module)

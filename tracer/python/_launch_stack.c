@@ -111,7 +111,7 @@ static void launched(uint32_t correlation)
 
     on = (__atomic_load_n(&trace_kinds, __ATOMIC_RELAXED) & UG_WANT_LAUNCH_STACKS) != 0;
     if (!on || PyGILState_GetThisThreadState() == NULL ||
-        (is_finalizing != NULL && is_finalizing())) {
+            (is_finalizing != NULL && is_finalizing())) {
         return;
     }
     held = has_gil != NULL && has_gil();

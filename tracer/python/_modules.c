@@ -106,10 +106,10 @@ bool slot_is_known(PyTypeObject *type)
     void **slots = (void **)type;
 
     return PyType_GetSlot(type, Py_tp_call) != NULL &&
-           slots[TYPE_CALL_SLOT] == PyType_GetSlot(type, Py_tp_call) &&
-           slots[TYPE_CALL_SLOT - 1] == PyType_GetSlot(type, Py_tp_hash) &&
-           slots[TYPE_CALL_SLOT + 1] == PyType_GetSlot(type, Py_tp_str) &&
-           slots[TYPE_CALL_SLOT + 2] == PyType_GetSlot(type, Py_tp_getattro);
+            slots[TYPE_CALL_SLOT] == PyType_GetSlot(type, Py_tp_call) &&
+            slots[TYPE_CALL_SLOT - 1] == PyType_GetSlot(type, Py_tp_hash) &&
+            slots[TYPE_CALL_SLOT + 1] == PyType_GetSlot(type, Py_tp_str) &&
+            slots[TYPE_CALL_SLOT + 2] == PyType_GetSlot(type, Py_tp_getattro);
 }
 
 static void set_slots_below(PyTypeObject *type, ternaryfunc from, ternaryfunc to, unsigned depth)
@@ -120,8 +120,8 @@ static void set_slots_below(PyTypeObject *type, ternaryfunc from, ternaryfunc to
         *call_slot(type) = to;
     }
     below = depth >= CLASS_DEPTH_MAX
-                ? NULL
-                : PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
+            ? NULL
+            : PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
     for (Py_ssize_t i = 0; below != NULL && PyList_Check(below) && i < PyList_Size(below); i++) {
         PyObject *next = PyList_GetItem(below, i);
 
@@ -159,7 +159,8 @@ static PyTypeObject *find_module_type(void)
 
     PyErr_Clear();
     if (type != NULL &&
-        (!PyType_Check(type) || !(PyType_GetFlags((PyTypeObject *)type) & Py_TPFLAGS_HEAPTYPE))) {
+            (!PyType_Check(type) ||
+                    !(PyType_GetFlags((PyTypeObject *)type) & Py_TPFLAGS_HEAPTYPE))) {
         Py_DECREF(type);
         type = NULL;
     }
@@ -176,9 +177,9 @@ static void attach(void)
     if (!slot_is_known(type)) {
         unusable = true;
         trace_text_mark(UG_MARK_PHASE_BEGIN,
-                        "upgate: no paths of modules: this interpreter's types are not known");
+                "upgate: no paths of modules: this interpreter's types are not known");
         trace_text_mark(UG_MARK_PHASE_END,
-                        "upgate: no paths of modules: this interpreter's types are not known");
+                "upgate: no paths of modules: this interpreter's types are not known");
         Py_DECREF(type);
         return;
     }
@@ -197,7 +198,7 @@ void modules_poll(bool thorough)
     // 500 classes take 50 us: for a hundredth of the time. Until a look, a new class's calls are
     // those of its caller.
     if (module_type != NULL && thorough && *call_slot(module_type) == call &&
-        ug_impl_now_ns() < next_ns) {
+            ug_impl_now_ns() < next_ns) {
         return;
     }
     if (unusable || (module_type != NULL && !thorough && *call_slot(module_type) == call)) {

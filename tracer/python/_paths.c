@@ -41,7 +41,7 @@ static struct entry *table_find(PyObject *module, PyObject *root)
         return NULL;
     }
     for (size_t i = place_of(module); table.slots[i].module != NULL;
-         i = (i + 1) & (table.size - 1)) {
+            i = (i + 1) & (table.size - 1)) {
         if (table.slots[i].module == module && table.slots[i].root == root) {
             return &table.slots[i];
         }
@@ -124,7 +124,7 @@ static PyObject *forget(PyObject *self, PyObject *weak)
         if (!was_root && entry->module == NULL) {
             i = i + 1;
         } else if (entry->module != NULL &&
-                   (entry->module == gone || (was_root && entry->root == gone))) {
+                (entry->module == gone || (was_root && entry->root == gone))) {
             Py_XDECREF(table_take(i)); // freeing a weak reference runs nobody's code
         } else {
             i = i + 1;
@@ -169,8 +169,8 @@ static PyObject *class_name(PyObject *object)
 {
     PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
     PyObject *bytes = name == NULL || !PyUnicode_Check(name)
-                          ? NULL
-                          : PyUnicode_AsEncodedString(name, "utf-8", "replace");
+            ? NULL
+            : PyUnicode_AsEncodedString(name, "utf-8", "replace");
 
     Py_XDECREF(name);
     return bytes;
@@ -180,11 +180,10 @@ static PyObject *class_name(PyObject *object)
 // checkpointing; and "module" of the classes whose only child it is.
 static bool is_wrapped(PyObject *parent, const char *key)
 {
-    static const char *const keys[] = {"_orig_mod", "_fsdp_wrapped_module",
-                                       "_checkpoint_wrapped_module"};
-    static const char *const classes[] = {
-        "DistributedDataParallel", "DataParallel",  "FullyShardedDataParallel",
-        "DeepSpeedEngine",         "Float16Module", "AveragedModel"};
+    static const char *const keys[] = {
+            "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"};
+    static const char *const classes[] = {"DistributedDataParallel", "DataParallel",
+            "FullyShardedDataParallel", "DeepSpeedEngine", "Float16Module", "AveragedModel"};
     bool found = false;
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
@@ -234,7 +233,7 @@ static PyObject *children_of(PyObject *module)
 static bool append_key(struct walk *walk, size_t length, PyObject *parent, PyObject *key)
 {
     PyObject *bytes =
-        PyUnicode_Check(key) ? PyUnicode_AsEncodedString(key, "utf-8", "replace") : NULL;
+            PyUnicode_Check(key) ? PyUnicode_AsEncodedString(key, "utf-8", "replace") : NULL;
 
     if (bytes == NULL) {
         PyErr_Clear();
@@ -242,7 +241,7 @@ static bool append_key(struct walk *walk, size_t length, PyObject *parent, PyObj
     }
     if (!is_wrapped(parent, PyBytes_AsString(bytes))) {
         snprintf(walk->path + length, sizeof(walk->path) - length, "%s%s", length > 0 ? "." : "",
-                 PyBytes_AsString(bytes));
+                PyBytes_AsString(bytes));
     }
     Py_DECREF(bytes);
     return true;
@@ -258,7 +257,7 @@ static uint32_t path_id(struct walk *walk, PyObject *module)
     }
     name = class_name(module);
     if (name != NULL &&
-        PyBytes_AsString(name)[0] != '<') { // "<lambda>": made by a compiler out of others
+            PyBytes_AsString(name)[0] != '<') { // "<lambda>": made by a compiler out of others
         id = trace_string(PyBytes_AsString(name));
     }
     Py_XDECREF(name);
@@ -276,7 +275,8 @@ static PyObject *unwrapped(PyObject *module)
         bool inside = false;
 
         if (children != NULL && PyDict_Size(children) == 1 &&
-            PyDict_Next(children, &at, &key, &child) && PyUnicode_Check(key) && child != Py_None) {
+                PyDict_Next(children, &at, &key, &child) && PyUnicode_Check(key) &&
+                child != Py_None) {
             bytes = PyUnicode_AsEncodedString(key, "utf-8", "replace");
         }
         if (bytes != NULL && is_wrapped(module, PyBytes_AsString(bytes))) {
@@ -309,7 +309,7 @@ static void walk_module(struct walk *walk, PyObject *module)
     if (entry != NULL) {
         entry->walk = table.walk;
     } else if (!table_add(module, walk->root,
-                          walk->path[0] == '\0' ? walk->root_path : path_id(walk, module))) {
+                       walk->path[0] == '\0' ? walk->root_path : path_id(walk, module))) {
         PyErr_Clear();
         return;
     }
@@ -361,7 +361,7 @@ uint32_t paths_walk(PyObject *module, PyObject *root, uint32_t caller)
         return entry->path;
     }
     table_add(module, root,
-              caller); // made while the model runs, such as an activation: part of its caller
+            caller); // made while the model runs, such as an activation: part of its caller
     PyErr_Clear();
     return caller;
 }

@@ -14,7 +14,7 @@
 uint32_t trace_kinds, trace_epoch;
 
 static const struct ug_inject_api
-    *api; // found once, never goes away: the library is never unloaded
+        *api; // found once, never goes away: the library is never unloaded
 static unsigned failures;
 static bool fork_is_watched;
 
@@ -76,14 +76,15 @@ void trace_failed(const char *what)
     char text[128];
 
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-        PyErr_SetInterrupt(); // Ctrl-C while a hook in Python ran is the program's: once more, a moment later
+        PyErr_SetInterrupt(); // Ctrl-C while a hook in Python ran is the program's: once more, a
+                              // moment later
     }
     PyErr_Clear();
     if (++failures != TRACE_FAILURES_MAX) {
         return;
     }
     snprintf(text, sizeof(text), "upgate: tracing of Python ended: failed to %s %u times", what,
-             failures);
+            failures);
     trace_text_mark(UG_MARK_PHASE_BEGIN, text);
     trace_text_mark(UG_MARK_PHASE_END, text);
     __atomic_store_n(&trace_kinds, 0, __ATOMIC_RELAXED);
@@ -91,8 +92,8 @@ void trace_failed(const char *what)
 
 PyObject *trace_module(const char *name)
 {
-    PyObject *all =
-        PySys_GetObject("modules"); // PyImport_GetModuleDict() is fatal in an interpreter that ends
+    PyObject *all = PySys_GetObject(
+            "modules"); // PyImport_GetModuleDict() is fatal in an interpreter that ends
 
     return all == NULL || !PyDict_Check(all) ? NULL : PyDict_GetItemString(all, name);
 }
@@ -147,11 +148,11 @@ void trace_thread(void)
 void trace_mark(enum ug_mark_kind kind, uint32_t name, uint64_t value, uint64_t at_ns, uint32_t tid)
 {
     struct ug_rec_mark record = {
-        .head = {UG_REC_MARK, sizeof(record), tid},
-        .at_ns = at_ns,
-        .value = value,
-        .name = name,
-        .kind = kind,
+            .head = {UG_REC_MARK, sizeof(record), tid},
+            .at_ns = at_ns,
+            .value = value,
+            .name = name,
+            .kind = kind,
     };
 
     if (api != NULL) {
@@ -176,7 +177,7 @@ static bool step_is_mine(void)
     const struct ug_step_state *s = &ug_step_state_v2;
 
     return __atomic_load_n(&s->owner, __ATOMIC_RELAXED) == ug_impl_self() && s->in_step &&
-           s->nested == 0;
+            s->nested == 0;
 }
 
 void trace_step_begin(uint64_t at_ns)
@@ -384,20 +385,20 @@ static PyObject *trace_poll(PyObject *module, PyObject *ignored)
 }
 
 static PyMethodDef functions[] = {
-    {"trace_start", trace_start, METH_O,
-     "trace_start(kinds): True if there is something to write to."},
-    {"trace_stop", trace_stop, METH_NOARGS, "trace_stop(): every hook is gone."},
-    {"trace_run", trace_run, METH_O,
-     "trace_run(text or None): what this thread runs from here on."},
-    {"trace_backward", backward_attach, METH_VARARGS,
-     "trace_backward(Tensor, tensor, engine, task): note backward passes."},
-    {"trace_poll", trace_poll, METH_NOARGS,
-     "trace_poll(): looks for torch and for new classes of modules."},
-    {NULL, NULL, 0, NULL},
+        {"trace_start", trace_start, METH_O,
+                "trace_start(kinds): True if there is something to write to."},
+        {"trace_stop", trace_stop, METH_NOARGS, "trace_stop(): every hook is gone."},
+        {"trace_run", trace_run, METH_O,
+                "trace_run(text or None): what this thread runs from here on."},
+        {"trace_backward", backward_attach, METH_VARARGS,
+                "trace_backward(Tensor, tensor, engine, task): note backward passes."},
+        {"trace_poll", trace_poll, METH_NOARGS,
+                "trace_poll(): looks for torch and for new classes of modules."},
+        {NULL, NULL, 0, NULL},
 };
 
 static PyMethodDef collected_method = {"collected", (PyCFunction)(void (*)(void))collected,
-                                       METH_FASTCALL, "Of upgate: times garbage collections."};
+        METH_FASTCALL, "Of upgate: times garbage collections."};
 
 int trace_add_functions(PyObject *module)
 {

@@ -35,8 +35,8 @@ static inline bool trace_on(void)
 const struct ug_inject_api *trace_api(void); // NULL: no library
 uint32_t trace_string(const char *text);     // id, 0: none
 // Module, step, phase or the backward pass of one; tid 0: the calling thread.
-void trace_mark(enum ug_mark_kind kind, uint32_t name, uint64_t value, uint64_t at_ns,
-                uint32_t tid);
+void trace_mark(
+        enum ug_mark_kind kind, uint32_t name, uint64_t value, uint64_t at_ns, uint32_t tid);
 void trace_text_mark(enum ug_mark_kind kind, const char *name);
 // Tells the name of the calling thread, once. Keeps the exception that is set.
 void trace_thread(void);
@@ -49,7 +49,7 @@ int trace_add_functions(PyObject *module); // 0, or -1 with an exception
 // Markers of the step protocol, for _core.c. Call them only when trace_on().
 void trace_step_begin(uint64_t at_ns);
 bool trace_step_closes(
-    uint64_t *ret_step); // before ug_step_end: does it end the step that is open?
+        uint64_t *ret_step); // before ug_step_end: does it end the step that is open?
 void trace_step_end(uint64_t step);
 void trace_item(uint64_t begin_ns); // the step that began then has its data now
 

@@ -7,8 +7,8 @@
 
 #include "_core.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "'<' is taken for the order of this machine");
+_Static_assert(
+        __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "'<' is taken for the order of this machine");
 
 struct dtype_name {
     const char *name;
@@ -17,38 +17,38 @@ struct dtype_name {
 
 // numpy's and torch's names, and the characters of the struct module.
 static const struct dtype_name dtype_names[] = {
-    {"float64", UG_DTYPE_FLOAT64},
-    {"float32", UG_DTYPE_FLOAT32},
-    {"float16", UG_DTYPE_FLOAT16},
-    {"bfloat16", UG_DTYPE_BFLOAT16},
-    {"int64", UG_DTYPE_INT64},
-    {"int32", UG_DTYPE_INT32},
-    {"int16", UG_DTYPE_INT16},
-    {"int8", UG_DTYPE_INT8},
-    {"uint64", UG_DTYPE_UINT64},
-    {"uint32", UG_DTYPE_UINT32},
-    {"uint16", UG_DTYPE_UINT16},
-    {"uint8", UG_DTYPE_UINT8},
-    {"bool", UG_DTYPE_BOOL},
-    {"complex64", UG_DTYPE_COMPLEX64},
-    {"complex128", UG_DTYPE_COMPLEX128},
-    {"float8_e4m3fn", UG_DTYPE_FLOAT8_E4M3},
-    {"float8_e5m2", UG_DTYPE_FLOAT8_E5M2},
-    {"d", UG_DTYPE_FLOAT64},
-    {"f", UG_DTYPE_FLOAT32},
-    {"e", UG_DTYPE_FLOAT16},
-    {"q", UG_DTYPE_INT64},
-    {"l", sizeof(long) == 8 ? UG_DTYPE_INT64 : UG_DTYPE_INT32},
-    {"i", UG_DTYPE_INT32},
-    {"h", UG_DTYPE_INT16},
-    {"b", UG_DTYPE_INT8},
-    {"Q", UG_DTYPE_UINT64},
-    {"L", sizeof(long) == 8 ? UG_DTYPE_UINT64 : UG_DTYPE_UINT32},
-    {"I", UG_DTYPE_UINT32},
-    {"H", UG_DTYPE_UINT16},
-    {"B", UG_DTYPE_UINT8},
-    {"c", UG_DTYPE_UINT8},
-    {"?", UG_DTYPE_BOOL},
+        {"float64", UG_DTYPE_FLOAT64},
+        {"float32", UG_DTYPE_FLOAT32},
+        {"float16", UG_DTYPE_FLOAT16},
+        {"bfloat16", UG_DTYPE_BFLOAT16},
+        {"int64", UG_DTYPE_INT64},
+        {"int32", UG_DTYPE_INT32},
+        {"int16", UG_DTYPE_INT16},
+        {"int8", UG_DTYPE_INT8},
+        {"uint64", UG_DTYPE_UINT64},
+        {"uint32", UG_DTYPE_UINT32},
+        {"uint16", UG_DTYPE_UINT16},
+        {"uint8", UG_DTYPE_UINT8},
+        {"bool", UG_DTYPE_BOOL},
+        {"complex64", UG_DTYPE_COMPLEX64},
+        {"complex128", UG_DTYPE_COMPLEX128},
+        {"float8_e4m3fn", UG_DTYPE_FLOAT8_E4M3},
+        {"float8_e5m2", UG_DTYPE_FLOAT8_E5M2},
+        {"d", UG_DTYPE_FLOAT64},
+        {"f", UG_DTYPE_FLOAT32},
+        {"e", UG_DTYPE_FLOAT16},
+        {"q", UG_DTYPE_INT64},
+        {"l", sizeof(long) == 8 ? UG_DTYPE_INT64 : UG_DTYPE_INT32},
+        {"i", UG_DTYPE_INT32},
+        {"h", UG_DTYPE_INT16},
+        {"b", UG_DTYPE_INT8},
+        {"Q", UG_DTYPE_UINT64},
+        {"L", sizeof(long) == 8 ? UG_DTYPE_UINT64 : UG_DTYPE_UINT32},
+        {"I", UG_DTYPE_UINT32},
+        {"H", UG_DTYPE_UINT16},
+        {"B", UG_DTYPE_UINT8},
+        {"c", UG_DTYPE_UINT8},
+        {"?", UG_DTYPE_BOOL},
 };
 
 bool values_swallow(const char *what)
@@ -142,10 +142,10 @@ static bool put_torch(const char *name, PyObject *object)
 
     Py_INCREF(object);
     ok = apply(&object, "detach", true) && apply(&object, "cpu", true) &&
-         apply(&object, "resolve_conj", false) && apply(&object, "resolve_neg", false) &&
-         apply(&object, "contiguous", true) && call_number(object, "numel", &count) &&
-         call_number(object, "element_size", &item_bytes) &&
-         call_number(object, "data_ptr", &address);
+            apply(&object, "resolve_conj", false) && apply(&object, "resolve_neg", false) &&
+            apply(&object, "contiguous", true) && call_number(object, "numel", &count) &&
+            call_number(object, "element_size", &item_bytes) &&
+            call_number(object, "data_ptr", &address);
     dtype = ok ? dtype_of(object, "dtype") : UG_DTYPE_NONE;
     ok = ok && dtype != UG_DTYPE_NONE;
     if (ok && (item_bytes != ug_dtype_bytes(dtype) || (address == 0 && count > 0))) {
@@ -175,8 +175,8 @@ static bool put_bytes_of(const char *name, PyObject *object, const char *dtype_a
         if (PyLong_AsUnsignedLongLong(item_bytes) == ug_dtype_bytes(dtype)) {
             bytes = PyObject_CallMethod(object, "tobytes", NULL);
         } else if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_ValueError,
-                            "the items are of another size than their format says");
+            PyErr_SetString(
+                    PyExc_ValueError, "the items are of another size than their format says");
         }
     }
     ok = bytes != NULL && PyBytes_AsStringAndSize(bytes, &data, &length) == 0;
@@ -248,7 +248,7 @@ static int record_tensor(struct ug_step_state *s, const char *name, PyObject *ob
     }
     if (!ours && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Format(PyExc_TypeError,
-                     "upgate: record() cannot take %s: neither number, tensor nor array", name);
+                "upgate: record() cannot take %s: neither number, tensor nor array", name);
         return -1;
     }
     ug_impl_count(&s->slot->byte_dropped_count);
@@ -312,8 +312,8 @@ PyObject *values_record(PyObject *module, PyObject *args, PyObject *kwargs)
         Py_RETURN_NONE;
     }
     if ((count > 0 && record_loss(s, PyTuple_GetItem(args, 0)) < 0) ||
-        (count > 1 && record_tensor(s, "output", PyTuple_GetItem(args, 1)) < 0) ||
-        record_named(s, kwargs) < 0) {
+            (count > 1 && record_tensor(s, "output", PyTuple_GetItem(args, 1)) < 0) ||
+            record_named(s, kwargs) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Children of the target out of /proc/PID/task/TID/children. One that ends between two looks is missed, and its own children,
-// which init inherits, with it.
+// Children of the target out of /proc/PID/task/TID/children. One that ends between two looks is
+// missed, and its own children, which init inherits, with it.
 #include "tracer/record/children.h"
 
 #include <dirent.h>

@@ -19,7 +19,8 @@ enum {
     COUNTERS_GROUP_FILE_MAX = 4096,
     COUNTERS_CPUS_MAX = 1024,
     COUNTERS_DIRECTORIES_MAX = 200000, // then the walk ends: more than that is the answer, too
-    COUNTERS_RANKS_SHARE = 100,        // reading those of ranks takes one part of so many: of a thousand not each second
+    COUNTERS_RANKS_SHARE =
+            100, // reading those of ranks takes one part of so many: of a thousand not each second
 };
 
 static const ino_t counters_first_namespace = 0xEFFFFFFB; // PROC_CGROUP_INIT_INO of linux/proc_ns.h
@@ -40,7 +41,8 @@ struct counters {
     int64_t ranks_next_ns;
 };
 
-void counters_put(struct counters *counters, int64_t now_ns, const char *source, const char *name, int64_t value)
+void counters_put(struct counters *counters, int64_t now_ns, const char *source, const char *name,
+        int64_t value)
 {
     struct row row = writer_row(counters->writer, WRITER_COUNTER);
     row_int(&row, counters->recording_id);
@@ -54,8 +56,10 @@ void counters_put(struct counters *counters, int64_t now_ns, const char *source,
 // Where a controller is mounted: its own hierarchy, or the unified one. Caller frees.
 static char *counters_mount(const char *controller)
 {
-    char *text = string_read_file("/proc/self/mounts", COUNTERS_FILE_MAX, NULL), *found = NULL, *unified = NULL;
-    for (char *line = text; line && *line && !found; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+    char *text = string_read_file("/proc/self/mounts", COUNTERS_FILE_MAX, NULL), *found = NULL,
+         *unified = NULL;
+    for (char *line = text; line && *line && !found;
+            line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
         char where[512], kind[64], options[512];
         if (sscanf(line, "%*s %511s %63s %511s", where, kind, options) != 3)
             continue;
@@ -78,13 +82,16 @@ char *counters_cpu_stat(pid_t pid)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
-    char *text = string_read_file(path, 1 << 16, NULL), *mount = counters_mount("cpu"), *found = NULL;
-    for (char *line = text; mount && line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+    char *text = string_read_file(path, 1 << 16, NULL), *mount = counters_mount("cpu"),
+         *found = NULL;
+    for (char *line = text; mount && line && *line;
+            line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
         char controllers[256] = "", group[1024];
         bool unified = sscanf(line, "0::%1023[^\n]", group) == 1;
         if (!unified && sscanf(line, "%*d:%255[^:]:%1023[^\n]", controllers, group) != 2)
             continue;
-        char *list = xasprintf(",%s,", controllers), *candidate = xasprintf("%s%s/cpu.stat", mount, group);
+        char *list = xasprintf(",%s,", controllers),
+             *candidate = xasprintf("%s%s/cpu.stat", mount, group);
         bool ours = (unified || strstr(list, ",cpu,")) && access(candidate, R_OK) == 0;
         free(list);
         if (ours && !found)
@@ -97,16 +104,20 @@ char *counters_cpu_stat(pid_t pid)
     return found;
 }
 
-struct counters *counters_new(struct writer *writer, int64_t recording_id, pid_t pid, const char *cgroup, int32_t rank)
+struct counters *counters_new(
+        struct writer *writer, int64_t recording_id, pid_t pid, const char *cgroup, int32_t rank)
 {
     struct counters *counters = xcalloc(1, sizeof *counters);
     counters->writer = writer;
     counters->recording_id = recording_id;
-    counters->cpu_stat = cgroup ? xasprintf("%s/cpu.stat", cgroup) : pid ? counters_cpu_stat(pid) : NULL;
+    counters->cpu_stat = cgroup ? xasprintf("%s/cpu.stat", cgroup)
+            : pid               ? counters_cpu_stat(pid)
+                                : NULL;
     counters->memory_mount = counters_mount("memory");
     if (rank >= 0)
         vector_push(counters->ranks, counters->rank_count,
-                    ((struct counters_rank){rank, counters->cpu_stat ? xstrdup(counters->cpu_stat) : NULL}));
+                ((struct counters_rank){
+                        rank, counters->cpu_stat ? xstrdup(counters->cpu_stat) : NULL}));
     return counters;
 }
 
@@ -124,12 +135,13 @@ void counters_free(struct counters *counters)
 
 static bool counters_wanted(const char *name)
 {
-    static const char *const names[] = {
-        "pgmajfault", "pgscan_direct", "pgsteal_direct", "compact_stall", "compact_fail", "compact_success",
-        "compact_migrate_scanned", "compact_free_scanned", "compact_daemon_wake", "numa_pte_updates", "numa_hint_faults",
-        "numa_pages_migrated", "pgmigrate_success", "pgmigrate_fail", "thp_fault_alloc", "thp_fault_fallback",
-        "thp_collapse_alloc", "thp_collapse_alloc_failed", "thp_split_page", "pswpin", "pswpout", "oom_kill",
-        "nr_dirty", "nr_writeback", "balloon_inflate", "nr_throttled_written"};
+    static const char *const names[] = {"pgmajfault", "pgscan_direct", "pgsteal_direct",
+            "compact_stall", "compact_fail", "compact_success", "compact_migrate_scanned",
+            "compact_free_scanned", "compact_daemon_wake", "numa_pte_updates", "numa_hint_faults",
+            "numa_pages_migrated", "pgmigrate_success", "pgmigrate_fail", "thp_fault_alloc",
+            "thp_fault_fallback", "thp_collapse_alloc", "thp_collapse_alloc_failed",
+            "thp_split_page", "pswpin", "pswpout", "oom_kill", "nr_dirty", "nr_writeback",
+            "balloon_inflate", "nr_throttled_written"};
     if (strncmp(name, "allocstall", 10) == 0)
         return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -139,10 +151,12 @@ static bool counters_wanted(const char *name)
 }
 
 // Lines "NAME NUMBER". rank: whose they are; -1: the target's, or the machine's.
-static void counters_pairs(struct counters *counters, int64_t now_ns, const char *path, const char *source, bool all, int32_t rank)
+static void counters_pairs(struct counters *counters, int64_t now_ns, const char *path,
+        const char *source, bool all, int32_t rank)
 {
     char *text = string_read_file(path, COUNTERS_FILE_MAX, NULL);
-    for (char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+    for (char *line = text; line && *line;
+            line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
         char name[64], own[96];
         int64_t value = 0;
         if (sscanf(line, "%63s %" SCNd64, name, &value) != 2 || !(all || counters_wanted(name)))
@@ -157,11 +171,13 @@ static void counters_steal(struct counters *counters, int64_t now_ns)
 {
     int64_t tick_ns = 1000000000 / sysconf(_SC_CLK_TCK);
     char *text = string_read_file("/proc/stat", COUNTERS_FILE_MAX, NULL);
-    for (char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+    for (char *line = text; line && *line;
+            line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
         char name[64];
         int cpu = 0;
         int64_t steal = 0;
-        if (sscanf(line, "cpu%d %*u %*u %*u %*u %*u %*u %*u %" SCNd64, &cpu, &steal) != 2 || cpu >= COUNTERS_CPUS_MAX)
+        if (sscanf(line, "cpu%d %*u %*u %*u %*u %*u %*u %*u %" SCNd64, &cpu, &steal) != 2 ||
+                cpu >= COUNTERS_CPUS_MAX)
             continue;
         snprintf(name, sizeof name, "cpu%d.steal_ns", cpu);
         counters_put(counters, now_ns, "stat", name, steal * tick_ns);
@@ -176,7 +192,8 @@ static void counters_pressure(struct counters *counters, int64_t now_ns)
         char path[64];
         snprintf(path, sizeof path, "/proc/pressure/%s", kinds[i]);
         char *text = string_read_file(path, 4096, NULL);
-        for (char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        for (char *line = text; line && *line;
+                line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
             char word[16], name[64];
             const char *total = strstr(line, "total=");
             if (!total || sscanf(line, "%15s", word) != 1)
@@ -190,15 +207,18 @@ static void counters_pressure(struct counters *counters, int64_t now_ns)
 
 static char *counters_group_text(const char *group, const char *file)
 {
-    char *path = xasprintf("%s/%s", group, file), *text = string_read_file(path, COUNTERS_GROUP_FILE_MAX, NULL);
+    char *path = xasprintf("%s/%s", group, file),
+         *text = string_read_file(path, COUNTERS_GROUP_FILE_MAX, NULL);
     free(path);
     return text;
 }
 
-// Has the cgroup a quota? Asked first: to read cpu.stat of a large cgroup is to have the kernel add up all below it.
+// Has the cgroup a quota? Asked first: to read cpu.stat of a large cgroup is to have the kernel add
+// up all below it.
 static bool counters_is_limited(const char *group)
 {
-    char *text = counters_group_text(group, "cpu.max"); // version 2: "max 100000", or "50000 100000"
+    // version 2: "max 100000", or "50000 100000"
+    char *text = counters_group_text(group, "cpu.max");
     bool limited = text && strncmp(text, "max", 3) != 0;
     if (!text && (text = counters_group_text(group, "cpu.cfs_quota_us"))) // -1: none
         limited = strtoll(text, NULL, 10) > 0;
@@ -216,7 +236,8 @@ static int64_t counters_throttled(const char *group)
 }
 
 // A quota may stand on a cgroup above (of a pod, a slice), and is counted there alone.
-static void counters_above(struct counters *counters, int64_t now_ns, const char *cpu_stat, int32_t rank)
+static void counters_above(
+        struct counters *counters, int64_t now_ns, const char *cpu_stat, int32_t rank)
 {
     char *group = xstrdup(cpu_stat), *end = strrchr(group, '/'), *name;
     int64_t sum = 0;
@@ -235,13 +256,15 @@ static void counters_above(struct counters *counters, int64_t now_ns, const char
     free(group);
     if (!limited)
         return;
-    name = rank < 0 ? xstrdup("nr_throttled.above") : xasprintf("nr_throttled.above rank %d", (int)rank);
+    name = rank < 0 ? xstrdup("nr_throttled.above")
+                    : xasprintf("nr_throttled.above rank %d", (int)rank);
     counters_put(counters, now_ns, "cpu.stat", name, sum);
     free(name);
 }
 
 // NULL: it has none.
-static void counters_cpu(struct counters *counters, int64_t now_ns, const char *cpu_stat, int32_t rank)
+static void counters_cpu(
+        struct counters *counters, int64_t now_ns, const char *cpu_stat, int32_t rank)
 {
     if (!cpu_stat)
         return;
@@ -249,7 +272,8 @@ static void counters_cpu(struct counters *counters, int64_t now_ns, const char *
     counters_above(counters, now_ns, cpu_stat, rank);
 }
 
-static void counters_read_rank(struct counters *counters, const struct counters_rank *one, int64_t now_ns)
+static void counters_read_rank(
+        struct counters *counters, const struct counters_rank *one, int64_t now_ns)
 {
     counters_cpu(counters, now_ns, one->cpu_stat, one->rank);
 }
@@ -271,7 +295,8 @@ static void counters_read_ranks(struct counters *counters, int64_t now_ns, bool 
 
 void counters_add_rank(struct counters *counters, int32_t rank, char *cpu_stat, int64_t now_ns)
 {
-    bool same = cpu_stat && counters->cpu_stat ? strcmp(cpu_stat, counters->cpu_stat) == 0 : cpu_stat == counters->cpu_stat;
+    bool same = cpu_stat && counters->cpu_stat ? strcmp(cpu_stat, counters->cpu_stat) == 0
+                                               : cpu_stat == counters->cpu_stat;
     vector_push(counters->ranks, counters->rank_count, ((struct counters_rank){rank, cpu_stat}));
     if (counters->apart) {
         counters_read_rank(counters, &counters->ranks[counters->rank_count - 1], now_ns);
@@ -304,9 +329,11 @@ void counters_read(struct counters *counters, int64_t now_ns, bool last)
     counters_pressure(counters, now_ns);
 }
 
-static _Thread_local int64_t counters_directories; // nftw has no context; recorders may run on several threads
+static _Thread_local int64_t
+        counters_directories; // nftw has no context; recorders may run on several threads
 
-static int counters_on_directory(const char *path, const struct stat *info, int kind, struct FTW *where)
+static int counters_on_directory(
+        const char *path, const struct stat *info, int kind, struct FTW *where)
 {
     (void)path, (void)info, (void)where;
     counters_directories += kind == FTW_D;
@@ -322,10 +349,10 @@ void counters_read_cgroups(struct counters *counters, int64_t now_ns)
         counters_put(counters, now_ns, "cgroups", "memory.num_cgroups", count);
     free(text);
     struct stat namespace;
-    // Elsewhere the mount shows a part of the tree, and the kernel's number is of all of it: what is
-    // out of sight would count as dead.
+    // Elsewhere the mount shows a part of the tree, and the kernel's number is of all of it: what
+    // is out of sight would count as dead.
     if (!counters->memory_mount || stat("/proc/self/ns/cgroup", &namespace) != 0 ||
-        namespace.st_ino != counters_first_namespace)
+            namespace.st_ino != counters_first_namespace)
         return;
     counters_directories = 0;
     nftw(counters->memory_mount, counters_on_directory, 16, FTW_PHYS | FTW_MOUNT);

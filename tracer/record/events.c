@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of the rings into rows. Called for each record while a ring is read: what is slow (symbols of user space)
-// is put off. A record is taken as it is; what it names is looked up in tasks and stacks.
+// Records of the rings into rows. Called for each record while a ring is read: what is slow
+// (symbols of user space) is put off. A record is taken as it is; what it names is looked up in
+// tasks and stacks.
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -10,8 +11,10 @@
 
 enum { EVENT_IRQ_FLAGS = UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ | UG_GAP_WAKER_NMI };
 
-// NULL: nobody who is named, or one whom another recorder has by now (recorder_leave): the programs do not know that.
-static struct task_thread *event_thread(struct recorder *recorder, const struct ug_task *task, int64_t at_ns)
+// NULL: nobody who is named, or one whom another recorder has by now (recorder_leave): the programs
+// do not know that.
+static struct task_thread *event_thread(
+        struct recorder *recorder, const struct ug_task *task, int64_t at_ns)
 {
     struct task_thread *thread = tasks_thread(recorder->tasks, task, at_ns);
     return thread && !thread->process->has_left ? thread : NULL;
@@ -25,16 +28,20 @@ static void event_prio(struct row *row, uint32_t thread, uint32_t prio)
         row_null(row);
 }
 
-// A look's findings are of the wait that it was taken in: the next one may be for another lock of the same holder.
-static const struct task_look *event_look(const struct task_thread *thread, const struct ug_gap *gap)
+// A look's findings are of the wait that it was taken in: the next one may be for another lock of
+// the same holder.
+static const struct task_look *event_look(
+        const struct task_thread *thread, const struct ug_gap *gap)
 {
     const struct task_look *look = &thread->look;
-    return look->owner && look->at_ns >= (int64_t)gap->out_ns && look->at_ns <= (int64_t)gap->in_ns ? look : NULL;
+    return look->owner && look->at_ns >= (int64_t)gap->out_ns && look->at_ns <= (int64_t)gap->in_ns
+            ? look
+            : NULL;
 }
 
 // They fill what a gap that began before us cannot know.
-static uint32_t event_gap_owner(struct recorder *recorder, const struct task_thread *thread, const struct ug_gap *gap,
-                                uint32_t *flags)
+static uint32_t event_gap_owner(struct recorder *recorder, const struct task_thread *thread,
+        const struct ug_gap *gap, uint32_t *flags)
 {
     int64_t at_ns = (int64_t)(gap->flags & UG_GAP_OWNER_FUTEX ? gap->in_ns : gap->out_ns);
     uint32_t owner = tasks_thread_id(recorder->tasks, &gap->owner, at_ns, false);
@@ -51,27 +58,29 @@ struct event_gap_rows {
     struct python_gap python;
 };
 
-static uint32_t event_user_stack(struct recorder *recorder, struct task_thread *thread, uint64_t at_ns,
-                                 const __u64 *addresses, size_t count, bool missed)
+static uint32_t event_user_stack(struct recorder *recorder, struct task_thread *thread,
+        uint64_t at_ns, const __u64 *addresses, size_t count, bool missed)
 {
     count = unwinder_saw(recorder->unwinder, thread->process, at_ns, addresses, count, missed);
     return stacks_user(recorder->stacks, thread->process, at_ns, addresses, count);
 }
 
-static void event_gap_look_up(struct recorder *recorder, struct task_thread *thread, const struct ug_gap *gap,
-                              struct event_gap_rows *rows)
+static void event_gap_look_up(struct recorder *recorder, struct task_thread *thread,
+        const struct ug_gap *gap, struct event_gap_rows *rows)
 {
     const __u64 *addresses = (const __u64 *)(gap + 1);
     int64_t at_ns = (int64_t)gap->in_ns;
     rows->flags = gap->flags & ~(uint32_t)UG_GAP_NOT_STORED;
     rows->kernel = stacks_kernel(recorder->stacks, addresses, gap->kernel_count);
-    rows->user = event_user_stack(recorder, thread, gap->out_ns, addresses + gap->kernel_count, gap->user_count,
-                                  gap->flags & UG_GAP_USER_MISSED);
-    rows->waker_stack = stacks_kernel(recorder->stacks, addresses + gap->kernel_count + gap->user_count,
-                                      gap->waker_count);
+    rows->user = event_user_stack(recorder, thread, gap->out_ns, addresses + gap->kernel_count,
+            gap->user_count, gap->flags & UG_GAP_USER_MISSED);
+    rows->waker_stack = stacks_kernel(
+            recorder->stacks, addresses + gap->kernel_count + gap->user_count, gap->waker_count);
     // Nobody by name: an interrupt found the CPU idle, or it was us.
-    rows->waker = tasks_thread_id(recorder->tasks, &gap->waker, (int64_t)gap->waking_ns, gap->flags & EVENT_IRQ_FLAGS);
-    rows->next = tasks_thread_id(recorder->tasks, &gap->next, (int64_t)gap->out_ns, gap->flags & UG_GAP_IDLE_CPU);
+    rows->waker = tasks_thread_id(
+            recorder->tasks, &gap->waker, (int64_t)gap->waking_ns, gap->flags & EVENT_IRQ_FLAGS);
+    rows->next = tasks_thread_id(
+            recorder->tasks, &gap->next, (int64_t)gap->out_ns, gap->flags & UG_GAP_IDLE_CPU);
     rows->before = tasks_thread_id(recorder->tasks, &gap->before, at_ns, false);
     rows->owner = event_gap_owner(recorder, thread, gap, &rows->flags);
     rows->lock = gap->lock ? gap->lock : gap->syscall_nr == SYS_futex ? gap->syscall_args[0] : 0;
@@ -83,19 +92,23 @@ static void event_gap_look_up(struct recorder *recorder, struct task_thread *thr
     }
     if (recorder->python)
         python_for_gap(recorder->python, thread, gap,
-                       addresses + gap->kernel_count + gap->user_count + gap->waker_count, &rows->python);
+                addresses + gap->kernel_count + gap->user_count + gap->waker_count, &rows->python);
     if (rows->python.gil && rows->python.owner) {
         rows->owner = rows->python.owner;
         rows->flags |= UG_GAP_OWNER_FUTEX;
     }
 }
 
-// What the system call waits for by its descriptor. The other end of a connection is the owner of the wait.
-static const char *event_gap_target(struct recorder *recorder, const struct ug_gap *gap, struct event_gap_rows *rows)
+// What the system call waits for by its descriptor. The other end of a connection is the owner of
+// the wait.
+static const char *event_gap_target(
+        struct recorder *recorder, const struct ug_gap *gap, struct event_gap_rows *rows)
 {
-    const char *target = files_target(recorder->files, gap->task.tgid, gap->syscall_nr, gap->syscall_args[0],
-                                      (int64_t)gap->in_ns, clock_monotonic_ns());
-    uint32_t peer = target && !rows->owner ? files_peer(recorder->files, gap->task.tgid, gap->syscall_args[0]) : 0;
+    const char *target = files_target(recorder->files, gap->task.tgid, gap->syscall_nr,
+            gap->syscall_args[0], (int64_t)gap->in_ns, clock_monotonic_ns());
+    uint32_t peer = target && !rows->owner
+            ? files_peer(recorder->files, gap->task.tgid, gap->syscall_args[0])
+            : 0;
     if (peer && peer != gap->task.tgid) {
         struct ug_task task = {.tid = peer, .tgid = peer};
         struct task_stat stat;
@@ -151,22 +164,25 @@ static void event_gap(struct recorder *recorder, const struct ug_gap *gap)
 static void event_sample(struct recorder *recorder, const struct ug_sample *sample)
 {
     const __u64 *addresses = (const __u64 *)(sample + 1);
-    struct task_thread *thread = tasks_thread(recorder->tasks, &sample->task, (int64_t)sample->at_ns);
+    struct task_thread *thread =
+            tasks_thread(recorder->tasks, &sample->task, (int64_t)sample->at_ns);
     if (!thread)
         return;
-    uint32_t why = sample->why & ~(uint32_t)(thread->process->has_left ? UG_SAMPLE_TARGET : 0), python = 0, user = 0;
+    uint32_t why = sample->why & ~(uint32_t)(thread->process->has_left ? UG_SAMPLE_TARGET : 0),
+             python = 0, user = 0;
     bool target = why & UG_SAMPLE_TARGET, late = false;
     if (thread->process->has_left && !(why & (UG_SAMPLE_OWNER | UG_SAMPLE_NEIGHBOUR)))
         return;
-    // Of a mere neighbour it matters that it ran; its symbols would cost more than the rest of the recording.
+    // Of a mere neighbour it matters that it ran; its symbols would cost more than the rest of the
+    // recording.
     if (why & (UG_SAMPLE_TARGET | UG_SAMPLE_OWNER))
-        user = event_user_stack(recorder, thread, sample->at_ns, addresses + sample->kernel_count, sample->user_count,
-                                sample->why & UG_SAMPLE_USER_MISSED);
+        user = event_user_stack(recorder, thread, sample->at_ns, addresses + sample->kernel_count,
+                sample->user_count, sample->why & UG_SAMPLE_USER_MISSED);
     if (target)
         tasks_make_target(recorder->tasks, thread->process);
     if (target && recorder->python)
         python = python_for_sample(recorder->python, thread, sample,
-                                   addresses + sample->kernel_count + sample->user_count, &late);
+                addresses + sample->kernel_count + sample->user_count, &late);
     struct row row = writer_row(recorder->writer, WRITER_SAMPLE);
     row_int(&row, thread->id);
     row_int(&row, (int64_t)sample->at_ns);
@@ -185,8 +201,11 @@ static void event_fault(struct recorder *recorder, const struct ug_fault *fault)
     if (!thread)
         return;
     tasks_make_target(recorder->tasks, thread->process);
-    uint32_t user = event_user_stack(recorder, thread, fault->at_ns, addresses, fault->user_count, fault->why & UG_SAMPLE_USER_MISSED);
-    uint32_t python = recorder->python ? python_for_fault(recorder->python, thread, fault, addresses + fault->user_count) : 0;
+    uint32_t user = event_user_stack(recorder, thread, fault->at_ns, addresses, fault->user_count,
+            fault->why & UG_SAMPLE_USER_MISSED);
+    uint32_t python = recorder->python
+            ? python_for_fault(recorder->python, thread, fault, addresses + fault->user_count)
+            : 0;
     struct row row = writer_row(recorder->writer, WRITER_FAULT);
     row_int(&row, thread->id);
     row_int(&row, (int64_t)fault->at_ns);
@@ -214,14 +233,16 @@ static void event_lock(struct recorder *recorder, const struct ug_lock *lock)
     row_int(&row, (int64_t)lock->lock_flags | (int64_t)lock->owner_flags << 32);
     row_id(&row, tasks_thread_id(recorder->tasks, &lock->owner, (int64_t)lock->begin_ns, false));
     row_id(&row, stacks_kernel(recorder->stacks, addresses, lock->kernel_count));
-    row_id(&row, stacks_kernel(recorder->stacks, addresses + lock->kernel_count, lock->owner_count));
+    row_id(&row,
+            stacks_kernel(recorder->stacks, addresses + lock->kernel_count, lock->owner_count));
     writer_put(recorder->writer, &row);
 }
 
 static void event_fact(struct recorder *recorder, const struct ug_fact *fact)
 {
     int64_t at_ns = (int64_t)fact->end_ns;
-    const struct task_thread *thread = fact->task.tid ? tasks_thread_by_tid(recorder->tasks, fact->task.tid) : NULL;
+    const struct task_thread *thread =
+            fact->task.tid ? tasks_thread_by_tid(recorder->tasks, fact->task.tid) : NULL;
     if (thread && thread->process->has_left)
         return;
     uint32_t target = tasks_thread_id(recorder->tasks, &fact->task, at_ns, false);
@@ -244,14 +265,16 @@ static void event_fact(struct recorder *recorder, const struct ug_fact *fact)
 static void event_task(struct recorder *recorder, const struct ug_task_event *event)
 {
     tasks_event(recorder->tasks, event);
-    if (event->what == UG_TASK_EXEC || (event->what == UG_TASK_EXIT && event->task.tid == event->task.tgid))
+    if (event->what == UG_TASK_EXEC ||
+            (event->what == UG_TASK_EXIT && event->task.tid == event->task.tgid))
         unwinder_forget(recorder->unwinder, event->task.tgid);
     if (event->what == UG_TASK_EXEC && recorder->python)
         python_forget(recorder->python, event->task.tgid);
-    // The kernel's task storage may be busy just when a child is born (bpf_task_storage_get gives up then), which
-    // would make it nobody's target; its exec is told all the same.
+    // The kernel's task storage may be busy just when a child is born (bpf_task_storage_get gives
+    // up then), which would make it nobody's target; its exec is told all the same.
     if (event->what == UG_TASK_EXEC && !event->target && !recorder->no_children &&
-        recorder->missed_count < RECORDER_MISSED_MAX && tasks_is_target(recorder->tasks, event->ppid))
+            recorder->missed_count < RECORDER_MISSED_MAX &&
+            tasks_is_target(recorder->tasks, event->ppid))
         recorder->missed[recorder->missed_count++] = event->task.tgid;
     recorder->ask_alive |= event->target && event->what == UG_TASK_EXIT;
 }
@@ -263,11 +286,12 @@ static void event_state(struct recorder *recorder, const struct ug_state *state)
     if (!thread)
         return;
     tasks_make_target(recorder->tasks, thread->process);
-    if (state->on_cpu || thread->sleep_switch_count != state->switch_count || !thread->sleep_since_ns) {
+    if (state->on_cpu || thread->sleep_switch_count != state->switch_count ||
+            !thread->sleep_since_ns) {
         thread->sleep_switch_count = state->switch_count;
-        thread->sleep_since_ns = state->on_cpu           ? 0
-                                 : state->last_switch_ns ? (int64_t)state->last_switch_ns
-                                                         : at_ns;
+        thread->sleep_since_ns = state->on_cpu ? 0
+                : state->last_switch_ns        ? (int64_t)state->last_switch_ns
+                                               : at_ns;
         thread->look = (struct task_look){0};
         if (recorder->python)
             python_moved(recorder->python);
@@ -292,7 +316,8 @@ static void event_total(struct recorder *recorder, const struct ug_total *total)
         return;
     struct ug_task task = {.tid = total->tid, .tgid = total->tgid};
     memcpy(task.comm, known->comm, sizeof task.comm);
-    uint32_t thread = tasks_thread_id(recorder->tasks, &task, 0, false); // 0: also of a process that was just seen to have ended
+    // 0: also of a process that was just seen to have ended
+    uint32_t thread = tasks_thread_id(recorder->tasks, &task, 0, false);
     struct row row = writer_row(recorder->writer, WRITER_TOTAL);
     row_int(&row, thread);
     row_int(&row, (int64_t)total->switches);

@@ -17,13 +17,16 @@
 #include "common/strings.h"
 
 enum {
-    FILES_CACHE = 512,             // (process, descriptor), by hash; a newer one takes an older one's place
-    FILES_KEEP_NS = 20000000,      // a descriptor may be closed and opened again at any time: a round of the recorder
+    FILES_CACHE = 512, // (process, descriptor), by hash; a newer one takes an older one's place
+    FILES_KEEP_NS = 20000000, // a descriptor may be closed and opened again at any time: a round of
+                              // the recorder
     FILES_SOCKETS_NS = 1000000000, // the table of connections is read at most this often
-    FILES_TABLE_MAX = 1 << 20,     // bytes of /proc/PID/net/tcp: some 7,000 connections; the rest have no peer
-    FILES_OWNERS = 64,             // sockets whose process is known, by hash
-    FILES_HOLDERS_MAX = 64,        // processes that have one socket; of more not all are looked at
-    FILES_OWNERS_NS = 1000000000,  // every process's descriptors are read at most this often: some 5 ms for 200 processes
+    FILES_TABLE_MAX =
+            1 << 20,   // bytes of /proc/PID/net/tcp: some 7,000 connections; the rest have no peer
+    FILES_OWNERS = 64, // sockets whose process is known, by hash
+    FILES_HOLDERS_MAX = 64,       // processes that have one socket; of more not all are looked at
+    FILES_OWNERS_NS = 1000000000, // every process's descriptors are read at most this often: some 5
+                                  // ms for 200 processes
     FILES_ADDRESS_MAX = 48,
     FILES_SHARE_DIVISOR = 100, // 1 %; a server with 3,000 connections would take 60 % of a core
     FILES_BURST_NS = 100000000,
@@ -50,8 +53,8 @@ struct files_entry {
     uint32_t tgid;
     uint64_t fd;
     int64_t at_ns, asked_ns; // of what happened, and when /proc was asked
-    uint32_t peer; // process; 0: none
-    char *text;    // NULL: not known
+    uint32_t peer;           // process; 0: none
+    char *text;              // NULL: not known
 };
 
 struct files {
@@ -60,7 +63,7 @@ struct files {
     uint32_t tables_tgid;
     int64_t tables_ns;
     struct files_owner owners[FILES_OWNERS];
-    int64_t owners_ns; // of the last search
+    int64_t owners_ns;    // of the last search
     struct budget budget; // of connections
 };
 
@@ -86,16 +89,45 @@ void files_free(struct files *files)
 static bool files_takes_descriptor(int64_t syscall_nr)
 {
     static const int calls[] = {
-        SYS_read, SYS_write, SYS_pread64, SYS_pwrite64, SYS_readv, SYS_writev, SYS_preadv, SYS_pwritev,
-        SYS_preadv2, SYS_pwritev2, SYS_fsync, SYS_fdatasync, SYS_sync_file_range, SYS_syncfs, SYS_fallocate,
-        SYS_ftruncate, SYS_flock, SYS_fcntl, SYS_ioctl, SYS_getdents64, SYS_fstat, SYS_sendfile, SYS_splice,
-        SYS_recvfrom, SYS_recvmsg, SYS_recvmmsg, SYS_sendto, SYS_sendmsg, SYS_sendmmsg, SYS_connect, SYS_accept,
-        SYS_accept4, SYS_epoll_pwait, SYS_io_uring_enter,
+            SYS_read,
+            SYS_write,
+            SYS_pread64,
+            SYS_pwrite64,
+            SYS_readv,
+            SYS_writev,
+            SYS_preadv,
+            SYS_pwritev,
+            SYS_preadv2,
+            SYS_pwritev2,
+            SYS_fsync,
+            SYS_fdatasync,
+            SYS_sync_file_range,
+            SYS_syncfs,
+            SYS_fallocate,
+            SYS_ftruncate,
+            SYS_flock,
+            SYS_fcntl,
+            SYS_ioctl,
+            SYS_getdents64,
+            SYS_fstat,
+            SYS_sendfile,
+            SYS_splice,
+            SYS_recvfrom,
+            SYS_recvmsg,
+            SYS_recvmmsg,
+            SYS_sendto,
+            SYS_sendmsg,
+            SYS_sendmmsg,
+            SYS_connect,
+            SYS_accept,
+            SYS_accept4,
+            SYS_epoll_pwait,
+            SYS_io_uring_enter,
 #ifdef SYS_epoll_wait
-        SYS_epoll_wait,
+            SYS_epoll_wait,
 #endif
 #ifdef SYS_getdents
-        SYS_getdents,
+            SYS_getdents,
 #endif
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
@@ -139,7 +171,8 @@ static bool files_address(const char *hex, char *out, size_t size)
 
 static bool files_parse(const char *line, struct files_connection *ret)
 {
-    return sscanf(line, " %*s %47s %47s %*s %*s %*s %*s %*s %*s %" SCNu64, ret->local, ret->remote, &ret->inode) == 3;
+    return sscanf(line, " %*s %47s %47s %*s %*s %*s %*s %*s %*s %" SCNu64, ret->local, ret->remote,
+                   &ret->inode) == 3;
 }
 
 // The line that holds what stands at `at`.
@@ -151,13 +184,15 @@ static const char *files_line(const char *table, const char *at)
 }
 
 // The text is searched, not parsed: a line costs 1 us to parse, and there are thousands.
-static bool files_connection(const struct files *files, uint64_t inode, struct files_connection *ret_connection)
+static bool files_connection(
+        const struct files *files, uint64_t inode, struct files_connection *ret_connection)
 {
     char text[24];
     snprintf(text, sizeof text, " %" PRIu64 " ", inode);
     for (int i = 0; i < 2; i++)
         for (const char *at = files->tables[i]; at && (at = strstr(at, text)); at++)
-            if (files_parse(files_line(files->tables[i], at), ret_connection) && ret_connection->inode == inode)
+            if (files_parse(files_line(files->tables[i], at), ret_connection) &&
+                    ret_connection->inode == inode)
                 return true;
     return false;
 }
@@ -180,12 +215,13 @@ static bool files_has_socket(const char *pid, const char *socket)
     return has;
 }
 
-// It may have ended, and its number be another process's: a connection outlives it where others have it, too.
+// It may have ended, and its number be another process's: a connection outlives it where others
+// have it, too.
 static bool files_owns(const struct files_owner *owner, uint64_t inode)
 {
     struct proc_stat stat;
     return owner->inode == inode && owner->tgid && proc_stat_of((pid_t)owner->tgid, &stat) == 0 &&
-           stat.start_ticks == owner->start_ticks && !proc_stat_ended(&stat);
+            stat.start_ticks == owner->start_ticks && !proc_stat_ended(&stat);
 }
 
 static size_t files_find_holders(uint64_t inode, struct files_holder ret[FILES_HOLDERS_MAX])
@@ -200,28 +236,33 @@ static size_t files_find_holders(uint64_t inode, struct files_holder ret[FILES_H
         if (!tgid || !files_has_socket(entry->d_name, socket) || proc_stat_of((pid_t)tgid, &stat))
             continue;
         ret[count++] = (struct files_holder){.tgid = tgid,
-                                             .parent = (uint32_t)stat.parent,
-                                             .start_ticks = stat.start_ticks,
-                                             .code = stat.code_begin,
-                                             .stack = stat.stack_begin};
+                .parent = (uint32_t)stat.parent,
+                .start_ticks = stat.start_ticks,
+                .code = stat.code_begin,
+                .stack = stat.stack_begin};
     }
     if (dir)
         closedir(dir);
     return count;
 }
 
-// Who forked the holder and has the socket, too. NULL: nobody, or it is another program by now, which keeps what it was given.
-static const struct files_holder *files_forked_by(const struct files_holder *holder, const struct files_holder *all, size_t count)
+// Who forked the holder and has the socket, too. NULL: nobody, or it is another program by now,
+// which keeps what it was given.
+static const struct files_holder *files_forked_by(
+        const struct files_holder *holder, const struct files_holder *all, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (all[i].tgid == holder->parent && all[i].code == holder->code && all[i].stack == holder->stack && holder->stack > 1) // 0 or 1: not told
+        // 0 or 1: not told
+        if (all[i].tgid == holder->parent && all[i].code == holder->code &&
+                all[i].stack == holder->stack && holder->stack > 1)
             return &all[i];
     return NULL;
 }
 
-// Of several processes that have it, the one started last: a parent that forgot to close what another program inherited is not the one that
-// uses it. But of a process and its forks (workers of a data loader have all sockets of their rank) it is the process; unless who waits
-// has this end, too: then all of them inherited both.
+// Of several processes that have it, the one started last: a parent that forgot to close what
+// another program inherited is not the one that uses it. But of a process and its forks (workers of
+// a data loader have all sockets of their rank) it is the process; unless who waits has this end,
+// too: then all of them inherited both.
 static uint32_t files_owner(struct files *files, uint32_t asker, uint64_t inode, int64_t now_ns)
 {
     struct files_owner *owner = &files->owners[inode % FILES_OWNERS];
@@ -237,7 +278,8 @@ static uint32_t files_owner(struct files *files, uint32_t asker, uint64_t inode,
         found = found && holders[i].start_ticks < found->start_ticks ? found : &holders[i];
         inherited |= holders[i].tgid == asker;
     }
-    for (size_t i = 0; i < count && !inherited && (by = files_forked_by(found, holders, count)); i++)
+    for (size_t i = 0; i < count && !inherited && (by = files_forked_by(found, holders, count));
+            i++)
         found = by;
     files->owners_ns = now_ns;
     *owner = (struct files_owner){.inode = inode};
@@ -249,7 +291,8 @@ static uint32_t files_owner(struct files *files, uint32_t asker, uint64_t inode,
 }
 
 // The end that has our addresses the other way round.
-static uint32_t files_find_peer(struct files *files, uint32_t tgid, const struct files_connection *own, int64_t now_ns)
+static uint32_t files_find_peer(
+        struct files *files, uint32_t tgid, const struct files_connection *own, int64_t now_ns)
 {
     struct files_connection other;
     char text[2 * FILES_ADDRESS_MAX + 4];
@@ -263,22 +306,24 @@ static uint32_t files_find_peer(struct files *files, uint32_t tgid, const struct
 }
 
 // "10.0.0.1:443", the other end of a socket. False: nobody knows, or it was asked for too often.
-static bool files_remote(struct files *files, uint32_t tgid, uint64_t inode, int64_t now_ns, char *address, size_t size,
-                         uint32_t *ret_peer)
+static bool files_remote(struct files *files, uint32_t tgid, uint64_t inode, int64_t now_ns,
+        char *address, size_t size, uint32_t *ret_peer)
 {
     struct files_connection connection;
     if (!budget_affords(&files->budget))
         return false;
     budget_begin(&files->budget);
     files_read_tables(files, tgid, now_ns);
-    bool found = files_connection(files, inode, &connection) && files_address(connection.remote, address, size);
+    bool found = files_connection(files, inode, &connection) &&
+            files_address(connection.remote, address, size);
     if (found)
         *ret_peer = files_find_peer(files, tgid, &connection, now_ns);
     budget_end(&files->budget);
     return found;
 }
 
-static char *files_describe(struct files *files, uint32_t tgid, uint64_t fd, int64_t now_ns, uint32_t *ret_peer)
+static char *files_describe(
+        struct files *files, uint32_t tgid, uint64_t fd, int64_t now_ns, uint32_t *ret_peer)
 {
     char path[64], target[1024], address[80];
     uint64_t inode = 0;
@@ -289,7 +334,7 @@ static char *files_describe(struct files *files, uint32_t tgid, uint64_t fd, int
     target[len] = 0;
     string_make_utf8(target, (size_t)len);
     if (sscanf(target, "socket:[%" SCNu64 "]", &inode) != 1 ||
-        !files_remote(files, tgid, inode, now_ns, address, sizeof address, ret_peer))
+            !files_remote(files, tgid, inode, now_ns, address, sizeof address, ret_peer))
         return xstrdup(target);
     return xasprintf("%s %s", target, address);
 }
@@ -305,12 +350,14 @@ uint32_t files_peer(const struct files *files, uint32_t tgid, uint64_t arg0)
     return entry->tgid == tgid && entry->fd == arg0 ? entry->peer : 0;
 }
 
-const char *files_target(struct files *files, uint32_t tgid, int64_t syscall_nr, uint64_t arg0, int64_t at_ns, int64_t now_ns)
+const char *files_target(struct files *files, uint32_t tgid, int64_t syscall_nr, uint64_t arg0,
+        int64_t at_ns, int64_t now_ns)
 {
     if (arg0 > INT32_MAX || !files_takes_descriptor(syscall_nr))
         return NULL;
     struct files_entry *entry = files_entry(files, tgid, arg0);
-    bool fresh = at_ns - entry->at_ns < FILES_KEEP_NS || now_ns - entry->asked_ns < FILES_KEEP_NS; // the waits of a round come at once
+    // the waits of a round come at once
+    bool fresh = at_ns - entry->at_ns < FILES_KEEP_NS || now_ns - entry->asked_ns < FILES_KEEP_NS;
     if (entry->tgid == tgid && entry->fd == arg0 && fresh)
         return entry->text;
     free(entry->text);

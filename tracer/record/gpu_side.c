@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which processes of the target have a spool, and who their threads are. Reads /proc/PID/fd (through tracer/gpu), status, maps
-// and, in pid namespaces, task/*/status; writes nothing but what tracer/gpu does.
+// Which processes of the target have a spool, and who their threads are. Reads /proc/PID/fd
+// (through tracer/gpu), status, maps and, in pid namespaces, task/*/status; writes nothing but what
+// tracer/gpu does.
 #include "tracer/record/gpu_side.h"
 
 #include <dirent.h>
@@ -20,16 +21,17 @@
 #include "tracer/record/task_proc.h"
 
 enum {
-    GPU_SIDE_SEARCH_NS = 200000000,   // a library makes its spool when CUDA starts: 64 MiB hold what it records till then
-    GPU_SIDE_YOUNG_NS = 2000000000,   // who has just come may be gone soon, and its spool with it:
+    GPU_SIDE_SEARCH_NS = 200000000, // a library makes its spool when CUDA starts: 64 MiB hold what
+                                    // it records till then
+    GPU_SIDE_YOUNG_NS = 2000000000, // who has just come may be gone soon, and its spool with it:
     GPU_SIDE_YOUNG_SEARCH_NS = 10000000, // in every round
-    GPU_SIDE_EXEC_NS = 1000000000,    // one that is attached may call exec and come with another spool
-    GPU_SIDE_SHARE = 200,             // looking takes at most one part of so many, of one CPU,
-    GPU_SIDE_BURST_NS = 20000000,     // but at first: the 157 looks at a torch that starts took 16 ms
-    GPU_SIDE_PROCESSES_MAX = 1024,    // followed at one time
-    GPU_SIDE_LOADED_MAX = 4096,       // processes with the library that were not read
-    GPU_SIDE_ASKED_MAX = 8,           // rounds in which one is asked for
-    GPU_SIDE_TASKS_MAX = 65536,       // threads known of one process
+    GPU_SIDE_EXEC_NS = 1000000000, // one that is attached may call exec and come with another spool
+    GPU_SIDE_SHARE = 200,          // looking takes at most one part of so many, of one CPU,
+    GPU_SIDE_BURST_NS = 20000000,  // but at first: the 157 looks at a torch that starts took 16 ms
+    GPU_SIDE_PROCESSES_MAX = 1024, // followed at one time
+    GPU_SIDE_LOADED_MAX = 4096,    // processes with the library that were not read
+    GPU_SIDE_ASKED_MAX = 8,        // rounds in which one is asked for
+    GPU_SIDE_TASKS_MAX = 65536,    // threads known of one process
     GPU_SIDE_STOP_MS = 2000,
     GPU_SIDE_ASK_NS = 200000000, // at the end, why processes have no GPU side
     GPU_SIDE_MAPS_MAX = 8 << 20,
@@ -43,11 +45,13 @@ struct gpu_side_process {
     uint32_t generation;
     bool attached, given_up, seen;
     bool own_namespace;
-    struct map host_of, own_of; // of its threads, of those that have ended, too: as we see one, by how the process does, and back
+    struct map host_of, own_of; // of its threads, of those that have ended, too: as we see one, by
+                                // how the process does, and back
 };
 
-// A process that mapped our library and has not been read: it has a spool, or had one. The kernel tells of all processes, and maybe
-// before it tells of a birth: whether one is the target's is asked in the next rounds.
+// A process that mapped our library and has not been read: it has a spool, or had one. The kernel
+// tells of all processes, and maybe before it tells of a birth: whether one is the target's is
+// asked in the next rounds.
 struct gpu_side_loaded {
     pid_t pid;
     uint32_t asked;
@@ -64,11 +68,11 @@ struct gpu_side {
     struct gpu_side_loaded *loaded;
     size_t loaded_count;
     int64_t search_next_ns, now_ns;
-    struct budget budget; // of looking
-    bool any, young; // young: of the last search
-    bool crowded; // there were more processes than are followed
+    struct budget budget;                    // of looking
+    bool any, young;                         // young: of the last search
+    bool crowded;                            // there were more processes than are followed
     uint32_t unprepared, forbidden, unknown; // processes
-    char *unprepared_why; // of the first
+    char *unprepared_why;                    // of the first
     pid_t forbidden_pid;
     char unknown_text[160];
 };
@@ -81,10 +85,11 @@ static struct gpu_side_process *gpu_side_find(struct gpu_side *side, pid_t pid)
     return NULL;
 }
 
-// --- who is who -----------------------------------------------------------------------------------
+// --- who is who ----------------------------------------------------------------------------------
 
-// Of those that are there and were not seen before: one that is asked for may have ended, as may the next ones of a program that starts
-// a thread for each piece of work, beside hundreds that stay.
+// Of those that are there and were not seen before: one that is asked for may have ended, as may
+// the next ones of a program that starts a thread for each piece of work, beside hundreds that
+// stay.
 static void gpu_side_read_tids(struct gpu_side_process *process)
 {
     char path[300];
@@ -146,7 +151,8 @@ static uint32_t gpu_side_on_thread(void *context, pid_t pid, uint32_t tid)
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task/%u/comm", (int)pid, task.tid);
     char *comm = string_read_file(path, UG_COMM_LEN, NULL);
-    snprintf(task.comm, sizeof task.comm, "%.*s", comm ? (int)strcspn(comm, "\n") : 0, comm ? comm : "");
+    snprintf(task.comm, sizeof task.comm, "%.*s", comm ? (int)strcspn(comm, "\n") : 0,
+            comm ? comm : "");
     free(comm);
     return tasks_thread_id(side->tasks, &task, 0, false); // 0: also of one that has just ended
 }
@@ -161,7 +167,7 @@ static void gpu_side_on_failed(void *context)
     writer_fail(((struct gpu_side *)context)->writer);
 }
 
-// --- looking for spools ---------------------------------------------------------------------------
+// --- looking for spools --------------------------------------------------------------------------
 
 // CUDA, and not our library: a forked worker of a traced program has both, and uses neither.
 static bool gpu_side_is_unprepared(pid_t pid)
@@ -180,15 +186,20 @@ static char *gpu_side_why(const struct gpu_side *side, pid_t pid)
 {
     char *why, *named = task_variable_read((uint32_t)pid, "CUDA_INJECTION64_PATH");
     if (named && strstr(named, "libupgate_inject"))
-        why = xasprintf("gpu: CUDA of process %d did not load '%s': can it be read there? UPGATE_INJECT_DEBUG=1 in its "
-                        "environment tells more", (int)pid, named);
+        why = xasprintf(
+                "gpu: CUDA of process %d did not load '%s': can it be read there? UPGATE_INJECT_DEBUG=1 in its "
+                "environment tells more",
+                (int)pid, named);
     else if (named && *named)
-        why = xasprintf("gpu: process %d was started with another profiler, which is left alone: CUDA_INJECTION64_PATH=%s",
-                        (int)pid, named);
+        why = xasprintf(
+                "gpu: process %d was started with another profiler, which is left alone: CUDA_INJECTION64_PATH=%s",
+                (int)pid, named);
     else
-        why = xasprintf("gpu: process %d has CUDA and was not prepared: start it with CUDA_INJECTION64_PATH=%s in its "
-                        "environment (`upgate record --print-env` prints all lines), or record it from its start with `upgate "
-                        "record -- COMMAND`", (int)pid, side->library ? side->library : "libupgate_inject.so");
+        why = xasprintf(
+                "gpu: process %d has CUDA and was not prepared: start it with CUDA_INJECTION64_PATH=%s in its "
+                "environment (`upgate record --print-env` prints all lines), or record it from its start with `upgate "
+                "record -- COMMAND`",
+                (int)pid, side->library ? side->library : "libupgate_inject.so");
     free(named);
     return why;
 }
@@ -196,7 +207,8 @@ static char *gpu_side_why(const struct gpu_side *side, pid_t pid)
 void gpu_side_mapping(struct gpu_side *side, const struct mapping_event *event)
 {
     static const char library[] = "libupgate_inject.so";
-    const char *name = event->what == MAPPING_EVENT_ADDED && event->path ? strrchr(event->path, '/') : NULL;
+    const char *name =
+            event->what == MAPPING_EVENT_ADDED && event->path ? strrchr(event->path, '/') : NULL;
     if (!name || strcmp(name + 1, library) != 0 || side->loaded_count == GPU_SIDE_LOADED_MAX)
         return;
     const struct gpu_side_process *process = gpu_side_find(side, event->tgid);
@@ -218,7 +230,8 @@ static void gpu_side_ask_loaded(struct gpu_side *side)
             loaded.target = tasks_was_target(side->tasks, (uint32_t)loaded.pid);
             if (!loaded.target && ++loaded.asked == GPU_SIDE_ASKED_MAX)
                 continue;
-            struct gpu_side_process *process = loaded.target ? gpu_side_find(side, loaded.pid) : NULL;
+            struct gpu_side_process *process =
+                    loaded.target ? gpu_side_find(side, loaded.pid) : NULL;
             if (process)
                 process->next_ns = 0; // it may be gone soon
             side->search_next_ns = loaded.target ? 0 : side->search_next_ns;
@@ -257,9 +270,11 @@ static void gpu_side_try(struct gpu_side *side, struct gpu_side_process *process
     struct error err = {0};
     char path[64];
     process->row = row;
-    process->next_ns = side->now_ns + (process->attached                                    ? GPU_SIDE_EXEC_NS
-                                       : side->now_ns - process->since_ns < GPU_SIDE_YOUNG_NS ? GPU_SIDE_YOUNG_SEARCH_NS
-                                                                                              : GPU_SIDE_SEARCH_NS);
+    process->next_ns = side->now_ns +
+            (process->attached ? GPU_SIDE_EXEC_NS
+                            : side->now_ns - process->since_ns < GPU_SIDE_YOUNG_NS
+                            ? GPU_SIDE_YOUNG_SEARCH_NS
+                            : GPU_SIDE_SEARCH_NS);
     int rc = gpu_recorder_attach(side->gpu, process->pid, &err);
     if (rc == 0 && !process->attached) {
         pid_t host, own;
@@ -280,7 +295,8 @@ static void gpu_side_try(struct gpu_side *side, struct gpu_side_process *process
     } else if (rc && rc != -ENOENT) {
         process->given_up = true;
         side->unknown++;
-        snprintf(side->unknown_text, sizeof side->unknown_text, "%s", err.text[0] ? err.text : strerror(-rc));
+        snprintf(side->unknown_text, sizeof side->unknown_text, "%s",
+                err.text[0] ? err.text : strerror(-rc));
     }
 }
 
@@ -288,16 +304,18 @@ static void gpu_side_each(void *context, struct task_process *task)
 {
     struct gpu_side *side = context;
     struct gpu_side_process *process = gpu_side_find(side, (pid_t)task->tgid);
-    if (!process || (process->start_ns && task->start_ns && process->start_ns != task->start_ns && !process->seen)) {
+    if (!process ||
+            (process->start_ns && task->start_ns && process->start_ns != task->start_ns &&
+                    !process->seen)) {
         side->crowded |= side->count == GPU_SIDE_PROCESSES_MAX;
         if (side->count == GPU_SIDE_PROCESSES_MAX)
             return;
         side->processes = vector_room(side->processes, side->count, sizeof *side->processes);
         process = &side->processes[side->count++];
         *process = (struct gpu_side_process){.pid = (pid_t)task->tgid,
-                                             .start_ns = task->start_ns,
-                                             .since_ns = side->now_ns,
-                                             .generation = task->generation};
+                .start_ns = task->start_ns,
+                .since_ns = side->now_ns,
+                .generation = task->generation};
     }
     if (process->generation != task->generation) { // exec
         process->generation = task->generation;
@@ -319,7 +337,8 @@ static void gpu_side_sweep(struct gpu_side *side)
     for (size_t i = 0; i < side->count; i++) {
         struct gpu_side_process *process = &side->processes[i];
         if (!process->seen && process->attached && !process->given_up) {
-            // A younger one with the same pid that is attached already has taken its place, and is not gone.
+            // A younger one with the same pid that is attached already has taken its place, and is
+            // not gone.
             const struct gpu_side_process *youngest = gpu_side_find(side, process->pid);
             if (youngest == process || !youngest->attached)
                 gpu_recorder_gone(side->gpu, process->pid);
@@ -346,10 +365,12 @@ bool gpu_side_search(struct gpu_side *side, int64_t now_ns)
         side->processes[i].seen = false;
     tasks_each_target(side->tasks, gpu_side_each, side);
     gpu_side_sweep(side);
-    // Somebody may come. Hundreds of workers with hundreds of files each take longer than a round: 0.5 % of a core. Of CPU time: on a
-    // busy machine a look that waited 10 ms for its CPU would end the looking for 2 s, and a program of 1 s would have no GPU side.
+    // Somebody may come. Hundreds of workers with hundreds of files each take longer than a round:
+    // 0.5 % of a core. Of CPU time: on a busy machine a look that waited 10 ms for its CPU would
+    // end the looking for 2 s, and a program of 1 s would have no GPU side.
     budget_end(&side->budget);
-    side->search_next_ns = now_ns + (side->young ? GPU_SIDE_YOUNG_SEARCH_NS : GPU_SIDE_SEARCH_NS / 4);
+    side->search_next_ns =
+            now_ns + (side->young ? GPU_SIDE_YOUNG_SEARCH_NS : GPU_SIDE_SEARCH_NS / 4);
     return side->any;
 }
 
@@ -360,7 +381,8 @@ int gpu_side_poll(struct gpu_side *side, int64_t now_ns, struct error *err)
 
 int gpu_side_stop(struct gpu_side *side, struct error *err)
 {
-    int64_t end_ns = clock_monotonic_ns() + GPU_SIDE_ASK_NS; // a process with 20,000 mappings takes 20 ms
+    // a process with 20,000 mappings takes 20 ms
+    int64_t end_ns = clock_monotonic_ns() + GPU_SIDE_ASK_NS;
     for (size_t i = 0; i < side->count && clock_monotonic_ns() < end_ns; i++) {
         struct gpu_side_process *process = &side->processes[i];
         if (process->attached || process->given_up || !gpu_side_is_unprepared(process->pid))
@@ -376,7 +398,7 @@ void gpu_side_totals(const struct gpu_side *side, struct gpu_totals *ret_totals)
     gpu_recorder_totals(side->gpu, ret_totals);
 }
 
-// --- what is missing ------------------------------------------------------------------------------
+// --- what is missing -----------------------------------------------------------------------------
 
 size_t gpu_side_missing(const struct gpu_side *side, char **ret_sentences, size_t max)
 {
@@ -384,47 +406,57 @@ size_t gpu_side_missing(const struct gpu_side *side, char **ret_sentences, size_
     size_t count = 0;
     gpu_recorder_totals(side->gpu, &totals);
     if (side->unprepared && count < max)
-        ret_sentences[count++] = xasprintf("%s%s", side->unprepared_why, side->unprepared > 1 ? "; others likewise" : "");
+        ret_sentences[count++] = xasprintf(
+                "%s%s", side->unprepared_why, side->unprepared > 1 ? "; others likewise" : "");
     pid_t first = 0;
     size_t missed = gpu_side_missed(side, &first);
     if (missed && count < max)
-        ret_sentences[count++] = xasprintf("gpu: %zu process%s with CUDA ended before anybody had looked, or could not be recorded, which its stderr "
-                                           "tells; the first was %d: what ran on the GPU there is not recorded", missed, missed > 1 ? "es" : "", (int)first);
+        ret_sentences[count++] = xasprintf(
+                "gpu: %zu process%s with CUDA ended before anybody had looked, or could not be recorded, which its stderr "
+                "tells; the first was %d: what ran on the GPU there is not recorded",
+                missed, missed > 1 ? "es" : "", (int)first);
     if (side->forbidden && count < max)
         ret_sentences[count++] = xasprintf(
-            "gpu: no permission to look into process %d%s: run upgate as its user or as root",
-            (int)side->forbidden_pid, side->forbidden > 1 ? " and others" : "");
+                "gpu: no permission to look into process %d%s: run upgate as its user or as root",
+                (int)side->forbidden_pid, side->forbidden > 1 ? " and others" : "");
     if (side->unknown && count < max)
         ret_sentences[count++] = xasprintf("gpu: %s", side->unknown_text);
     if (totals.refused && count < max)
-        ret_sentences[count++] = xasprintf("gpu: %s", totals.refused_reason[0] ? totals.refused_reason
-                                                                               : "tracing was refused in the process");
+        ret_sentences[count++] = xasprintf("gpu: %s",
+                totals.refused_reason[0] ? totals.refused_reason
+                                         : "tracing was refused in the process");
     if (side->crowded && count < max)
-        ret_sentences[count++] = xasprintf("gpu: more than %d processes at one time, or with CUDA since the start: of the others "
-                                           "the GPU side is not recorded", (int)GPU_SIDE_PROCESSES_MAX);
+        ret_sentences[count++] = xasprintf(
+                "gpu: more than %d processes at one time, or with CUDA since the start: of the others "
+                "the GPU side is not recorded",
+                (int)GPU_SIDE_PROCESSES_MAX);
     if (totals.taken && count < max)
-        ret_sentences[count++] = xasprintf("gpu: another recorder took process %d over: what it ran from then on is in that "
-                                           "recording", (int)totals.taken);
+        ret_sentences[count++] = xasprintf(
+                "gpu: another recorder took process %d over: what it ran from then on is in that "
+                "recording",
+                (int)totals.taken);
     return count;
 }
 
-// --- life -----------------------------------------------------------------------------------------
+// --- life ----------------------------------------------------------------------------------------
 
-int gpu_side_new(struct store *store, int64_t recording_id, struct writer *writer, struct tasks *tasks,
-                 const struct gpu_side_opts *opts, struct gpu_side **ret_side, struct error *err)
+int gpu_side_new(struct store *store, int64_t recording_id, struct writer *writer,
+        struct tasks *tasks, const struct gpu_side_opts *opts, struct gpu_side **ret_side,
+        struct error *err)
 {
     struct gpu_side *side = xcalloc(1, sizeof *side);
     side->budget = (struct budget){.divisor = GPU_SIDE_SHARE, .burst_ns = GPU_SIDE_BURST_NS};
     struct gpu_callbacks callbacks = {.context = side,
-                                      .process = gpu_side_on_process,
-                                      .thread = gpu_side_on_thread,
-                                      .begin = gpu_side_on_begin,
-                                      .failed = gpu_side_on_failed};
+            .process = gpu_side_on_process,
+            .thread = gpu_side_on_thread,
+            .begin = gpu_side_on_begin,
+            .failed = gpu_side_on_failed};
     side->writer = writer;
     side->tasks = tasks;
     side->library = opts->library ? xstrdup(opts->library) : NULL;
     int rc = gpu_recorder_new(store, recording_id, &callbacks,
-                              &(struct gpu_opts){.kinds = opts->kinds, .launch_id = opts->launch_id}, &side->gpu, err);
+            &(struct gpu_opts){.kinds = opts->kinds, .launch_id = opts->launch_id}, &side->gpu,
+            err);
     if (rc) {
         gpu_side_free(side);
         return rc;

@@ -18,22 +18,26 @@
 #include "tracer/record/python_frames.h"
 
 enum {
-    PYTHON_SHARE_DIVISOR = 64,      // of one core: 1.6 %; the rest of the recorder takes 0.6 %
-    PYTHON_PROMPT_DIVISOR = 5,      // 20 %: a walk takes up to 100 us, and 1,000 samples a second want one
+    PYTHON_SHARE_DIVISOR = 64, // of one core: 1.6 %; the rest of the recorder takes 0.6 %
+    PYTHON_PROMPT_DIVISOR =
+            5, // 20 %: a walk takes up to 100 us, and 1,000 samples a second want one
     PYTHON_QUIET_NS_MAX = 20000000, // between looks when the last ones found every thread as it was
     PYTHON_IDLE_NS_MAX = 640000000, // and when they have nothing to walk
-    PYTHON_REFRESH_NS = 1000000000, // a stack that was seen before may be of other functions so long, at the same addresses
+    PYTHON_REFRESH_NS = 1000000000, // a stack that was seen before may be of other functions so
+                                    // long, at the same addresses
     PYTHON_BURST_NS = 20000000,     // a second's share
     PYTHON_REFRESH_BURST_NS = PYTHON_BURST_NS / 2, // of one look: the other half is for walks
-    PYTHON_WALKS_MAX = 256,         // of one look
-    PYTHON_HOLDERS_MAX = 128,       // looks whose GIL holder is remembered: 0.6 s
-    PYTHON_SAMPLE_OLD_NS = 8000000, // a sample read later than this is no guide to what the thread does now
-    // From then on a stack may be of another function: of phases of 5 ms two thirds of the stacks that were up to 8 ms late
-    // belonged to another phase, of those within 1 ms 6 %.
+    PYTHON_WALKS_MAX = 256,                        // of one look
+    PYTHON_HOLDERS_MAX = 128,                      // looks whose GIL holder is remembered: 0.6 s
+    PYTHON_SAMPLE_OLD_NS =
+            8000000, // a sample read later than this is no guide to what the thread does now
+    // From then on a stack may be of another function: of phases of 5 ms two thirds of the stacks
+    // that were up to 8 ms late belonged to another phase, of those within 1 ms 6 %.
     PYTHON_SAMPLE_LATE_NS = 1000000,
-    PYTHON_RETRY_NS = 100000000,    // first repetition of the search; doubled each time, to 3 s
+    PYTHON_RETRY_NS = 100000000, // first repetition of the search; doubled each time, to 3 s
     PYTHON_TRIES_MAX = 12,
-    PYTHON_OPEN_DIVISOR = 200, // 0.5 %: a target may call exec all the time, and have 20,000 mappings to be looked through
+    PYTHON_OPEN_DIVISOR = 200, // 0.5 %: a target may call exec all the time, and have 20,000
+                               // mappings to be looked through
     PYTHON_OPEN_BURST_NS = 300000000,
 };
 
@@ -52,9 +56,9 @@ struct python {
     int64_t told_ns;   // since then the programs walk its frames; 0: they do not
     int64_t refresh_ns;
     uint32_t epoch; // of its code objects
-    // Somebody holds its mmap_lock. To read its memory takes the same lock: we would wait until the stall that we
-    // record is over, behind its victim.
-    bool memory_busy; // as this look tells
+    // Somebody holds its mmap_lock. To read its memory takes the same lock: we would wait until the
+    // stall that we record is over, behind its victim.
+    bool memory_busy;   // as this look tells
     bool memory_locked; // as was asked at memory_asked_ns
     int64_t memory_asked_ns;
 };
@@ -86,8 +90,8 @@ struct python_reader {
     char refused[300];
 };
 
-struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns, uint32_t targets_max,
-                                 bool prompt)
+struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int64_t threshold_ns,
+        uint32_t targets_max, bool prompt)
 {
     struct python_reader *reader = xcalloc(1, sizeof *reader);
     reader->targets_max = targets_max;
@@ -97,9 +101,11 @@ struct python_reader *python_new(struct tasks *tasks, struct stacks *stacks, int
     reader->threshold_ns = threshold_ns;
     reader->interval_ns = PYTHON_LOOK_NS;
     reader->frames_taken = python_frames_new(stacks);
-    reader->opening = (struct budget){.divisor = PYTHON_OPEN_DIVISOR, .burst_ns = PYTHON_OPEN_BURST_NS};
-    reader->walking = (struct budget){.divisor = prompt ? PYTHON_PROMPT_DIVISOR : PYTHON_SHARE_DIVISOR,
-                                      .burst_ns = PYTHON_BURST_NS};
+    reader->opening =
+            (struct budget){.divisor = PYTHON_OPEN_DIVISOR, .burst_ns = PYTHON_OPEN_BURST_NS};
+    reader->walking =
+            (struct budget){.divisor = prompt ? PYTHON_PROMPT_DIVISOR : PYTHON_SHARE_DIVISOR,
+                    .burst_ns = PYTHON_BURST_NS};
     return reader;
 }
 
@@ -152,8 +158,8 @@ void python_forget(struct python_reader *reader, uint32_t tgid)
     }
 }
 
-// Asked before its memory is read. A look tells who waits for the lock; where nobody does, as beside a fork of many gigabytes, it may be held all
-// the same.
+// Asked before its memory is read. A look tells who waits for the lock; where nobody does, as
+// beside a fork of many gigabytes, it may be held all the same.
 static bool python_is_busy(struct python *python)
 {
     int64_t now_ns = clock_monotonic_ns();
@@ -164,14 +170,14 @@ static bool python_is_busy(struct python *python)
     return python->memory_busy || python->memory_locked;
 }
 
-// --- interpreters ---------------------------------------------------------------------------------
+// --- interpreters --------------------------------------------------------------------------------
 
 // From now on its frames come with its records, where that can be.
 static void python_tell(struct python_reader *reader, struct python *python)
 {
     struct ug_python_process shape;
     if (reader->capture && python_frames_shape(python->ps, &shape) &&
-        capture_python_process(reader->capture, (pid_t)python->process->tgid, &shape) == 0)
+            capture_python_process(reader->capture, (pid_t)python->process->tgid, &shape) == 0)
         python->told_ns = clock_monotonic_ns();
     reader->interval_ns = PYTHON_LOOK_NS; // threads that sleep already have to be walked
     reader->next_look_ns = 0;
@@ -181,22 +187,24 @@ static void python_open(void *context, struct task_process *process)
 {
     struct python_reader *reader = context;
     int64_t now_ns = reader->look_begin_ns;
-    if (process->python || process->python_next_ns > now_ns || reader->count == reader->targets_max ||
-        !budget_affords(&reader->opening))
+    if (process->python || process->python_next_ns > now_ns ||
+            reader->count == reader->targets_max || !budget_affords(&reader->opening))
         return;
     struct error err = {0};
     struct pystack *ps = NULL;
     struct python_data data = {0};
     budget_begin(&reader->opening);
     int rc = pystack_open((pid_t)process->tgid, &ps, &err);
-    if (rc == 0 && python_data_find(process->tgid, &data)) { // without it no wait would be one for the GIL, for good: found anew
+    // without it no wait would be one for the GIL, for good: found anew
+    if (rc == 0 && python_data_find(process->tgid, &data)) {
         pystack_close(ps);
         rc = -EIO;
     }
     budget_end(&reader->opening);
     if (rc) {
         if (rc == -ENOTSUP || rc == -EPERM)
-            snprintf(reader->refused, sizeof reader->refused, "%.*s", (int)sizeof reader->refused - 1, err.text);
+            snprintf(reader->refused, sizeof reader->refused, "%.*s",
+                    (int)sizeof reader->refused - 1, err.text);
         bool again = (rc == -ENOENT || rc == -EIO) && ++process->python_tries < PYTHON_TRIES_MAX;
         uint32_t shift = process->python_tries < 5 ? process->python_tries : 5;
         process->python_next_ns = again ? now_ns + ((int64_t)PYTHON_RETRY_NS << shift) : INT64_MAX;
@@ -232,7 +240,7 @@ static void python_lost(struct python_reader *reader, struct python *python, int
     python_close(reader, python);
 }
 
-// --- looks ----------------------------------------------------------------------------------------
+// --- looks ---------------------------------------------------------------------------------------
 
 bool python_look_begin(struct python_reader *reader, int64_t now_ns)
 {
@@ -255,7 +263,9 @@ bool python_look_begin(struct python_reader *reader, int64_t now_ns)
 
 int64_t python_next_look_ns(const struct python_reader *reader, int64_t now_ns)
 {
-    return !reader->count ? INT64_MAX : reader->next_look_ns > now_ns ? reader->next_look_ns : now_ns + PYTHON_LOOK_NS;
+    return !reader->count                   ? INT64_MAX
+            : reader->next_look_ns > now_ns ? reader->next_look_ns
+                                            : now_ns + PYTHON_LOOK_NS;
 }
 
 void python_moved(struct python_reader *reader)
@@ -268,7 +278,8 @@ static bool python_is_gil_wait(const struct python *python, int64_t syscall_nr, 
     return syscall_nr == SYS_futex && python_data_holds(&python->data, address);
 }
 
-void python_state(struct python_reader *reader, struct task_thread *thread, const struct ug_state *state)
+void python_state(
+        struct python_reader *reader, struct task_thread *thread, const struct ug_state *state)
 {
     struct python *python = thread->process->python;
     if (python && state->lock_kind == UG_LOCK_MMAP)
@@ -276,26 +287,28 @@ void python_state(struct python_reader *reader, struct task_thread *thread, cons
     bool walked = thread->walked_switch_count == state->switch_count && thread->look.end_ns;
     // The record of this stay off the CPU will have its frames.
     bool in_kernel = python && python->told_ns && (int64_t)state->last_switch_ns > python->told_ns;
-    if (!python || walked || in_kernel || (int64_t)state->at_ns - thread->sleep_since_ns < reader->threshold_ns)
+    if (!python || walked || in_kernel ||
+            (int64_t)state->at_ns - thread->sleep_since_ns < reader->threshold_ns)
         return;
     reader->counts.wanted++;
     if (reader->walk_count == PYTHON_WALKS_MAX) {
         reader->counts.skipped++;
         return;
     }
-    reader->walks[reader->walk_count++] =
-        (struct python_walk){.thread = thread,
-                             .switch_count = state->switch_count,
-                             .gil = python_is_gil_wait(python, state->syscall_nr, state->syscall_args[0])};
+    reader->walks[reader->walk_count++] = (struct python_walk){.thread = thread,
+            .switch_count = state->switch_count,
+            .gil = python_is_gil_wait(python, state->syscall_nr, state->syscall_args[0])};
 }
 
 // One walk of a thread; the row of its stack, or 0.
-static uint32_t python_walk_thread(struct python_reader *reader, struct task_thread *thread, bool waits_for_gil)
+static uint32_t python_walk_thread(
+        struct python_reader *reader, struct task_thread *thread, bool waits_for_gil)
 {
     struct python *python = thread->process->python;
     size_t count = 0;
     unsigned flags = 0;
-    int rc = pystack_walk(python->ps, (pid_t)thread->tid, reader->frames, PYSTACK_FRAMES_MAX, &count, &flags, NULL);
+    int rc = pystack_walk(python->ps, (pid_t)thread->tid, reader->frames, PYSTACK_FRAMES_MAX,
+            &count, &flags, NULL);
     if (rc) {
         reader->counts.failed += rc != -ENOENT;
         reader->counts.wanted -= rc == -ENOENT; // a thread of a C library
@@ -326,7 +339,8 @@ static void python_note_holder(struct python_reader *reader, struct python *pyth
     python->holder_next = (python->holder_next + 1) % PYTHON_HOLDERS_MAX;
 }
 
-// Are the old names still true? Of very many interpreters the next look goes on where this one ends.
+// Are the old names still true? Of very many interpreters the next look goes on where this one
+// ends.
 static void python_refresh(struct python_reader *reader)
 {
     for (uint32_t i = 0; i < reader->count; i++, reader->refresh_next++) {
@@ -356,7 +370,8 @@ void python_settle(struct python_reader *reader, bool last)
 {
     for (uint32_t i = 0; i < reader->count; i++) {
         struct python *python = reader->pythons[i];
-        bool waits = python_frames_wait(reader->frames_taken, python->ps), busy = waits && python_is_busy(python);
+        bool waits = python_frames_wait(reader->frames_taken, python->ps),
+             busy = waits && python_is_busy(python);
         if (waits && (last || !busy))
             python_frames_name(reader->frames_taken, python->ps, !busy);
     }
@@ -371,10 +386,12 @@ static void python_pace(struct python_reader *reader)
         outside |= !reader->pythons[i]->told_ns;
     int64_t max_ns = outside ? PYTHON_QUIET_NS_MAX : PYTHON_IDLE_NS_MAX;
     bool busy = outside && reader->moved;
-    reader->interval_ns = busy ? PYTHON_LOOK_NS : reader->interval_ns * 2 > max_ns ? max_ns : reader->interval_ns * 2;
+    reader->interval_ns = busy                 ? PYTHON_LOOK_NS
+            : reader->interval_ns * 2 > max_ns ? max_ns
+                                               : reader->interval_ns * 2;
     // Kept waiting, the memory was busy.
     reader->next_look_ns = reader->look_begin_ns +
-                           (python_frames_wait(reader->frames_taken, NULL) ? PYTHON_LOOK_NS : reader->interval_ns);
+            (python_frames_wait(reader->frames_taken, NULL) ? PYTHON_LOOK_NS : reader->interval_ns);
 }
 
 void python_look_end(struct python_reader *reader)
@@ -389,7 +406,8 @@ void python_look_end(struct python_reader *reader)
         if (!thread->process->python)
             continue;
         // Also a look that many threads make long must end.
-        if (budget_took_ns(&reader->walking) > PYTHON_BURST_NS || python_is_busy(thread->process->python)) {
+        if (budget_took_ns(&reader->walking) > PYTHON_BURST_NS ||
+                python_is_busy(thread->process->python)) {
             reader->counts.skipped++;
             continue;
         }
@@ -404,11 +422,11 @@ void python_look_end(struct python_reader *reader)
     python_pace(reader);
 }
 
-// --- what they found ------------------------------------------------------------------------------
+// --- what they found -----------------------------------------------------------------------------
 
 // The stack that came with a record.
-static uint32_t python_taken(struct python_reader *reader, struct python *python, const char *leaf, const __u64 *words,
-                             size_t count)
+static uint32_t python_taken(struct python_reader *reader, struct python *python, const char *leaf,
+        const __u64 *words, size_t count)
 {
     struct task_process *process = python->process;
     uint64_t key = hash_mix((uint64_t)process->id << 32 | process->generation, python->epoch);
@@ -422,9 +440,10 @@ static uint32_t python_taken(struct python_reader *reader, struct python *python
     return stack;
 }
 
-// Who held the GIL when the thread began to wait for it; or while the gap lasted, as far as a look fell into it: the last
-// one counts.
-static uint32_t python_holder(struct python_reader *reader, const struct python *python, const struct ug_gap *gap)
+// Who held the GIL when the thread began to wait for it; or while the gap lasted, as far as a look
+// fell into it: the last one counts.
+static uint32_t python_holder(
+        struct python_reader *reader, const struct python *python, const struct ug_gap *gap)
 {
     uint32_t tid = 0;
     int64_t best_ns = 0;
@@ -434,7 +453,8 @@ static uint32_t python_holder(struct python_reader *reader, const struct python 
     for (size_t i = 0; i < PYTHON_HOLDERS_MAX && !tid; i++) {
         int64_t at_ns = python->holders[i].at_ns;
         bool inside = at_ns >= (int64_t)gap->out_ns && at_ns <= (int64_t)gap->in_ns;
-        if (inside && at_ns > best_ns && python->holders[i].tid && python->holders[i].tid != gap->task.tid) {
+        if (inside && at_ns > best_ns && python->holders[i].tid &&
+                python->holders[i].tid != gap->task.tid) {
             best_ns = at_ns;
             tid = python->holders[i].tid;
         }
@@ -447,8 +467,8 @@ static uint32_t python_holder(struct python_reader *reader, const struct python 
     return tid ? tasks_thread_id(reader->tasks, &task, (int64_t)gap->in_ns, false) : 0;
 }
 
-void python_for_gap(struct python_reader *reader, struct task_thread *thread, const struct ug_gap *gap, const __u64 *words,
-                    struct python_gap *ret)
+void python_for_gap(struct python_reader *reader, struct task_thread *thread,
+        const struct ug_gap *gap, const __u64 *words, struct python_gap *ret)
 {
     const struct task_look *look = &thread->look;
     struct python *python = thread->process->python;
@@ -456,13 +476,13 @@ void python_for_gap(struct python_reader *reader, struct task_thread *thread, co
     ret->gil = python && python_is_gil_wait(python, gap->syscall_nr, gap->syscall_args[0]);
     if (python && gap->flags & UG_GAP_PYTHON)
         ret->stack = python_taken(reader, python,
-                                  ret->gil                        ? python_leaf_gil
-                                  : gap->flags & UG_GAP_PYTHON_GC ? python_leaf_gc
-                                                                  : NULL,
-                                  words, gap->python_count);
+                ret->gil                                ? python_leaf_gil
+                        : gap->flags & UG_GAP_PYTHON_GC ? python_leaf_gc
+                                                        : NULL,
+                words, gap->python_count);
     // A thread that moved on between the look and the walk waits for something else now.
     else if (look->end_ns && look->gil == ret->gil && look->begin_ns >= (int64_t)gap->out_ns &&
-        look->end_ns <= (int64_t)gap->in_ns)
+            look->end_ns <= (int64_t)gap->in_ns)
         ret->stack = look->python_stack;
     if (!ret->gil)
         return;
@@ -471,15 +491,16 @@ void python_for_gap(struct python_reader *reader, struct task_thread *thread, co
     ret->owner = python_holder(reader, python, gap);
 }
 
-uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thread, const struct ug_sample *sample,
-                           const __u64 *words, bool *ret_late)
+uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thread,
+        const struct ug_sample *sample, const __u64 *words, bool *ret_late)
 {
     struct python *python = thread->process->python;
     int64_t at_ns = (int64_t)sample->at_ns;
     *ret_late = false;
     if (python && sample->why & UG_SAMPLE_PYTHON)
-        return python_taken(reader, python, sample->why & UG_SAMPLE_PYTHON_GC ? python_leaf_gc : NULL, words,
-                            sample->python_count);
+        return python_taken(reader, python,
+                sample->why & UG_SAMPLE_PYTHON_GC ? python_leaf_gc : NULL, words,
+                sample->python_count);
     if (!python || thread->ended)
         return 0;
     int64_t now_ns = clock_monotonic_ns();
@@ -497,12 +518,14 @@ uint32_t python_for_sample(struct python_reader *reader, struct task_thread *thr
     return stack;
 }
 
-uint32_t python_for_fault(struct python_reader *reader, struct task_thread *thread, const struct ug_fault *fault, const __u64 *words)
+uint32_t python_for_fault(struct python_reader *reader, struct task_thread *thread,
+        const struct ug_fault *fault, const __u64 *words)
 {
     struct python *python = thread->process->python;
     if (!python || !(fault->why & UG_SAMPLE_PYTHON))
         return 0;
-    return python_taken(reader, python, fault->why & UG_SAMPLE_PYTHON_GC ? python_leaf_gc : NULL, words, fault->python_count);
+    return python_taken(reader, python, fault->why & UG_SAMPLE_PYTHON_GC ? python_leaf_gc : NULL,
+            words, fault->python_count);
 }
 
 void python_counts(const struct python_reader *reader, struct python_counts *ret)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an interpreter keeps its static data. The bounds come from the file's program headers: in /proc/PID/maps a
-// bss may have grown together with whatever was mapped behind it.
+// Where an interpreter keeps its static data. The bounds come from the file's program headers: in
+// /proc/PID/maps a bss may have grown together with whatever was mapped behind it.
 #include "tracer/record/python_data.h"
 
 #include <inttypes.h>
@@ -19,7 +19,8 @@ static void python_data_add(struct python_data *data, int fd, uint64_t base)
     Elf64_Phdr segment;
     uint64_t bias = 0;
     bool first = true, ok = fd >= 0 && !elf_file_open(fd, &file);
-    for (uint32_t i = 0; ok && data->count < PYTHON_DATA_MAX && !elf_segment(&file, i, &segment); i++) {
+    for (uint32_t i = 0; ok && data->count < PYTHON_DATA_MAX && !elf_segment(&file, i, &segment);
+            i++) {
         if (segment.p_type != PT_LOAD)
             continue;
         if (first && file.header.e_type == ET_DYN)
@@ -47,8 +48,10 @@ int python_data_find(uint32_t tgid, struct python_data *ret)
     while (proc_maps_next(&maps, &one)) {
         const char *base = one.offset ? NULL : strrchr(one.path, '/');
         if (base && (strncmp(base + 1, "python", 6) == 0 || strncmp(base + 1, "libpython", 9) == 0))
-            python_data_add(ret, target_file_open_mapped("/proc", (pid_t)tgid, one.begin, one.end, one.path, one.device),
-                            one.begin);
+            python_data_add(ret,
+                    target_file_open_mapped(
+                            "/proc", (pid_t)tgid, one.begin, one.end, one.path, one.device),
+                    one.begin);
     }
     return proc_maps_close(&maps);
 }

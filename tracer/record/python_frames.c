@@ -55,30 +55,30 @@ bool python_frames_shape(const struct pystack *ps, struct ug_python_process *ret
     const struct layout *layout = pystack_layout(ps, &runtime);
 #define OFFSET(field) (layout->field < 0 ? UG_PYTHON_NONE : (uint32_t)layout->field)
     *ret = (struct ug_python_process){
-        .interpreters = runtime + OFFSET(runtime_interpreters),
-        .gil = layout->runtime_gil < 0 ? 0 : runtime + OFFSET(runtime_gil),
-        .gc = layout->runtime_gc < 0 ? 0 : runtime + OFFSET(runtime_gc),
-        .minor = (uint32_t)layout->minor,
-        .interpreter_next = OFFSET(interpreter_next),
-        .interpreter_threads = OFFSET(interpreter_threads),
-        .interpreter_gil = OFFSET(interpreter_gil),
-        .interpreter_gc = OFFSET(interpreter_gc),
-        .gil_holder = OFFSET(gil_holder),
-        .gil_locked = OFFSET(gil_locked),
-        .gc_collecting = OFFSET(gc_collecting),
-        .thread_next = OFFSET(thread_next),
-        .thread_interpreter = OFFSET(thread_interpreter),
-        .thread_id = OFFSET(thread_id),
-        .thread_native = OFFSET(thread_native),
-        .thread_frame = layout->thread_frame < 0 ? OFFSET(thread_cframe) : OFFSET(thread_frame),
-        .cframe_frame = layout->thread_frame < 0 ? OFFSET(cframe_frame) : UG_PYTHON_NONE,
-        .control_tid = MACHINE_TID_GLIBC,
-        .frame_bytes = OFFSET(frame_size),
-        .frame_back = OFFSET(frame_back),
-        .frame_code = OFFSET(frame_code),
-        .frame_instruction = OFFSET(frame_instruction),
-        .frame_owner = OFFSET(frame_owner),
-        .code_start = OFFSET(code_start),
+            .interpreters = runtime + OFFSET(runtime_interpreters),
+            .gil = layout->runtime_gil < 0 ? 0 : runtime + OFFSET(runtime_gil),
+            .gc = layout->runtime_gc < 0 ? 0 : runtime + OFFSET(runtime_gc),
+            .minor = (uint32_t)layout->minor,
+            .interpreter_next = OFFSET(interpreter_next),
+            .interpreter_threads = OFFSET(interpreter_threads),
+            .interpreter_gil = OFFSET(interpreter_gil),
+            .interpreter_gc = OFFSET(interpreter_gc),
+            .gil_holder = OFFSET(gil_holder),
+            .gil_locked = OFFSET(gil_locked),
+            .gc_collecting = OFFSET(gc_collecting),
+            .thread_next = OFFSET(thread_next),
+            .thread_interpreter = OFFSET(thread_interpreter),
+            .thread_id = OFFSET(thread_id),
+            .thread_native = OFFSET(thread_native),
+            .thread_frame = layout->thread_frame < 0 ? OFFSET(thread_cframe) : OFFSET(thread_frame),
+            .cframe_frame = layout->thread_frame < 0 ? OFFSET(cframe_frame) : UG_PYTHON_NONE,
+            .control_tid = MACHINE_TID_GLIBC,
+            .frame_bytes = OFFSET(frame_size),
+            .frame_back = OFFSET(frame_back),
+            .frame_code = OFFSET(frame_code),
+            .frame_instruction = OFFSET(frame_instruction),
+            .frame_owner = OFFSET(frame_owner),
+            .code_start = OFFSET(code_start),
     };
 #undef OFFSET
     return ret->frame_bytes < UG_PYTHON_FRAME_BYTES;
@@ -88,12 +88,13 @@ static struct pystack_place frames_place(__u64 word)
 {
     int64_t place = (int64_t)(word & (UG_PYTHON_PLACES - 1));
     return (struct pystack_place){.code = word >> UG_PYTHON_PLACE_BITS << UG_PYTHON_CODE_ALIGN_BITS,
-                                  .offset = place == UG_PYTHON_PLACES - 1 ? INT64_MAX : (place - 1) * 2};
+            .offset = place == UG_PYTHON_PLACES - 1 ? INT64_MAX : (place - 1) * 2};
 }
 
-// How many have a name. One that has none stands in its place among the others: without it, its caller would be told to
-// have done what it did.
-static size_t frames_named(struct pystack *ps, const __u64 *words, size_t count, bool read, struct pystack_frame *ret)
+// How many have a name. One that has none stands in its place among the others: without it, its
+// caller would be told to have done what it did.
+static size_t frames_named(
+        struct pystack *ps, const __u64 *words, size_t count, bool read, struct pystack_frame *ret)
 {
     struct pystack_place places[UG_PSTACK_MAX] = {0};
     size_t named = 0;
@@ -109,12 +110,13 @@ static size_t frames_named(struct pystack *ps, const __u64 *words, size_t count,
     return named;
 }
 
-uint32_t python_frames_row(struct python_frames *frames, struct pystack *ps, uint64_t key, const char *leaf,
-                           const __u64 *words, size_t count)
+uint32_t python_frames_row(struct python_frames *frames, struct pystack *ps, uint64_t key,
+        const char *leaf, const __u64 *words, size_t count)
 {
     if (!count || count > UG_PSTACK_MAX)
         return 0;
-    key = hash_bytes(leaf ? hash_bytes(key, leaf, strlen(leaf)) : key, words, count * sizeof *words);
+    key = hash_bytes(
+            leaf ? hash_bytes(key, leaf, strlen(leaf)) : key, words, count * sizeof *words);
     uint32_t id = stacks_python_known(frames->stacks, key);
     if (id)
         return id;
@@ -123,9 +125,11 @@ uint32_t python_frames_row(struct python_frames *frames, struct pystack *ps, uin
         return 0;
     }
     id = stacks_python_reserve(frames->stacks, key);
-    frames->words = vector_reserve(frames->words, &frames->word_capacity, frames->word_count + count, sizeof *words);
+    frames->words = vector_reserve(
+            frames->words, &frames->word_capacity, frames->word_count + count, sizeof *words);
     memcpy(frames->words + frames->word_count, words, count * sizeof *words);
-    frames->waiting[frames->count++] = (struct frames_waiting){ps, leaf, id, (uint32_t)count, frames->word_count, false};
+    frames->waiting[frames->count++] =
+            (struct frames_waiting){ps, leaf, id, (uint32_t)count, frames->word_count, false};
     frames->word_count += count;
     return id;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Life and clock of the recorder: attach, then rounds of a few milliseconds (read the rings and the spools, look at
-// sleeping Python threads, resolve symbols, once a second read counters and commit), then detach and write the end.
+// Life and clock of the recorder: attach, then rounds of a few milliseconds (read the rings and the
+// spools, look at sleeping Python threads, resolve symbols, once a second read counters and
+// commit), then detach and write the end.
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -23,33 +24,38 @@
 
 enum {
     RECORDER_THRESHOLD_NS = 1000000,
-    RECORDER_PROCESSES_MIN = 256,   // 64 ranks with two workers each, and what disturbs them
-    RECORDER_PROCESSES_MAX = 2048,  // 12 MB of kernel memory
-    RECORDER_PROCESSES_MORE = 2,    // times those that are there
-    RECORDER_SAMPLE_HZ = 199,       // no divisor of the timer tick, so that it does not walk in step with it
-    RECORDER_ROUND_MS = 20,         // 4 MiB of ring hold 50 ms of the worst flood
-    RECORDER_BUSY_RECORDS = 2000,   // a round with more is followed by the next at once
-    RECORDER_RESOLVE_NS = 4000000,  // symbols of a round
+    RECORDER_PROCESSES_MIN = 256,  // 64 ranks with two workers each, and what disturbs them
+    RECORDER_PROCESSES_MAX = 2048, // 12 MB of kernel memory
+    RECORDER_PROCESSES_MORE = 2,   // times those that are there
+    RECORDER_SAMPLE_HZ =
+            199, // no divisor of the timer tick, so that it does not walk in step with it
+    RECORDER_ROUND_MS = 20,        // 4 MiB of ring hold 50 ms of the worst flood
+    RECORDER_BUSY_RECORDS = 2000,  // a round with more is followed by the next at once
+    RECORDER_RESOLVE_NS = 4000000, // symbols of a round
     RECORDER_SECOND_NS = 1000000000,
     RECORDER_SEARCH_NS = 100000000, // for new interpreters
-    RECORDER_LOOK_SHARE = 200,      // a look at all threads takes one part of so many: of very many not every second
+    RECORDER_LOOK_SHARE =
+            200, // a look at all threads takes one part of so many: of very many not every second
     RECORDER_GPU_SENTENCES = 8,
-    RECORDER_CHILDREN_SHARE = 100, // looking for children takes one part of so many, and so does telling of ranks
+    RECORDER_CHILDREN_SHARE =
+            100, // looking for children takes one part of so many, and so does telling of ranks
     RECORDER_ALIVE_SHARE = 400, // of thousands of processes of which one ends in every round
     RECORDER_DRAIN_ROUNDS = 1000,
-    RECORDER_DRAIN_NS = 500000000,  // before detaching: a target that never pauses fills the rings for ever
+    RECORDER_DRAIN_NS =
+            500000000, // before detaching: a target that never pauses fills the rings for ever
 };
 
-// --- start ----------------------------------------------------------------------------------------
+// --- start ---------------------------------------------------------------------------------------
 
 static char *recorder_target_json(const struct recorder_opts *opts)
 {
-    json_t *pids = json_array(), *command = opts->command ? json_loads(opts->command, 0, NULL) : json_array();
+    json_t *pids = json_array(),
+           *command = opts->command ? json_loads(opts->command, 0, NULL) : json_array();
     for (size_t i = 0; i < opts->pid_count; i++)
         json_array_append_new(pids, json_integer(opts->pids[i]));
     json_t *target = json_pack("{so so so}", "pids", pids, "cgroup",
-                               opts->cgroup ? json_string(opts->cgroup) : json_null(), "command",
-                               command ? command : json_array());
+            opts->cgroup ? json_string(opts->cgroup) : json_null(), "command",
+            command ? command : json_array());
     if (target && opts->rank)
         json_object_set_new(target, "rank", json_loads(opts->rank, 0, NULL));
     char *text = target ? json_dumps(target, JSON_COMPACT) : NULL;
@@ -71,9 +77,13 @@ static const char *recorder_connections_missing(const struct recorder *recorder)
 static char *recorder_silent_sentence(const char *path)
 {
     if (strncmp(path, "/proc/", strlen("/proc/")) == 0)
-        return xasprintf("names: '%s' could not be read in time, as somebody held the lock of that process's memory map: names of its "
-                         "functions, its command line or its rank may be missing", path);
-    return xasprintf("names: '%s' could not be read in time: functions of the files on its file system have no names", path);
+        return xasprintf(
+                "names: '%s' could not be read in time, as somebody held the lock of that process's memory map: names of its "
+                "functions, its command line or its rank may be missing",
+                path);
+    return xasprintf(
+            "names: '%s' could not be read in time: functions of the files on its file system have no names",
+            path);
 }
 
 // Sentences about what this machine did not allow.
@@ -81,13 +91,15 @@ static char *recorder_missing_json(const struct recorder *recorder)
 {
     json_t *list = json_array();
     size_t count = 0;
-    const char *const *missing = recorder->capture ? capture_missing(recorder->capture, &count) : NULL;
+    const char *const *missing =
+            recorder->capture ? capture_missing(recorder->capture, &count) : NULL;
     for (size_t i = 0; i < count; i++)
         json_array_append_new(list, json_string(missing[i]));
     if (recorder->host_missing)
         json_array_append_new(list, json_string(recorder->host_missing));
     char *gpu[RECORDER_GPU_SENTENCES];
-    size_t gpu_count = recorder->gpu ? gpu_side_missing(recorder->gpu, gpu, RECORDER_GPU_SENTENCES) : 0;
+    size_t gpu_count =
+            recorder->gpu ? gpu_side_missing(recorder->gpu, gpu, RECORDER_GPU_SENTENCES) : 0;
     for (size_t i = 0; i < gpu_count; i++) {
         json_array_append_new(list, json_string(gpu[i]));
         free(gpu[i]);
@@ -102,9 +114,10 @@ static char *recorder_missing_json(const struct recorder *recorder)
         free(text);
     }
     if (recorder->capture && recorder->alive_max > recorder->processes_max) {
-        char *text = xasprintf("names: up to %u processes of the target lived at one time, and functions are named in %u of them at a time: "
-                               "stacks of the others may have no names",
-                               recorder->alive_max, recorder->processes_max);
+        char *text = xasprintf(
+                "names: up to %u processes of the target lived at one time, and functions are named in %u of them at a time: "
+                "stacks of the others may have no names",
+                recorder->alive_max, recorder->processes_max);
         json_array_append_new(list, json_string(text));
         free(text);
     }
@@ -124,15 +137,15 @@ static char *recorder_missing_json(const struct recorder *recorder)
     return text ? text : xstrdup("[]");
 }
 
-static int recorder_insert(struct recorder *recorder, const struct recorder_opts *opts, uint32_t sample_hz,
-                           struct error *err)
+static int recorder_insert(struct recorder *recorder, const struct recorder_opts *opts,
+        uint32_t sample_hz, struct error *err)
 {
     char *target = recorder_target_json(opts);
     int rc = store_insert(recorder->store, &recorder->recording_id, err,
-                          "INSERT INTO recording (launch_id, begin_ns, threshold_ns, sample_hz, python, target, "
-                          "missing) VALUES (?, ?, ?, ?, ?, ?, '[]')",
-                          "Iiiiis", opts->launch_id, recorder->begin_ns, recorder->threshold_ns,
-                          (int64_t)sample_hz, (int64_t)!opts->no_python, target);
+            "INSERT INTO recording (launch_id, begin_ns, threshold_ns, sample_hz, python, target, "
+            "missing) VALUES (?, ?, ?, ?, ?, ?, '[]')",
+            "Iiiiis", opts->launch_id, recorder->begin_ns, recorder->threshold_ns,
+            (int64_t)sample_hz, (int64_t)!opts->no_python, target);
     free(target);
     return rc;
 }
@@ -144,16 +157,19 @@ int recorder_check_pids(const pid_t *pids, size_t count, struct error *err)
             return error_set(err, -EINVAL, "process %d is this upgate itself", (int)pids[i]);
         pid_t tgid = pids[i] > 0 ? proc_tgid(pids[i]) : -ESRCH;
         if (tgid > 0 && tgid != pids[i])
-            return error_set(err, -EINVAL, "%d is a thread of process %d: name that", (int)pids[i], (int)tgid);
+            return error_set(err, -EINVAL, "%d is a thread of process %d: name that", (int)pids[i],
+                    (int)tgid);
         if (tgid == -ESRCH)
             return error_set(err, -EINVAL, "there is no process %d", (int)pids[i]);
         if (tgid < 0)
-            return error_set(err, tgid, "failed to look at process %d: %s", (int)pids[i], strerror(-tgid));
+            return error_set(
+                    err, tgid, "failed to look at process %d: %s", (int)pids[i], strerror(-tgid));
     }
     return 0;
 }
 
-static int recorder_check_target(struct recorder *recorder, const struct recorder_opts *opts, struct error *err)
+static int recorder_check_target(
+        struct recorder *recorder, const struct recorder_opts *opts, struct error *err)
 {
     struct stat info;
     if (!opts->pid_count && !opts->cgroup)
@@ -170,46 +186,52 @@ static int recorder_check_target(struct recorder *recorder, const struct recorde
 // Without the host side there may be enough to record.
 static bool recorder_goes_on(struct recorder *recorder, const struct recorder_opts *opts, int rc)
 {
-    bool forbidden = rc == -EPERM || rc == -EACCES || rc == -ENOTSUP || rc == -EOPNOTSUPP || rc == -ENOSYS;
-    if (!forbidden || !recorder->gpu || opts->cgroup) // whom a cgroup holds is told by the kernel side
+    bool forbidden =
+            rc == -EPERM || rc == -EACCES || rc == -ENOTSUP || rc == -EOPNOTSUPP || rc == -ENOSYS;
+    // whom a cgroup holds is told by the kernel side
+    if (!forbidden || !recorder->gpu || opts->cgroup)
         return false;
     if (!opts->no_children)
         children_search(recorder->tasks);
     return gpu_side_search(recorder->gpu, clock_monotonic_ns()) || opts->host_optional;
 }
 
-// Of how many processes names and unwind tables are kept. The kernel's part of that cannot grow once the programs are loaded.
+// Of how many processes names and unwind tables are kept. The kernel's part of that cannot grow
+// once the programs are loaded.
 static uint32_t recorder_choose_processes(const struct recorder_opts *opts)
 {
-    const struct capture_opts target = {
-        .pids = opts->pids, .pid_count = opts->pid_count, .cgroup = opts->cgroup, .no_children = opts->no_children};
+    const struct capture_opts target = {.pids = opts->pids,
+            .pid_count = opts->pid_count,
+            .cgroup = opts->cgroup,
+            .no_children = opts->no_children};
     size_t wanted = RECORDER_PROCESSES_MORE * capture_count_targets(&target);
     wanted = wanted > opts->processes_max ? wanted : opts->processes_max;
     wanted = wanted > RECORDER_PROCESSES_MIN ? wanted : RECORDER_PROCESSES_MIN;
     return wanted < RECORDER_PROCESSES_MAX ? (uint32_t)wanted : RECORDER_PROCESSES_MAX;
 }
 
-static int recorder_attach(struct recorder *recorder, const struct recorder_opts *opts, uint32_t sample_hz,
-                           struct error *err)
+static int recorder_attach(struct recorder *recorder, const struct recorder_opts *opts,
+        uint32_t sample_hz, struct error *err)
 {
     struct capture_opts capture = {.pids = opts->pids,
-                                   .pid_count = opts->pid_count,
-                                   .cgroup = opts->cgroup,
-                                   .watcher = opts->live ? getppid() : 0,
-                                   .no_children = opts->no_children,
-                                   .threshold_ns = recorder->threshold_ns,
-                                   .sample_hz = sample_hz,
-                                   .faults = opts->faults,
-                                   .processes_max = recorder->processes_max,
-                                   .on_mapping = recorder_on_mapping,
-                                   .prompt = opts->prompt};
+            .pid_count = opts->pid_count,
+            .cgroup = opts->cgroup,
+            .watcher = opts->live ? getppid() : 0,
+            .no_children = opts->no_children,
+            .threshold_ns = recorder->threshold_ns,
+            .sample_hz = sample_hz,
+            .faults = opts->faults,
+            .processes_max = recorder->processes_max,
+            .on_mapping = recorder_on_mapping,
+            .prompt = opts->prompt};
     uint64_t seen, lost;
     struct error host = {0};
     int rc = capture_open(&capture, recorder_on_event, recorder, &recorder->capture, &host);
     if (rc && !recorder_goes_on(recorder, opts, rc))
         return error_set(err, rc, "%s", host.text);
     if (rc) {
-        recorder->host_missing = xasprintf("host: only the GPU side is recorded, not who waits for whom: %s", host.text);
+        recorder->host_missing = xasprintf(
+                "host: only the GPU side is recorded, not who waits for whom: %s", host.text);
         python_free(recorder->python); // its walks are asked for by the kernel side
         recorder->python = NULL;
     }
@@ -218,16 +240,19 @@ static int recorder_attach(struct recorder *recorder, const struct recorder_opts
     if (recorder->python)
         python_attach(recorder->python, recorder->capture);
     if (recorder->capture)
-        recorder->unwinder = unwinder_new(recorder->capture, recorder->symbols, recorder->processes_max, opts->prompt);
+        recorder->unwinder = unwinder_new(
+                recorder->capture, recorder->symbols, recorder->processes_max, opts->prompt);
     char *missing = recorder_missing_json(recorder);
     recorder->begin_ns = clock_monotonic_ns(); // attaching took 0.3 s, or seconds on a busy machine
-    rc = store_exec(recorder->store, err, "UPDATE recording SET begin_ns = ?, missing = ? WHERE id = ?", "isi",
-                    recorder->begin_ns, missing, recorder->recording_id);
+    rc = store_exec(recorder->store, err,
+            "UPDATE recording SET begin_ns = ?, missing = ? WHERE id = ?", "isi",
+            recorder->begin_ns, missing, recorder->recording_id);
     free(missing);
     return rc;
 }
 
-// While it may enter network namespaces: of those in which the target is by now, as its threads' records in the rings tell.
+// While it may enter network namespaces: of those in which the target is by now, as its threads'
+// records in the rings tell.
 static void recorder_find_connections(struct recorder *recorder)
 {
     if (recorder->capture)
@@ -241,26 +266,32 @@ static void recorder_forget(struct recorder *recorder) // nothing was recorded
         writer_abandon(recorder->writer);
     struct error err = {0};
     if (recorder->recording_id &&
-        (store_exec(recorder->store, &err, "DELETE FROM counter WHERE recording_id = ?", "i", recorder->recording_id) ||
-         store_exec(recorder->store, &err, "DELETE FROM recording WHERE id = ?", "i", recorder->recording_id)))
+            (store_exec(recorder->store, &err, "DELETE FROM counter WHERE recording_id = ?", "i",
+                     recorder->recording_id) ||
+                    store_exec(recorder->store, &err, "DELETE FROM recording WHERE id = ?", "i",
+                            recorder->recording_id)))
         log_debug("an empty recording stays in the store: %s", err.text);
 }
 
-static int recorder_start_gpu(struct recorder *recorder, const struct recorder_opts *opts, struct error *err)
+static int recorder_start_gpu(
+        struct recorder *recorder, const struct recorder_opts *opts, struct error *err)
 {
     struct gpu_side_opts gpu = {
-        .kinds = opts->gpu_kinds, .launch_id = opts->launch_id, .library = opts->gpu_library};
-    struct error own = {0}; // an empty table's highest number is an error to those who ask, and none to us
+            .kinds = opts->gpu_kinds, .launch_id = opts->launch_id, .library = opts->gpu_library};
+    struct error own = {
+            0}; // an empty table's highest number is an error to those who ask, and none to us
     int rc = 0;
     if (opts->gpu_kinds)
-        rc = gpu_side_new(recorder->store, recorder->recording_id, recorder->writer, recorder->tasks, &gpu,
-                          &recorder->gpu, &own);
+        rc = gpu_side_new(recorder->store, recorder->recording_id, recorder->writer,
+                recorder->tasks, &gpu, &recorder->gpu, &own);
     if (rc == 0 && opts->max_bytes)
-        rc = retention_new(recorder->store, recorder->recording_id, opts->max_bytes, &recorder->retention, &own);
+        rc = retention_new(recorder->store, recorder->recording_id, opts->max_bytes,
+                &recorder->retention, &own);
     return rc ? error_set(err, rc, "%s", own.text) : 0;
 }
 
-// What is asked for by rowid only needs no index, which is a fourth of what a gap costs to write; and nobody reads it after a loss of power.
+// What is asked for by rowid only needs no index, which is a fourth of what a gap costs to write;
+// and nobody reads it after a loss of power.
 static int recorder_make_scratch(struct recorder *recorder, struct error *err)
 {
     int rc = store_exec(recorder->store, err, "DROP INDEX gap_thread", "");
@@ -278,17 +309,20 @@ static void recorder_files_prepare(void)
 // Of its job; -1: not told.
 static int32_t recorder_own_rank(const struct recorder_opts *opts)
 {
-    json_t *who = opts->rank ? json_loads(opts->rank, 0, NULL) : NULL, *number = json_object_get(who, "rank");
+    json_t *who = opts->rank ? json_loads(opts->rank, 0, NULL) : NULL,
+           *number = json_object_get(who, "rank");
     int32_t rank = json_is_integer(number) ? (int32_t)json_integer_value(number) : -1;
     json_decref(who);
     return rank;
 }
 
-int recorder_start(struct store *store, const struct recorder_opts *opts, struct recorder **ret_recorder,
-                   struct error *err)
+int recorder_start(struct store *store, const struct recorder_opts *opts,
+        struct recorder **ret_recorder, struct error *err)
 {
     struct recorder *recorder = xcalloc(1, sizeof *recorder);
-    uint32_t sample_hz = opts->sample_hz == UINT32_MAX ? 0 : opts->sample_hz ? opts->sample_hz : RECORDER_SAMPLE_HZ;
+    uint32_t sample_hz = opts->sample_hz == UINT32_MAX ? 0
+            : opts->sample_hz                          ? opts->sample_hz
+                                                       : RECORDER_SAMPLE_HZ;
     target_file_start(recorder_files_prepare);
     descriptors_raise(); // up to 5 for each CPU, one for each file that gives names
     recorder->store = store;
@@ -304,7 +338,8 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
     if (rc == 0 && opts->scratch)
         rc = recorder_make_scratch(recorder, err);
     if (rc == 0)
-        rc = symbols_new(&(struct symbols_opts){.processes_max = recorder->processes_max}, &recorder->symbols, err);
+        rc = symbols_new(&(struct symbols_opts){.processes_max = recorder->processes_max},
+                &recorder->symbols, err);
     if (rc == 0)
         rc = recorder_insert(recorder, opts, sample_hz, err);
     if (rc == 0) {
@@ -312,18 +347,20 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
         recorder->stacks = stacks_new(recorder->writer, recorder->symbols, opts->prompt);
         recorder->files = files_new();
         recorder->counters = counters_new(recorder->writer, recorder->recording_id,
-                                          opts->pid_count ? opts->pids[0] : 0, opts->cgroup, recorder_own_rank(opts));
+                opts->pid_count ? opts->pids[0] : 0, opts->cgroup, recorder_own_rank(opts));
         if (!opts->no_python)
             recorder->python = python_new(recorder->tasks, recorder->stacks, recorder->threshold_ns,
-                                          recorder->processes_max, opts->prompt);
+                    recorder->processes_max, opts->prompt);
         rc = recorder_start_gpu(recorder, opts, err);
     }
     if (rc == 0)
         rc = recorder_check_target(recorder, opts, err);
-    if (rc == 0) // a walk over all directories of cgroups: before attaching, so that no ring fills meanwhile
+    if (rc == 0) // a walk over all directories of cgroups: before attaching, so that no ring fills
+                 // meanwhile
         counters_read_cgroups(recorder->counters, clock_monotonic_ns());
     if (rc == 0)
-        rc = writer_commit(recorder->writer, true, err); // so that the row of the recording can be changed outside of it
+        // so that the row of the recording can be changed outside of it
+        rc = writer_commit(recorder->writer, true, err);
     if (rc == 0)
         rc = recorder_attach(recorder, opts, sample_hz, err);
     if (rc) {
@@ -336,14 +373,17 @@ int recorder_start(struct store *store, const struct recorder_opts *opts, struct
     return 0;
 }
 
-// --- rounds ---------------------------------------------------------------------------------------
+// --- rounds --------------------------------------------------------------------------------------
 
 static void recorder_put_drops(struct recorder *recorder, int64_t now_ns)
 {
-    static const char *const names[UG_COUNTER_COUNT] = {
-        [UG_COUNTER_GAP] = "gap",   [UG_COUNTER_SAMPLE] = "sample", [UG_COUNTER_LOCK] = "lock",
-        [UG_COUNTER_TASK] = "task", [UG_COUNTER_FACT] = "fact",     [UG_COUNTER_STATE] = "state",
-        [UG_COUNTER_FAULT] = "page_fault"};
+    static const char *const names[UG_COUNTER_COUNT] = {[UG_COUNTER_GAP] = "gap",
+            [UG_COUNTER_SAMPLE] = "sample",
+            [UG_COUNTER_LOCK] = "lock",
+            [UG_COUNTER_TASK] = "task",
+            [UG_COUNTER_FACT] = "fact",
+            [UG_COUNTER_STATE] = "state",
+            [UG_COUNTER_FAULT] = "page_fault"};
     struct ug_counts counts[UG_COUNTER_COUNT];
     if (!recorder->capture)
         return;
@@ -362,18 +402,22 @@ static void recorder_look(struct recorder *recorder)
     if (python)
         python_look_end(recorder->python);
     int64_t cost_ns = clock_monotonic_ns() - begin_ns;
-    recorder->look_next_ns = begin_ns + (cost_ns * RECORDER_LOOK_SHARE > RECORDER_SECOND_NS ? cost_ns * RECORDER_LOOK_SHARE : RECORDER_SECOND_NS);
+    recorder->look_next_ns = begin_ns +
+            (cost_ns * RECORDER_LOOK_SHARE > RECORDER_SECOND_NS ? cost_ns * RECORDER_LOOK_SHARE
+                                                                : RECORDER_SECOND_NS);
 }
 
 static void recorder_check_alive(struct recorder *recorder, int64_t now_ns)
 {
     struct stat info;
-    bool asked = recorder->ask_alive && !recorder->cgroup; // in a cgroup many may come and go: once a second is enough
+    // in a cgroup many may come and go: once a second is enough
+    bool asked = recorder->ask_alive && !recorder->cgroup;
     if (now_ns < (asked ? recorder->asked_next_ns : recorder->alive_next_ns))
         return;
     recorder->ask_alive = false;
     recorder->alive_next_ns = now_ns + RECORDER_SECOND_NS;
-    uint32_t alive = tasks_targets_alive(recorder->tasks, now_ns); // of a cgroup, too: ends those that are gone
+    // of a cgroup, too: ends those that are gone
+    uint32_t alive = tasks_targets_alive(recorder->tasks, now_ns);
     recorder->alive_max = alive > recorder->alive_max ? alive : recorder->alive_max;
     recorder->alive = recorder->cgroup ? stat(recorder->cgroup, &info) == 0 : alive > 0;
     int64_t cost_ns = clock_monotonic_ns() - now_ns;
@@ -382,7 +426,8 @@ static void recorder_check_alive(struct recorder *recorder, int64_t now_ns)
         recorder->asked_next_ns = recorder->alive_next_ns;
 }
 
-// Who of the target is which rank of a job, into the JSON of recording.target: it is known only once the processes run.
+// Who of the target is which rank of a job, into the JSON of recording.target: it is known only
+// once the processes run.
 static int recorder_write_ranks(struct recorder *recorder, struct error *err)
 {
     size_t count = 0;
@@ -391,14 +436,17 @@ static int recorder_write_ranks(struct recorder *recorder, struct error *err)
         return 0;
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_pack("{sI sI si si}", "pid", (json_int_t)ranks[i].tgid, "start_ns",
-                                              (json_int_t)ranks[i].start_ns, "rank", (int)ranks[i].rank, "ranks",
-                                              (int)ranks[i].ranks));
+        json_array_append_new(list,
+                json_pack("{sI sI si si}", "pid", (json_int_t)ranks[i].tgid, "start_ns",
+                        (json_int_t)ranks[i].start_ns, "rank", (int)ranks[i].rank, "ranks",
+                        (int)ranks[i].ranks));
     char *text = json_dumps(list, JSON_COMPACT);
     json_decref(list);
-    int rc = text ? store_exec(recorder->store, err, "UPDATE recording SET target = json_set(target, '$.ranks', json(?)) WHERE id = ?",
-                               "si", text, recorder->recording_id)
-                  : error_set(err, -ENOMEM, "out of memory");
+    int rc = text
+            ? store_exec(recorder->store, err,
+                      "UPDATE recording SET target = json_set(target, '$.ranks', json(?)) WHERE id = ?",
+                      "si", text, recorder->recording_id)
+            : error_set(err, -ENOMEM, "out of memory");
     free(text);
     if (rc == 0)
         recorder->ranks_written = count;
@@ -408,9 +456,11 @@ static int recorder_write_ranks(struct recorder *recorder, struct error *err)
 static int recorder_write_joined(struct recorder *recorder, struct error *err)
 {
     char *text = recorder->joined ? json_dumps(recorder->joined, JSON_COMPACT) : NULL;
-    int rc = text ? store_exec(recorder->store, err, "UPDATE recording SET target = json_set(target, '$.joined', json(?)) WHERE id = ?", "si", text,
-                               recorder->recording_id)
-                  : 0;
+    int rc = text
+            ? store_exec(recorder->store, err,
+                      "UPDATE recording SET target = json_set(target, '$.joined', json(?)) WHERE id = ?",
+                      "si", text, recorder->recording_id)
+            : 0;
     free(text);
     return rc;
 }
@@ -419,7 +469,9 @@ static int recorder_write_joined(struct recorder *recorder, struct error *err)
 static size_t recorder_find_joined(const struct recorder *recorder, int32_t rank)
 {
     size_t i = 0;
-    while (i < json_array_size(recorder->joined) && json_integer_value(json_object_get(json_array_get(recorder->joined, i), "rank")) != rank)
+    while (i < json_array_size(recorder->joined) &&
+            json_integer_value(json_object_get(json_array_get(recorder->joined, i), "rank")) !=
+                    rank)
         i++;
     return i;
 }
@@ -436,7 +488,8 @@ int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct err
     if (pid <= 0 || !task_stat_read((uint32_t)pid, &stat))
         return error_set(err, -ESRCH, "there is no process %d", (int)pid);
     rc = recorder->capture ? capture_add_target(recorder->capture, pid, err) : 0;
-    if (rc) // before anything is known of it here: whom this recorder refuses has another one, and would be a rank of both
+    if (rc) // before anything is known of it here: whom this recorder refuses has another one, and
+            // would be a rank of both
         return rc;
     if (!tasks_target(recorder->tasks, (uint32_t)pid))
         return error_set(err, -ESRCH, "process %d has ended", (int)pid);
@@ -444,7 +497,9 @@ int recorder_join(struct recorder *recorder, pid_t pid, int32_t rank, struct err
     recorder->ask_alive = true;
     if (!recorder->joined)
         recorder->joined = json_array();
-    json_array_append_new(recorder->joined, json_pack("{si si sI}", "rank", (int)rank, "pid", (int)pid, "begin_ns", (json_int_t)begin_ns));
+    json_array_append_new(recorder->joined,
+            json_pack("{si si sI}", "rank", (int)rank, "pid", (int)pid, "begin_ns",
+                    (json_int_t)begin_ns));
     rc = recorder_write_joined(recorder, err);
     if (rc)
         writer_fail(recorder->writer);
@@ -457,7 +512,8 @@ void recorder_leave(struct recorder *recorder, int32_t rank)
     size_t i = recorder_find_joined(recorder, rank);
     if (i == json_array_size(recorder->joined) || writer_begin(recorder->writer))
         return;
-    uint32_t pid = (uint32_t)json_integer_value(json_object_get(json_array_get(recorder->joined, i), "pid"));
+    uint32_t pid = (uint32_t)json_integer_value(
+            json_object_get(json_array_get(recorder->joined, i), "pid"));
     json_array_remove(recorder->joined, i);
     counters_remove_rank(recorder->counters, rank);
     unwinder_forget(recorder->unwinder, pid);
@@ -474,19 +530,21 @@ void recorder_leave(struct recorder *recorder, int32_t rank)
         writer_fail(recorder->writer);
 }
 
-// For who reads meanwhile: the waits that go on take the place of those of a second ago (last: they go). Of thousands of threads less
-// often: 2 % of a core.
+// For who reads meanwhile: the waits that go on take the place of those of a second ago (last: they
+// go). Of thousands of threads less often: 2 % of a core.
 static void recorder_put_waiting(struct recorder *recorder, bool last)
 {
     enum { SHARE = 50 };
     int64_t begin_ns = clock_monotonic_ns(), cost_ns;
-    if (!recorder->live || !recorder->capture || (!last && begin_ns < recorder->waiting_next_ns) || writer_begin(recorder->writer))
+    if (!recorder->live || !recorder->capture || (!last && begin_ns < recorder->waiting_next_ns) ||
+            writer_begin(recorder->writer))
         return;
     struct error err = {0};
-    int rc = store_exec(recorder->store, &err, "DELETE FROM gap WHERE rowid > ? AND flags & ?", "ii", recorder->waiting_row,
-                        (int64_t)UG_GAP_UNFINISHED);
+    int rc = store_exec(recorder->store, &err, "DELETE FROM gap WHERE rowid > ? AND flags & ?",
+            "ii", recorder->waiting_row, (int64_t)UG_GAP_UNFINISHED);
     if (rc == 0)
-        rc = store_get_int(recorder->store, &recorder->waiting_row, &err, "SELECT coalesce(max(rowid), 0) FROM gap", "");
+        rc = store_get_int(recorder->store, &recorder->waiting_row, &err,
+                "SELECT coalesce(max(rowid), 0) FROM gap", "");
     if (rc)
         writer_fail(recorder->writer);
     else if (!last)
@@ -511,9 +569,11 @@ static int recorder_second(struct recorder *recorder, int64_t now_ns, struct err
         python_settle(recorder->python, false);
     recorder_put_waiting(recorder, false);
     int rc = 0;
-    if (now_ns >= recorder->ranks_next_ns && writer_begin(recorder->writer) == 0) { // not at the end only: a recorder may be killed
+    // not at the end only: a recorder may be killed
+    if (now_ns >= recorder->ranks_next_ns && writer_begin(recorder->writer) == 0) {
         rc = recorder_write_ranks(recorder, err);
-        recorder->ranks_next_ns = now_ns + RECORDER_CHILDREN_SHARE * (clock_monotonic_ns() - now_ns);
+        recorder->ranks_next_ns =
+                now_ns + RECORDER_CHILDREN_SHARE * (clock_monotonic_ns() - now_ns);
     }
     if (rc == 0 && recorder->retention && writer_begin(recorder->writer) == 0)
         rc = retention_step(recorder->retention, err);
@@ -535,7 +595,8 @@ static int recorder_read_spools(struct recorder *recorder, int64_t now_ns, struc
         return 0;
     if (!recorder->capture && !recorder->no_children && now_ns >= recorder->children_next_ns) {
         children_search(recorder->tasks);
-        int64_t cost_ns = clock_monotonic_ns() - now_ns; // 1 % of a core, and not more often than rounds are
+        // 1 % of a core, and not more often than rounds are
+        int64_t cost_ns = clock_monotonic_ns() - now_ns;
         recorder->children_next_ns = now_ns + RECORDER_CHILDREN_SHARE * cost_ns;
     }
     gpu_side_search(recorder->gpu, now_ns);
@@ -547,14 +608,16 @@ static int recorder_round(struct recorder *recorder, int wait_ms, struct error *
 {
     int records = recorder_read_rings(recorder, wait_ms);
     if (records < 0)
-        return error_set(err, records, "failed to read the rings of the capture: %s", strerror(-records));
+        return error_set(
+                err, records, "failed to read the rings of the capture: %s", strerror(-records));
     int64_t now_ns = clock_monotonic_ns();
     if (recorder->python && now_ns >= recorder->search_next_ns) {
         recorder->search_next_ns = now_ns + RECORDER_SEARCH_NS;
         python_search(recorder->python, now_ns);
     }
     while (recorder->missed_count) // not in a callback: its threads are told by one
-        capture_add_target(recorder->capture, (pid_t)recorder->missed[--recorder->missed_count], NULL);
+        capture_add_target(
+                recorder->capture, (pid_t)recorder->missed[--recorder->missed_count], NULL);
     if (recorder->capture)
         recorder_look(recorder);
     if (records < RECORDER_BUSY_RECORDS)
@@ -586,14 +649,15 @@ int recorder_poll(struct recorder *recorder, int wait_ms, bool *ret_alive, struc
     int64_t now_ns = clock_monotonic_ns(), end_ns = now_ns + wait_ms * (int64_t)1000000;
     int rc = 0;
     do {
-        rc = recorder_round(recorder, rc == 1 ? 0 : recorder_wait_ms(recorder, now_ns, end_ns), err);
+        rc = recorder_round(
+                recorder, rc == 1 ? 0 : recorder_wait_ms(recorder, now_ns, end_ns), err);
         now_ns = clock_monotonic_ns();
     } while (rc >= 0 && recorder->alive && now_ns < end_ns);
     *ret_alive = recorder->alive;
     return rc < 0 ? rc : 0;
 }
 
-// --- end ------------------------------------------------------------------------------------------
+// --- end -----------------------------------------------------------------------------------------
 
 static int recorder_write_end(struct recorder *recorder, struct error *err)
 {
@@ -603,8 +667,9 @@ static int recorder_write_end(struct recorder *recorder, struct error *err)
     if (rc == 0)
         rc = recorder_ledger(recorder, err);
     if (rc == 0)
-        rc = store_exec(recorder->store, err, "UPDATE recording SET end_ns = ?, python = ?, missing = ? WHERE id = ?",
-                        "iisi", recorder->end_ns, (int64_t)python, missing, recorder->recording_id);
+        rc = store_exec(recorder->store, err,
+                "UPDATE recording SET end_ns = ?, python = ?, missing = ? WHERE id = ?", "iisi",
+                recorder->end_ns, (int64_t)python, missing, recorder->recording_id);
     recorder->ranks_written = 0; // what was written may have been rolled back
     if (rc == 0)
         rc = recorder_write_ranks(recorder, err);
@@ -624,13 +689,15 @@ static void recorder_detach(struct recorder *recorder)
     while (capture_poll(recorder->capture, 0) > 0 && clock_monotonic_ns() < drain_end_ns)
         ;
     recorder_put_waiting(recorder, true);
-    int looked = capture_look(recorder->capture); // who holds what those wait for that never came back
+    int looked =
+            capture_look(recorder->capture); // who holds what those wait for that never came back
     recorder->look_rc = looked < 0 ? looked : 0;
     int told = capture_totals(recorder->capture);
     recorder->totals_rc = told < 0 ? told : 0;
     recorder->end_ns = clock_monotonic_ns();
     recorder->waits_rc = capture_detach(recorder->capture);
-    for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0; round++)
+    for (int round = 0; round < RECORDER_DRAIN_ROUNDS && capture_poll(recorder->capture, 0) > 0;
+            round++)
         ;
     stacks_finish(recorder->stacks);
     if (recorder->python)
@@ -655,7 +722,8 @@ int recorder_stop(struct recorder *recorder, int64_t *ret_recording_id, struct e
     recorder_put_drops(recorder, now_ns);
     tasks_ask_again(recorder->tasks);
     tasks_flush(recorder->tasks, now_ns, false, python_process_gone, recorder->python);
-    int rc = writer_commit(recorder->writer, true, err), end_rc = recorder_write_end(recorder, &end);
+    int rc = writer_commit(recorder->writer, true, err),
+        end_rc = recorder_write_end(recorder, &end);
     if (rc == 0 && gpu_rc)
         rc = error_set(err, gpu_rc, "%s", gpu.text);
     if (rc == 0 && end_rc)
@@ -671,7 +739,7 @@ void recorder_free(struct recorder *recorder)
         return;
     if (recorder->writer)
         writer_abandon(recorder->writer); // what recorder_stop did not write is not wanted
-    gpu_side_free(recorder->gpu); // before the tasks it names
+    gpu_side_free(recorder->gpu);         // before the tasks it names
     tasks_free(recorder->tasks, python_process_gone, recorder->python);
     python_free(recorder->python);
     unwinder_free(recorder->unwinder);
@@ -689,7 +757,8 @@ void recorder_free(struct recorder *recorder)
     free(recorder);
 }
 
-void recorder_step(struct recorder *recorder, int64_t rank, int64_t idx, int64_t begin_ns, int64_t dur_ns)
+void recorder_step(
+        struct recorder *recorder, int64_t rank, int64_t idx, int64_t begin_ns, int64_t dur_ns)
 {
     struct row row = writer_row(recorder->writer, WRITER_STEP);
     row_int(&row, recorder->recording_id);
@@ -705,15 +774,14 @@ void recorder_totals(const struct recorder *recorder, struct recorder_totals *re
     struct ug_counts counts[UG_COUNTER_COUNT] = {0};
     if (recorder->capture)
         capture_counts(recorder->capture, counts);
-    *ret_totals = (struct recorder_totals){
-        .gaps = writer_rows(recorder->writer, WRITER_GAP),
-        .samples = writer_rows(recorder->writer, WRITER_SAMPLE),
-        .locks = writer_rows(recorder->writer, WRITER_LOCK),
-        .facts = writer_rows(recorder->writer, WRITER_FACT),
-        .dropped = writer_lost_all(recorder->writer) + tasks_dropped(recorder->tasks),
-        .threads = tasks_target_threads(recorder->tasks),
-        .pythons = recorder->python ? python_found(recorder->python) : 0,
-        .host = recorder->capture != NULL};
+    *ret_totals = (struct recorder_totals){.gaps = writer_rows(recorder->writer, WRITER_GAP),
+            .samples = writer_rows(recorder->writer, WRITER_SAMPLE),
+            .locks = writer_rows(recorder->writer, WRITER_LOCK),
+            .facts = writer_rows(recorder->writer, WRITER_FACT),
+            .dropped = writer_lost_all(recorder->writer) + tasks_dropped(recorder->tasks),
+            .threads = tasks_target_threads(recorder->tasks),
+            .pythons = recorder->python ? python_found(recorder->python) : 0,
+            .host = recorder->capture != NULL};
     if (recorder->gpu)
         gpu_side_totals(recorder->gpu, &ret_totals->gpu);
     ret_totals->dropped += ret_totals->gpu.dropped;

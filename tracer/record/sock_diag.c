@@ -9,20 +9,24 @@
 #include <netinet/in.h>
 #include <string.h>
 
-enum { SOCK_DIAG_ESTABLISHED = 1 }; // TCP_ESTABLISHED, whose header defines struct tcp_info once more
+enum {
+    SOCK_DIAG_ESTABLISHED = 1
+}; // TCP_ESTABLISHED, whose header defines struct tcp_info once more
 
 struct sock_diag_question {
     struct nlmsghdr head;
     struct inet_diag_req_v2 body;
 };
-_Static_assert(sizeof(struct sock_diag_question) == SOCK_DIAG_QUESTION_BYTES, "questions stand side by side");
+_Static_assert(sizeof(struct sock_diag_question) == SOCK_DIAG_QUESTION_BYTES,
+        "questions stand side by side");
 
-static void sock_diag_ask(void *at, struct sock_diag_question question, uint16_t flags, uint32_t sequence)
+static void sock_diag_ask(
+        void *at, struct sock_diag_question question, uint16_t flags, uint32_t sequence)
 {
     question.head = (struct nlmsghdr){.nlmsg_len = sizeof question,
-                                      .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-                                      .nlmsg_flags = (uint16_t)(NLM_F_REQUEST | flags),
-                                      .nlmsg_seq = sequence};
+            .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+            .nlmsg_flags = (uint16_t)(NLM_F_REQUEST | flags),
+            .nlmsg_seq = sequence};
     question.body.sdiag_protocol = IPPROTO_TCP;
     question.body.idiag_states = 1u << SOCK_DIAG_ESTABLISHED;
     memcpy(at, &question, sizeof question);
@@ -30,12 +34,15 @@ static void sock_diag_ask(void *at, struct sock_diag_question question, uint16_t
 
 void sock_diag_ask_all(void *question, uint8_t family, uint32_t sequence)
 {
-    sock_diag_ask(question, (struct sock_diag_question){.body.sdiag_family = family}, NLM_F_DUMP, sequence);
+    sock_diag_ask(question, (struct sock_diag_question){.body.sdiag_family = family}, NLM_F_DUMP,
+            sequence);
 }
 
 void sock_diag_ask_one(void *question, const struct sock_diag_socket *socket, uint32_t sequence)
 {
-    struct sock_diag_question one = {.body.sdiag_family = socket->family, .body.idiag_ext = 1u << (INET_DIAG_INFO - 1), .body.id = socket->id};
+    struct sock_diag_question one = {.body.sdiag_family = socket->family,
+            .body.idiag_ext = 1u << (INET_DIAG_INFO - 1),
+            .body.id = socket->id};
     sock_diag_ask(question, one, 0, sequence);
 }
 
@@ -65,22 +72,25 @@ static bool sock_diag_socket(const char *body, size_t len, struct sock_diag_sock
         return false;
     memcpy(&message, body, sizeof message);
     *ret = (struct sock_diag_socket){.id = message.id,
-                                     .family = message.idiag_family,
-                                     .inode = message.idiag_inode,
-                                     .unread = message.idiag_rqueue,
-                                     .unacknowledged = message.idiag_wqueue};
-    for (size_t at = sizeof message; at < len && len - at >= sizeof attribute; at += sock_diag_aligned(attribute.nla_len)) {
+            .family = message.idiag_family,
+            .inode = message.idiag_inode,
+            .unread = message.idiag_rqueue,
+            .unacknowledged = message.idiag_wqueue};
+    for (size_t at = sizeof message; at < len && len - at >= sizeof attribute;
+            at += sock_diag_aligned(attribute.nla_len)) {
         memcpy(&attribute, body + at, sizeof attribute);
         if (attribute.nla_len < sizeof attribute || attribute.nla_len > len - at)
             break;
         if ((attribute.nla_type & NLA_TYPE_MASK) == INET_DIAG_INFO)
-            sock_diag_counters(body + at + sizeof attribute, attribute.nla_len - sizeof attribute, ret);
+            sock_diag_counters(
+                    body + at + sizeof attribute, attribute.nla_len - sizeof attribute, ret);
     }
     return true;
 }
 
 // False: a message that tells nothing, such as that a question came.
-static bool sock_diag_answer(const struct nlmsghdr *head, const char *body, size_t len, struct sock_diag_answer *ret)
+static bool sock_diag_answer(
+        const struct nlmsghdr *head, const char *body, size_t len, struct sock_diag_answer *ret)
 {
     int32_t code = 0;
     *ret = (struct sock_diag_answer){.sequence = head->nlmsg_seq};

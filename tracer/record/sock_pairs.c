@@ -18,10 +18,11 @@ enum {
     PAIRS_READS_MAX = 8192, // descriptors looked at for their owner at once: 10 ms
 };
 
-// --- which ends are of one connection -------------------------------------------------------------
+// --- which ends are of one connection ------------------------------------------------------------
 
 struct pairs_name {
-    uint8_t local[16], remote[16]; // of IPv4 as IPv6 spells it: one end may be a socket of the one, the other of the other
+    uint8_t local[16], remote[16]; // of IPv4 as IPv6 spells it: one end may be a socket of the one,
+                                   // the other of the other
     uint16_t local_port, remote_port;
 };
 _Static_assert(sizeof(struct pairs_name) == 36, "compared as bytes");
@@ -52,7 +53,8 @@ static struct pairs_name pairs_name_of(const struct sock_diag_socket *end, bool 
 static bool pairs_is_loopback(const uint8_t *address)
 {
     static const uint8_t one[16] = {[15] = 1};
-    return memcmp(address, one, sizeof one) == 0 || (memcmp(address, pairs_mapped, sizeof pairs_mapped) == 0 && address[12] == 127);
+    return memcmp(address, one, sizeof one) == 0 ||
+            (memcmp(address, pairs_mapped, sizeof pairs_mapped) == 0 && address[12] == 127);
 }
 
 // Each namespace has loopback addresses of its own.
@@ -64,7 +66,8 @@ static uint32_t pairs_mate_of(const struct socket_pairs *pairs, uint32_t index)
     uint64_t key = hash_bytes(0, &wanted, sizeof wanted);
     uint32_t found = MAP_NONE;
     size_t at = 0;
-    for (uint32_t i = map_first(&pairs->names, key, &at); i != MAP_NONE; i = map_next(&pairs->names, key, &at)) {
+    for (uint32_t i = map_first(&pairs->names, key, &at); i != MAP_NONE;
+            i = map_next(&pairs->names, key, &at)) {
         struct pairs_name name = pairs_name_of(&pairs->ends[i].socket, false);
         if (i == index || memcmp(&name, &wanted, sizeof name) != 0)
             continue;
@@ -87,13 +90,14 @@ static void pairs_find_mates(struct socket_pairs *pairs)
         pairs->ends[i].mate = pairs->ends[i].socket.inode ? pairs_mate_of(pairs, i) : MAP_NONE;
 }
 
-// --- whose they are -------------------------------------------------------------------------------
+// --- whose they are ------------------------------------------------------------------------------
 
 static void pairs_on_process(void *context, struct task_process *process)
 {
     struct socket_pairs *pairs = context;
     if (process->id && pairs->process_count < PAIRS_PROCESSES_MAX)
-        pairs->processes[pairs->process_count++] = (struct pairs_process){process->start_ns, process->tgid, process->id};
+        pairs->processes[pairs->process_count++] =
+                (struct pairs_process){process->start_ns, process->tgid, process->id};
 }
 
 static int pairs_by_start(const void *left, const void *right)
@@ -118,12 +122,14 @@ bool pairs_take_processes(struct socket_pairs *pairs, struct tasks *tasks)
     return pairs->crowd != before;
 }
 
-static void pairs_read_descriptors(struct socket_pairs *pairs, const struct pairs_process *process, int *reads)
+static void pairs_read_descriptors(
+        struct socket_pairs *pairs, const struct pairs_process *process, int *reads)
 {
     char path[32], target[64];
     snprintf(path, sizeof path, "/proc/%u/fd", process->tgid);
     DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && *reads < PAIRS_READS_MAX && (entry = readdir(dir)); ++*reads) {
+    for (struct dirent *entry; dir && *reads < PAIRS_READS_MAX && (entry = readdir(dir));
+            ++*reads) {
         unsigned long inode = 0;
         ssize_t len = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
         target[len > 0 ? len : 0] = 0;
@@ -134,7 +140,8 @@ static void pairs_read_descriptors(struct socket_pairs *pairs, const struct pair
         closedir(dir);
 }
 
-// Descriptors are read when somebody is new. Of several processes that have a socket the oldest made it: its children inherited it.
+// Descriptors are read when somebody is new. Of several processes that have a socket the oldest
+// made it: its children inherited it.
 static bool pairs_find_owners(struct socket_pairs *pairs, bool changed)
 {
     bool unknown = false;
@@ -166,8 +173,10 @@ bool pairs_add(struct socket_pairs *pairs, const struct sock_diag_socket *socket
 {
     if (pairs->end_count == PAIRS_ENDS_MAX)
         return false;
-    pairs->ends = vector_reserve(pairs->ends, &pairs->end_room, pairs->end_count + 1, sizeof *pairs->ends);
-    pairs->ends[pairs->end_count++] = (struct socket_end){.socket = *socket, .space = space, .mate = MAP_NONE};
+    pairs->ends = vector_reserve(
+            pairs->ends, &pairs->end_room, pairs->end_count + 1, sizeof *pairs->ends);
+    pairs->ends[pairs->end_count++] =
+            (struct socket_end){.socket = *socket, .space = space, .mate = MAP_NONE};
     return true;
 }
 
@@ -181,6 +190,8 @@ void pairs_free(struct socket_pairs *pairs)
 
 bool pairs_is_link(const struct socket_pairs *pairs, uint32_t index)
 {
-    const struct socket_end *end = &pairs->ends[index], *mate = end->mate == MAP_NONE ? NULL : &pairs->ends[end->mate];
-    return mate && end->mate > index && mate->mate == index && end->process && mate->process && end->process != mate->process;
+    const struct socket_end *end = &pairs->ends[index],
+                            *mate = end->mate == MAP_NONE ? NULL : &pairs->ends[end->mate];
+    return mate && end->mate > index && mate->mate == index && end->process && mate->process &&
+            end->process != mate->process;
 }

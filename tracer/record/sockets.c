@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Once a second a list of all connections: of those with both ends in it, both of them some process's of the target, links are made. Then looks
-// at these, and rows about twice a second.
+// Once a second a list of all connections: of those with both ends in it, both of them some
+// process's of the target, links are made. Then looks at these, and rows about twice a second.
 #include "tracer/record/sockets.h"
 
 #include <arpa/inet.h>
@@ -25,17 +25,22 @@ enum {
     SOCKETS_SPACES_MAX = 16,
     SOCKETS_LINKS_MAX = 1024,
     SOCKETS_BUFFER_BYTES = 1 << 16, // what target_file_converse() gives at most
-    SOCKETS_BATCH = 30,             // questions at one go, of ten links: the kernel holds some 2 KiB for an answer, and 208 KiB for a socket
-    SOCKETS_ASKS = 3,               // of a look at a link: the first end, the second, the first again
-    SOCKETS_DRAIN_MAX = 128,        // answers of some 130 bytes, half a buffer at a time: twice what PAIRS_ENDS_MAX is
+    SOCKETS_BATCH = 30, // questions at one go, of ten links: the kernel holds some 2 KiB for an
+                        // answer, and 208 KiB for a socket
+    SOCKETS_ASKS = 3,   // of a look at a link: the first end, the second, the first again
+    SOCKETS_DRAIN_MAX =
+            128, // answers of some 130 bytes, half a buffer at a time: twice what PAIRS_ENDS_MAX is
     SOCKETS_SEARCH_NS = 1000000000,
-    SOCKETS_LOOK_NS = 10000000, // in each round of the recorder, but not where rounds follow each other at once
+    SOCKETS_LOOK_NS = 10000000, // in each round of the recorder, but not where rounds follow each
+                                // other at once
     SOCKETS_ROW_NS = 500000000,
-    SOCKETS_ROW_LOOKS = 4,   // a row of fewer would tell by chance
-    SOCKETS_QUIET_ROWS = 120, // a minute without a byte, as before the first one: looked at once a row
-    SOCKETS_SHARE = 100,     // one part of the time so many for lists, and for looks
+    SOCKETS_ROW_LOOKS = 4, // a row of fewer would tell by chance
+    SOCKETS_QUIET_ROWS =
+            120,         // a minute without a byte, as before the first one: looked at once a row
+    SOCKETS_SHARE = 100, // one part of the time so many for lists, and for looks
     SOCKETS_BURST_NS = 20000000,
-    SOCKETS_UNREAD_MAX = 4096, // bytes: a reader that waits leaves a packet or two until it has the CPU
+    SOCKETS_UNREAD_MAX =
+            4096, // bytes: a reader that waits leaves a packet or two until it has the CPU
 };
 
 struct sockets_space { // a network namespace
@@ -70,7 +75,7 @@ struct sockets {
     struct socket_pairs pairs;
     struct sockets_link *links;
     size_t space_count, link_count, link_room;
-    struct map linked;  // of the inode of an end: its link
+    struct map linked; // of the inode of an end: its link
     uint32_t sequence;
     bool several;
     char *missing;
@@ -82,14 +87,15 @@ struct sockets {
     char buffer[SOCKETS_BUFFER_BYTES];
 };
 
-// --- namespaces -----------------------------------------------------------------------------------
+// --- namespaces ----------------------------------------------------------------------------------
 
 // code: -errno, or 0
 static void sockets_lack(struct sockets *sockets, const char *what, int code)
 {
     if (!sockets->missing)
-        sockets->missing = xasprintf("connections: %s%s%s; of more than two ranks it may not be told whose messages come late", what, code ? ": " : "",
-                                     code ? strerror(-code) : "");
+        sockets->missing = xasprintf(
+                "connections: %s%s%s; of more than two ranks it may not be told whose messages come late",
+                what, code ? ": " : "", code ? strerror(-code) : "");
 }
 
 static void sockets_add_space(struct sockets *sockets, const char *path, bool own)
@@ -107,8 +113,12 @@ static void sockets_add_space(struct sockets *sockets, const char *path, bool ow
     own = own || (stat("/proc/thread-self/ns/net", &here) == 0 && here.st_ino == there.st_ino);
     int fd = sock_diag_open(own ? NULL : path);
     if (fd < 0)
-        sockets_lack(sockets, own ? "the kernel cannot be asked" : "a network namespace of the target cannot be entered", fd);
-    sockets->spaces[sockets->space_count++] = (struct sockets_space){there.st_ino, fd < 0 ? -1 : fd};
+        sockets_lack(sockets,
+                own ? "the kernel cannot be asked"
+                    : "a network namespace of the target cannot be entered",
+                fd);
+    sockets->spaces[sockets->space_count++] =
+            (struct sockets_space){there.st_ino, fd < 0 ? -1 : fd};
 }
 
 static void sockets_on_space(void *context, struct task_process *process)
@@ -149,11 +159,12 @@ const char *sockets_missing(const struct sockets *sockets)
     return sockets->several ? sockets->missing : NULL;
 }
 
-// --- lists ----------------------------------------------------------------------------------------
+// --- lists ---------------------------------------------------------------------------------------
 
-// Answers into the buffer; how much, or -errno. By the process that may wait: whoever sends holds the lock of its socket, and may not go on
-// before a file system has answered.
-static ssize_t sockets_converse(struct sockets *sockets, uint32_t space, const void *questions, size_t len)
+// Answers into the buffer; how much, or -errno. By the process that may wait: whoever sends holds
+// the lock of its socket, and may not go on before a file system has answered.
+static ssize_t sockets_converse(
+        struct sockets *sockets, uint32_t space, const void *questions, size_t len)
 {
     int fd = sockets->spaces[space].fd;
     ssize_t got = target_file_converse(fd, questions, len, sockets->buffer, sizeof sockets->buffer);
@@ -195,16 +206,18 @@ static int sockets_list(struct sockets *sockets, uint32_t space, uint8_t family)
     return len < 0 ? (int)len : -EAGAIN; // it has no end
 }
 
-// --- rows -----------------------------------------------------------------------------------------
+// --- rows ----------------------------------------------------------------------------------------
 
 static void sockets_text(const struct sock_diag_socket *end, char *out, size_t size)
 {
     char address[INET6_ADDRSTRLEN] = "";
     inet_ntop(end->family, end->id.idiag_src, address, sizeof address);
-    snprintf(out, size, end->family == AF_INET6 ? "[%s]:%u" : "%s:%u", address, (unsigned)ntohs(end->id.idiag_sport));
+    snprintf(out, size, end->family == AF_INET6 ? "[%s]:%u" : "%s:%u", address,
+            (unsigned)ntohs(end->id.idiag_sport));
 }
 
-static void sockets_put_row(struct sockets *sockets, const struct sockets_link *link, int from, int64_t now_ns)
+static void sockets_put_row(
+        struct sockets *sockets, const struct sockets_link *link, int from, int64_t now_ns)
 {
     const struct socket_end *sender = &link->ends[from], *receiver = &link->ends[!from];
     const struct sockets_flow *flow = &link->flows[from];
@@ -226,9 +239,12 @@ static void sockets_put_row(struct sockets *sockets, const struct sockets_link *
 }
 
 // Where something happened. last: what there is, however little.
-static void sockets_write(struct sockets *sockets, struct sockets_link *link, int64_t now_ns, bool last)
+static void sockets_write(
+        struct sockets *sockets, struct sockets_link *link, int64_t now_ns, bool last)
 {
-    if (now_ns <= link->begin_ns || (!last && link->flows[0].looks < SOCKETS_ROW_LOOKS && link->flows[1].looks < SOCKETS_ROW_LOOKS))
+    if (now_ns <= link->begin_ns ||
+            (!last && link->flows[0].looks < SOCKETS_ROW_LOOKS &&
+                    link->flows[1].looks < SOCKETS_ROW_LOOKS))
         return;
     link->quiet++;
     for (int from = 0; from < 2; from++) {
@@ -250,7 +266,7 @@ static void sockets_write_all(struct sockets *sockets, int64_t now_ns, bool last
         sockets_write(sockets, &sockets->links[i], now_ns, last);
 }
 
-// --- links ----------------------------------------------------------------------------------------
+// --- links ---------------------------------------------------------------------------------------
 
 static void sockets_keep_listed(struct sockets *sockets, int64_t now_ns)
 {
@@ -276,14 +292,18 @@ static void sockets_make_links(struct sockets *sockets, int64_t now_ns)
     for (uint32_t i = 0; i < sockets->pairs.end_count; i++) {
         if (!pairs_is_link(&sockets->pairs, i))
             continue;
-        const struct socket_end *end = &sockets->pairs.ends[i], *mate = &sockets->pairs.ends[end->mate];
+        const struct socket_end *end = &sockets->pairs.ends[i],
+                                *mate = &sockets->pairs.ends[end->mate];
         uint32_t known = map_get(&sockets->linked, end->socket.inode);
         if (known != MAP_NONE && known == map_get(&sockets->linked, mate->socket.inode)) {
             sockets->links[known].listed = true;
         } else if (sockets->link_count < SOCKETS_LINKS_MAX) {
-            sockets->links = vector_reserve(sockets->links, &sockets->link_room, sockets->link_count + 1, sizeof *sockets->links);
-            sockets->links[sockets->link_count++] = (struct sockets_link){
-                .ends = {*end, *mate}, .listed = true, .quiet = SOCKETS_QUIET_ROWS + 1, .begin_ns = now_ns};
+            sockets->links = vector_reserve(sockets->links, &sockets->link_room,
+                    sockets->link_count + 1, sizeof *sockets->links);
+            sockets->links[sockets->link_count++] = (struct sockets_link){.ends = {*end, *mate},
+                    .listed = true,
+                    .quiet = SOCKETS_QUIET_ROWS + 1,
+                    .begin_ns = now_ns};
         } else {
             sockets_lack(sockets, "there are too many between processes of the target", 0);
         }
@@ -294,7 +314,8 @@ static void sockets_make_links(struct sockets *sockets, int64_t now_ns)
 // What passes: the next list is asked for all the same.
 static bool sockets_passes(int code)
 {
-    return code == -ENOBUFS || code == -EAGAIN || code == -EBUSY || code == -EMSGSIZE || code == -EINTR || code == -ENOMEM;
+    return code == -ENOBUFS || code == -EAGAIN || code == -EBUSY || code == -EMSGSIZE ||
+            code == -EINTR || code == -ENOMEM;
 }
 
 static void sockets_search(struct sockets *sockets, int64_t now_ns)
@@ -305,14 +326,17 @@ static void sockets_search(struct sockets *sockets, int64_t now_ns)
     for (uint32_t i = 0; i < sockets->space_count && sockets->pairs.process_count > 1; i++) {
         struct sockets_space *space = &sockets->spaces[i];
         int rc = space->fd < 0 ? 0 : sockets_list(sockets, i, AF_INET);
-        int six = rc == 0 && space->fd >= 0 ? sockets_list(sockets, i, AF_INET6) : 0; // where there is none, IPv4 is enough
+        // where there is none, IPv4 is enough
+        int six = rc == 0 && space->fd >= 0 ? sockets_list(sockets, i, AF_INET6) : 0;
         rc = six == -E2BIG || sockets_passes(six) ? six : rc;
         if (sockets_passes(rc)) { // whom it has not told of is not gone
             sockets->pairs.crowd = changed ? 0 : sockets->pairs.crowd;
             return;
         }
         if (rc) {
-            sockets_lack(sockets, rc == -E2BIG ? "there are too many" : "the kernel does not tell of them", rc == -E2BIG ? 0 : rc);
+            sockets_lack(sockets,
+                    rc == -E2BIG ? "there are too many" : "the kernel does not tell of them",
+                    rc == -E2BIG ? 0 : rc);
             close(space->fd);
             space->fd = -1;
             sockets->pairs.end_count = 0; // none of a part of them
@@ -323,7 +347,7 @@ static void sockets_search(struct sockets *sockets, int64_t now_ns)
     sockets_make_links(sockets, now_ns);
 }
 
-// --- looks ----------------------------------------------------------------------------------------
+// --- looks ---------------------------------------------------------------------------------------
 
 // Those that have been put together for a namespace. The kernel answers them in their order.
 static void sockets_ask(struct sockets *sockets, uint32_t space)
@@ -336,10 +360,11 @@ static void sockets_ask(struct sockets *sockets, uint32_t space)
         return;
     for (size_t i = 0; i < count; i++) {
         const struct sockets_asked *one = &sockets->asked[i];
-        sock_diag_ask_one(sockets->questions + i * SOCK_DIAG_QUESTION_BYTES, &sockets->links[one->link].ends[one->ask % 2].socket,
-                          first + (uint32_t)i);
+        sock_diag_ask_one(sockets->questions + i * SOCK_DIAG_QUESTION_BYTES,
+                &sockets->links[one->link].ends[one->ask % 2].socket, first + (uint32_t)i);
     }
-    ssize_t len = sockets_converse(sockets, space, sockets->questions, count * SOCK_DIAG_QUESTION_BYTES);
+    ssize_t len =
+            sockets_converse(sockets, space, sockets->questions, count * SOCK_DIAG_QUESTION_BYTES);
     struct sock_diag_answer answer;
     for (size_t at = 0; len > 0 && sock_diag_next(sockets->buffer, (size_t)len, &at, &answer);) {
         uint32_t index = answer.sequence - first; // what is left of an earlier one is far beyond
@@ -347,7 +372,8 @@ static void sockets_ask(struct sockets *sockets, uint32_t space)
             continue;
         const struct sockets_asked *one = &sockets->asked[index];
         struct sockets_link *link = &sockets->links[one->link];
-        link->answered[one->ask] = answer.kind == SOCK_DIAG_SOCKET && answer.socket.has_counters; // else it is closed
+        // else it is closed
+        link->answered[one->ask] = answer.kind == SOCK_DIAG_SOCKET && answer.socket.has_counters;
         link->told[one->ask] = answer.socket;
     }
 }
@@ -381,7 +407,8 @@ static void sockets_ask_between(struct sockets *sockets, uint32_t space, uint32_
 {
     for (uint32_t i = 0; i < sockets->link_count; i++) {
         const struct sockets_link *link = &sockets->links[i];
-        if (link->ends[0].space != link->ends[1].space && link->ends[ask % 2].space == space && sockets_is_asked(link, all))
+        if (link->ends[0].space != link->ends[1].space && link->ends[ask % 2].space == space &&
+                sockets_is_asked(link, all))
             sockets_put(sockets, space, i, ask);
     }
     sockets_ask(sockets, space);
@@ -390,7 +417,8 @@ static void sockets_ask_between(struct sockets *sockets, uint32_t space, uint32_
 static void sockets_count(struct sockets_link *link)
 {
     for (int from = 0; from < 2; from++) {
-        const struct sock_diag_socket *sender = &link->told[from], *receiver = &link->told[from + 1];
+        const struct sock_diag_socket *sender = &link->told[from],
+                                      *receiver = &link->told[from + 1];
         struct sockets_flow *flow = &link->flows[from];
         if (!link->answered[from] || !link->answered[from + 1])
             continue;
@@ -404,7 +432,8 @@ static void sockets_count(struct sockets_link *link)
             link->quiet = 0;
         flow->known = true;
         flow->looks++;
-        flow->underway += sender->unacknowledged && sender->written > receiver->received && receiver->unread <= SOCKETS_UNREAD_MAX;
+        flow->underway += sender->unacknowledged && sender->written > receiver->received &&
+                receiver->unread <= SOCKETS_UNREAD_MAX;
     }
 }
 
@@ -428,7 +457,9 @@ void sockets_round(struct sockets *sockets, int64_t now_ns)
         int64_t begin_ns = clock_monotonic_ns();
         sockets_search(sockets, now_ns);
         int64_t cost_ns = clock_monotonic_ns() - begin_ns;
-        sockets->search_next_ns = now_ns + (cost_ns * SOCKETS_SHARE > SOCKETS_SEARCH_NS ? cost_ns * SOCKETS_SHARE : SOCKETS_SEARCH_NS);
+        sockets->search_next_ns = now_ns +
+                (cost_ns * SOCKETS_SHARE > SOCKETS_SEARCH_NS ? cost_ns * SOCKETS_SHARE
+                                                             : SOCKETS_SEARCH_NS);
     }
     if (!sockets->link_count || now_ns < sockets->look_next_ns || !budget_affords(&sockets->budget))
         return;

@@ -13,19 +13,22 @@
 #include "common/strings.h"
 
 enum {
-    // What is remembered of each kind: 3 MB. A trainer whose workers come and go fills that in minutes; then all is forgotten,
-    // and what comes again gets another row: a larger store, not a wrong one. Contents are told apart by 64 bits: of a
+    // What is remembered of each kind: 3 MB. A trainer whose workers come and go fills that in
+    // minutes; then all is forgotten,
+    // and what comes again gets another row: a larger store, not a wrong one. Contents are told
+    // apart by 64 bits: of a
     // million two are taken for one with probability 3e-8.
-    STACKS_MAX = 1 << 17, // stacks, frames, addresses of a process
-    STACKS_PENDING_MAX = 1 << 17,   // words that wait for their symbols: 1 MB
+    STACKS_MAX = 1 << 17,         // stacks, frames, addresses of a process
+    STACKS_PENDING_MAX = 1 << 17, // words that wait for their symbols: 1 MB
     STACKS_DEPTH_MAX = 320,
-    // What symbols may cost: 1 % of a core, and more at the begin, where all is new: PyTorch's first 13 s took 0.25 s of
+    // What symbols may cost: 1 % of a core, and more at the begin, where all is new: PyTorch's
+    // first 13 s took 0.25 s of
     // CPU here. A target that does its worst has stacks that are all new, some 20 us each.
     STACKS_SHARE_DIVISOR = 100,
     STACKS_PROMPT_DIVISOR = 5, // 20 %: of a traced launch each stack is wanted
     STACKS_BURST_NS = 500000000,
     STACKS_END_NS = 500000000, // the recording is over: what waits then gets this long
-    STACKS_TICK_NS = 10000000,      // symbols.h: start is in clock ticks
+    STACKS_TICK_NS = 10000000, // symbols.h: start is in clock ticks
 };
 
 enum stacks_seed { SEED_KERNEL = 1, SEED_USER, SEED_PYTHON, SEED_FRAME, SEED_ADDRESS };
@@ -53,8 +56,9 @@ struct stacks *stacks_new(struct writer *writer, struct symbols *symbols, bool p
     struct stacks *stacks = xcalloc(1, sizeof *stacks);
     stacks->writer = writer;
     stacks->symbols = symbols;
-    stacks->budget = (struct budget){.divisor = prompt ? STACKS_PROMPT_DIVISOR : STACKS_SHARE_DIVISOR,
-                                      .burst_ns = STACKS_BURST_NS};
+    stacks->budget =
+            (struct budget){.divisor = prompt ? STACKS_PROMPT_DIVISOR : STACKS_SHARE_DIVISOR,
+                    .burst_ns = STACKS_BURST_NS};
     return stacks;
 }
 
@@ -88,8 +92,8 @@ static uint64_t stacks_hash_text(uint64_t hash, const char *text)
     return text ? hash_bytes(hash, text, strlen(text)) : hash * 31 + 1;
 }
 
-static uint32_t stacks_frame(struct stacks *stacks, const char *name, const char *module, const char *build_id,
-                             int64_t line, int64_t offset)
+static uint32_t stacks_frame(struct stacks *stacks, const char *name, const char *module,
+        const char *build_id, int64_t line, int64_t offset)
 {
     uint64_t numbers[2] = {(uint64_t)line, (uint64_t)offset};
     uint64_t key = stacks_hash_text(SEED_FRAME, name);
@@ -114,7 +118,8 @@ static uint32_t stacks_frame(struct stacks *stacks, const char *name, const char
     return id;
 }
 
-static void stacks_store(struct stacks *stacks, uint32_t id, const char *kind, const uint32_t *frames, size_t count)
+static void stacks_store(
+        struct stacks *stacks, uint32_t id, const char *kind, const uint32_t *frames, size_t count)
 {
     char text[STACKS_DEPTH_MAX * 11 + 3];
     size_t len = 0;
@@ -152,10 +157,12 @@ static uint32_t stacks_new_id(struct stacks *stacks, uint64_t key)
 
 static uint32_t stacks_symbol(struct stacks *stacks, const struct symbol *symbol)
 {
-    return stacks_frame(stacks, symbol->name, symbol->module, symbol->build_id, 0, (int64_t)symbol->offset);
+    return stacks_frame(
+            stacks, symbol->name, symbol->module, symbol->build_id, 0, (int64_t)symbol->offset);
 }
 
-// The address of a frame that is not the leaf is where it returns to, which may belong to the next function.
+// The address of a frame that is not the leaf is where it returns to, which may belong to the next
+// function.
 static uint64_t stacks_call_site(uint64_t address, size_t depth)
 {
     return address - (depth > 0);
@@ -198,7 +205,8 @@ static bool stacks_has_room(struct stacks *stacks, size_t count)
         size_t left = stacks_resolve(stacks, STACKS_END_NS);
         if (left && left == before)
             return false;
-        memmove(stacks->pending, stacks->pending + stacks->pending_at, left * sizeof *stacks->pending);
+        memmove(stacks->pending, stacks->pending + stacks->pending_at,
+                left * sizeof *stacks->pending);
         stacks->pending_at = 0;
         stacks->pending_len = left;
     }
@@ -206,14 +214,15 @@ static bool stacks_has_room(struct stacks *stacks, size_t count)
 }
 
 // Keeps the addresses until there is time for their symbols; there is room.
-static void stacks_defer(struct stacks *stacks, const struct stacks_pending *head, const __u64 *addresses)
+static void stacks_defer(
+        struct stacks *stacks, const struct stacks_pending *head, const __u64 *addresses)
 {
     size_t words = STACKS_PENDING_WORDS + head->count;
-    stacks->pending = vector_reserve(stacks->pending, &stacks->pending_capacity, stacks->pending_len + words,
-                                     sizeof *stacks->pending);
+    stacks->pending = vector_reserve(stacks->pending, &stacks->pending_capacity,
+            stacks->pending_len + words, sizeof *stacks->pending);
     memcpy(stacks->pending + stacks->pending_len, head, sizeof *head);
     memcpy(stacks->pending + stacks->pending_len + STACKS_PENDING_WORDS, addresses,
-           head->count * sizeof *addresses);
+            head->count * sizeof *addresses);
     stacks->pending_len += words;
 }
 
@@ -231,18 +240,19 @@ static void stacks_know(struct stacks *stacks, struct task_process *process, uin
     budget_end(&stacks->budget);
 }
 
-uint32_t stacks_user(struct stacks *stacks, struct task_process *process, uint64_t at_ns, const __u64 *addresses,
-                     size_t count)
+uint32_t stacks_user(struct stacks *stacks, struct task_process *process, uint64_t at_ns,
+        const __u64 *addresses, size_t count)
 {
     if (!count || count > STACKS_DEPTH_MAX)
         return 0;
     uint64_t start = process->start_ns / STACKS_TICK_NS;
     if (!process->snapshot && budget_affords(&stacks->budget))
         stacks_know(stacks, process, start);
-    // A process is its row, the number of programs it has run (rows of processes are never renumbered), and the number of
-    // times that code took the place of other code.
+    // A process is its row, the number of programs it has run (rows of processes are never
+    // renumbered), and the number of times that code took the place of other code.
     uint32_t epoch = symbols_process_epoch(stacks->symbols, (pid_t)process->tgid, start, at_ns);
-    uint64_t process_key = hash_bytes((uint64_t)process->id << 32 | process->generation, &epoch, sizeof epoch);
+    uint64_t process_key =
+            hash_bytes((uint64_t)process->id << 32 | process->generation, &epoch, sizeof epoch);
     uint64_t key = hash_bytes(SEED_USER + process_key, addresses, count * sizeof *addresses);
     uint32_t id = stacks_known(&stacks->stacks, key);
     if (id)
@@ -253,23 +263,25 @@ uint32_t stacks_user(struct stacks *stacks, struct task_process *process, uint64
     }
     id = stacks_new_id(stacks, key);
     struct stacks_pending head = {.id = id,
-                                  .tgid = process->tgid,
-                                  .process_key = process_key,
-                                  .start = start,
-                                  .at_ns = at_ns,
-                                  .count = (uint32_t)count};
+            .tgid = process->tgid,
+            .process_key = process_key,
+            .start = start,
+            .at_ns = at_ns,
+            .count = (uint32_t)count};
     stacks_defer(stacks, &head, addresses);
     return id;
 }
 
-static uint32_t stacks_user_frame(struct stacks *stacks, const struct stacks_pending *head, uint64_t address)
+static uint32_t stacks_user_frame(
+        struct stacks *stacks, const struct stacks_pending *head, uint64_t address)
 {
     uint64_t key = hash_bytes(SEED_ADDRESS + head->process_key, &address, sizeof address);
     uint32_t id = stacks_known(&stacks->addresses, key);
     if (id)
         return id;
     struct symbol symbol = {0};
-    symbols_process_lookup_at(stacks->symbols, (pid_t)head->tgid, head->start, head->at_ns, address, &symbol);
+    symbols_process_lookup_at(
+            stacks->symbols, (pid_t)head->tgid, head->start, head->at_ns, address, &symbol);
     id = stacks_symbol(stacks, &symbol);
     stacks_remember(&stacks->addresses, key, id);
     return id;
@@ -317,7 +329,8 @@ void stacks_tell_waiting(struct stacks *stacks)
 {
     struct stacks_pending head;
     budget_begin(&stacks->budget); // done in any case, but there are fewer names for it
-    for (size_t at = stacks->pending_at; at < stacks->pending_len; at += STACKS_PENDING_WORDS + head.count) {
+    for (size_t at = stacks->pending_at; at < stacks->pending_len;
+            at += STACKS_PENDING_WORDS + head.count) {
         memcpy(&head, stacks->pending + at, sizeof head);
         if (head.told)
             continue;
@@ -336,18 +349,20 @@ void stacks_finish(struct stacks *stacks)
 }
 
 // Rows of the frames, the leaf's included; how many.
-static size_t stacks_python_frames(struct stacks *stacks, const char *leaf, const struct pystack_frame *frames, size_t count,
-                                   uint32_t ids[PYSTACK_FRAMES_MAX])
+static size_t stacks_python_frames(struct stacks *stacks, const char *leaf,
+        const struct pystack_frame *frames, size_t count, uint32_t ids[PYSTACK_FRAMES_MAX])
 {
     size_t depth = 0;
     if (leaf)
         ids[depth++] = stacks_frame(stacks, leaf, "python", NULL, 0, -1);
     for (size_t i = 0; i < count && depth < PYSTACK_FRAMES_MAX; i++)
-        ids[depth++] = stacks_frame(stacks, frames[i].function, frames[i].file, NULL, frames[i].line, -1);
+        ids[depth++] =
+                stacks_frame(stacks, frames[i].function, frames[i].file, NULL, frames[i].line, -1);
     return depth;
 }
 
-uint32_t stacks_python(struct stacks *stacks, const char *leaf, const struct pystack_frame *frames, size_t count)
+uint32_t stacks_python(
+        struct stacks *stacks, const char *leaf, const struct pystack_frame *frames, size_t count)
 {
     uint32_t ids[PYSTACK_FRAMES_MAX];
     size_t depth = stacks_python_frames(stacks, leaf, frames, count, ids);
@@ -372,10 +387,12 @@ uint32_t stacks_python_reserve(struct stacks *stacks, uint64_t key)
     return stacks_new_id(stacks, key);
 }
 
-void stacks_python_store(struct stacks *stacks, uint32_t id, const char *leaf, const struct pystack_frame *frames, size_t count)
+void stacks_python_store(struct stacks *stacks, uint32_t id, const char *leaf,
+        const struct pystack_frame *frames, size_t count)
 {
     uint32_t ids[PYSTACK_FRAMES_MAX];
-    stacks_store(stacks, id, "python", ids, stacks_python_frames(stacks, count ? leaf : NULL, frames, count, ids));
+    stacks_store(stacks, id, "python", ids,
+            stacks_python_frames(stacks, count ? leaf : NULL, frames, count, ids));
 }
 
 uint64_t stacks_seen(const struct stacks *stacks)

@@ -24,16 +24,18 @@ bool task_stat_read(uint32_t tgid, struct task_stat *ret)
     if (proc_stat_of((pid_t)tgid, &stat))
         return false;
     *ret = (struct task_stat){.state = stat.state,
-                              .ppid = (uint32_t)stat.parent,
-                              .flags = stat.flags,
-                              .threads = stat.threads,
-                              .start_ns = stat.start_ticks * TASK_TICK_NS};
+            .ppid = (uint32_t)stat.parent,
+            .flags = stat.flags,
+            .threads = stat.threads,
+            .start_ns = stat.start_ticks * TASK_TICK_NS};
     task_comm_set(ret->comm, stat.comm);
     return true;
 }
 
-// At most max bytes of a file that waits for the process's mmap lock, and a NUL behind them. NULL: it cannot be read, or, *ret_later, not now.
-static char *task_text(uint32_t tgid, const char *name, size_t max, size_t *ret_len, bool *ret_later)
+// At most max bytes of a file that waits for the process's mmap lock, and a NUL behind them. NULL:
+// it cannot be read, or, *ret_later, not now.
+static char *task_text(
+        uint32_t tgid, const char *name, size_t max, size_t *ret_len, bool *ret_later)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%u/%s", tgid, name);
@@ -71,7 +73,8 @@ char *task_variable_read(uint32_t tgid, const char *name)
 {
     size_t len = 0;
     bool later;
-    char *text = task_text(tgid, "environ", TASK_ENVIRONMENT_MAX, &len, &later), *found = text ? proc_variable_of(text, len, name) : NULL;
+    char *text = task_text(tgid, "environ", TASK_ENVIRONMENT_MAX, &len, &later),
+         *found = text ? proc_variable_of(text, len, name) : NULL;
     free(text);
     return found;
 }

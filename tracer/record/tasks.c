@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes and threads that records name. Rows are written once a record names them and again, whole,
-// when something of them changed (about once a second), so that a record costs one look-up here.
+// Processes and threads that records name. Rows are written once a record names them and again,
+// whole, when something of them changed (about once a second), so that a record costs one look-up
+// here.
 #include "tracer/record/tasks.h"
 
 #include <errno.h>
@@ -17,18 +18,21 @@
 
 enum {
     TASKS_BUCKETS = 8192,
-    TASKS_KEEP_NS = 2000000000,  // a record may name somebody this long after the end: rings are read in ms
-    TASKS_CHECK_NS = 1000000000, // how long a stranger's pid is taken to be the same process unasked
-    TASKS_UNNAMED_S = 10, // how long a stranger that called exec is kept for a record to name it
-    TASKS_RANKS_MAX = 4096,      // of a job, with the processes that inherit their environment
-    TASKS_ASKED_MAX = 8192,      // strangers asked for a sign of life a flush: 2 ms
-    TASKS_SHARE_DIVISOR = 200,   // 0.5 % for asking /proc about those who are born or call exec: a loop of that took 6 %
-    TASKS_BURST_NS = 100000000,  // some 2,000 of them
-    // After exec no interpreter is looked for: CPython needs 10 ms until it can be walked, and who is another program by then, over
-    // and over, would be looked through each time.
+    TASKS_KEEP_NS =
+            2000000000, // a record may name somebody this long after the end: rings are read in ms
+    TASKS_CHECK_NS =
+            1000000000,     // how long a stranger's pid is taken to be the same process unasked
+    TASKS_UNNAMED_S = 10,   // how long a stranger that called exec is kept for a record to name it
+    TASKS_RANKS_MAX = 4096, // of a job, with the processes that inherit their environment
+    TASKS_ASKED_MAX = 8192, // strangers asked for a sign of life a flush: 2 ms
+    TASKS_SHARE_DIVISOR = 200,  // 0.5 % for asking /proc about those who are born or call exec: a
+                                // loop of that took 6 %
+    TASKS_BURST_NS = 100000000, // some 2,000 of them
+    // After exec no interpreter is looked for: CPython needs 10 ms until it can be walked, and who
+    // is another program by then, over and over, would be looked through each time.
     TASKS_PYTHON_NS = 30000000,
-    // Each question that is not answered in time lasts, and all processes of a job may wait for one thing: who did not answer is asked again so
-    // much later, then twice as late, to 32 s.
+    // Each question that is not answered in time lasts, and all processes of a job may wait for one
+    // thing: who did not answer is asked again so much later, then twice as late, to 32 s.
     TASKS_AGAIN_NS = 2000000000,
     TASKS_AGAIN_SHIFT_MAX = 4,
 };
@@ -53,7 +57,8 @@ static bool tasks_may_ask(const struct task_process *process)
 
 static void tasks_asked(struct task_process *process, bool later)
 {
-    uint32_t shift = process->asked_late < TASKS_AGAIN_SHIFT_MAX ? process->asked_late : TASKS_AGAIN_SHIFT_MAX;
+    uint32_t shift = process->asked_late < TASKS_AGAIN_SHIFT_MAX ? process->asked_late
+                                                                 : TASKS_AGAIN_SHIFT_MAX;
     process->ask_next_ns = later ? clock_monotonic_ns() + ((int64_t)TASKS_AGAIN_NS << shift) : 0;
     process->asked_late = later ? process->asked_late + 1 : 0;
 }
@@ -86,7 +91,8 @@ static void tasks_read_process(struct task_process *process)
     process->dirty = true;
 }
 
-// Of one that was born or became another program: the event has told the rest. Where it may not be read now, the next flush does.
+// Of one that was born or became another program: the event has told the rest. Where it may not be
+// read now, the next flush does.
 static void tasks_read_cmdline(struct tasks *tasks, struct task_process *process)
 {
     bool later;
@@ -123,14 +129,17 @@ static struct task_process *tasks_find_process(struct tasks *tasks, uint32_t tgi
     return process;
 }
 
-// A new process goes in front of one with the same pid, which is found no more and is freed by a later flush.
-static struct task_process *tasks_add_process(struct tasks *tasks, uint32_t tgid, uint64_t start_ns, bool target)
+// A new process goes in front of one with the same pid, which is found no more and is freed by a
+// later flush.
+static struct task_process *tasks_add_process(
+        struct tasks *tasks, uint32_t tgid, uint64_t start_ns, bool target)
 {
     if (!target && tasks->process_count >= TASKS_MAX) {
         tasks->dropped++;
         return NULL;
     }
-    struct task_process *process = xcalloc(1, sizeof *process), **bucket = &tasks->processes[tgid % TASKS_BUCKETS];
+    struct task_process *process = xcalloc(1, sizeof *process),
+                        **bucket = &tasks->processes[tgid % TASKS_BUCKETS];
     *process = (struct task_process){.next = *bucket, .tgid = tgid, .start_ns = start_ns};
     *bucket = process;
     tasks->process_count++;
@@ -147,7 +156,8 @@ static void tasks_end_process(struct task_process *process, int64_t at_ns)
     process->dirty = true;
 }
 
-// A stranger's end is not reported by every kernel side: ask /proc now and then whether it is still the same.
+// A stranger's end is not reported by every kernel side: ask /proc now and then whether it is still
+// the same.
 static bool tasks_is_other(struct task_process *process, int64_t at_ns)
 {
     struct task_stat stat;
@@ -156,11 +166,12 @@ static bool tasks_is_other(struct task_process *process, int64_t at_ns)
     if (process->kind != TASK_OTHER || at_ns - process->checked_ns < TASKS_CHECK_NS)
         return false;
     process->checked_ns = at_ns;
-    return task_stat_read(process->tgid, &stat) && !tasks_same_start(stat.start_ns, process->start_ns);
+    return task_stat_read(process->tgid, &stat) &&
+            !tasks_same_start(stat.start_ns, process->start_ns);
 }
 
-static struct task_process *tasks_process(struct tasks *tasks, uint32_t tgid, const char *comm, int64_t at_ns,
-                                          bool target)
+static struct task_process *tasks_process(
+        struct tasks *tasks, uint32_t tgid, const char *comm, int64_t at_ns, bool target)
 {
     struct task_process *process = tasks_find_process(tasks, tgid);
     if (process && !tasks_is_other(process, at_ns))
@@ -185,15 +196,17 @@ static struct task_thread *tasks_find_thread(struct tasks *tasks, uint32_t tid)
     return thread;
 }
 
-static struct task_thread *tasks_add_thread(struct tasks *tasks, struct task_process *process, uint32_t tid,
-                                            const char *comm, int64_t at_ns)
+static struct task_thread *tasks_add_thread(struct tasks *tasks, struct task_process *process,
+        uint32_t tid, const char *comm, int64_t at_ns)
 {
     if (!process || (process->kind != TASK_TARGET && tasks->thread_count >= TASKS_MAX)) {
         tasks->dropped += process != NULL;
         return NULL;
     }
-    struct task_thread *thread = xcalloc(1, sizeof *thread), **bucket = &tasks->threads[tid % TASKS_BUCKETS];
-    *thread = (struct task_thread){.next = *bucket, .process = process, .tid = tid, .named_ns = at_ns};
+    struct task_thread *thread = xcalloc(1, sizeof *thread),
+                       **bucket = &tasks->threads[tid % TASKS_BUCKETS];
+    *thread = (struct task_thread){
+            .next = *bucket, .process = process, .tid = tid, .named_ns = at_ns};
     task_comm_set(thread->comm, comm);
     *bucket = thread;
     tasks->thread_count++;
@@ -219,12 +232,15 @@ static void tasks_rename(struct task_thread *thread, const char *comm, int64_t a
     }
 }
 
-// Whose id it was then: one that called exec has that of another (tasks_take_over), of which records come later than that.
-static struct task_thread *tasks_find_thread_at(struct tasks *tasks, const struct ug_task *task, int64_t at_ns)
+// Whose id it was then: one that called exec has that of another (tasks_take_over), of which
+// records come later than that.
+static struct task_thread *tasks_find_thread_at(
+        struct tasks *tasks, const struct ug_task *task, int64_t at_ns)
 {
     struct task_thread *newest = tasks_find_thread(tasks, task->tid);
     for (struct task_thread *thread = newest; thread && at_ns; thread = thread->next)
-        if (thread->tid == task->tid && thread->process->tgid == task->tgid && thread->started_ns <= at_ns)
+        if (thread->tid == task->tid && thread->process->tgid == task->tgid &&
+                thread->started_ns <= at_ns)
             return thread;
     return newest;
 }
@@ -235,8 +251,8 @@ struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task
         return NULL;
     struct task_thread *thread = tasks_find_thread_at(tasks, task, at_ns);
     bool same = thread && thread->process->tgid == task->tgid &&
-                !(thread->ended && at_ns > thread->ended_ns + TASKS_CHECK_NS) &&
-                !tasks_is_other(thread->process, at_ns);
+            !(thread->ended && at_ns > thread->ended_ns + TASKS_CHECK_NS) &&
+            !tasks_is_other(thread->process, at_ns);
     if (!same) {
         struct task_process *process = tasks_process(tasks, task->tgid, task->comm, at_ns, false);
         thread = tasks_add_thread(tasks, process, task->tid, task->comm, at_ns);
@@ -359,12 +375,13 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
     struct task_process *process = tasks_find_process(tasks, event->task.tgid);
     bool main_thread = event->task.tid == event->task.tgid;
     bool other = process && main_thread && event->start_ns &&
-                 (process->ended || !tasks_same_start(process->start_ns, event->start_ns));
+            (process->ended || !tasks_same_start(process->start_ns, event->start_ns));
     if (other)
         tasks_end_process(process, at_ns);
     if (!process || other) {
-        process = main_thread ? tasks_add_process(tasks, event->task.tgid, event->start_ns, event->target)
-                              : tasks_process(tasks, event->task.tgid, event->task.comm, at_ns, event->target);
+        process = main_thread
+                ? tasks_add_process(tasks, event->task.tgid, event->start_ns, event->target)
+                : tasks_process(tasks, event->task.tgid, event->task.comm, at_ns, event->target);
         if (!process)
             return;
         if (main_thread) { // else it was read from /proc
@@ -372,12 +389,14 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
             process->named_ns = at_ns;
         }
         if (main_thread && event->target)
-            tasks_read_cmdline(tasks, process); // strangers are read when a record names them or they call exec
+            tasks_read_cmdline(tasks,
+                    process); // strangers are read when a record names them or they call exec
     }
     if (fork && main_thread && tasks_has_left(tasks, event->ppid))
         tasks_set_left(process);
     if (event->target)
-        tasks_make_target(tasks, process); // before its thread is added, which is never refused then
+        tasks_make_target(
+                tasks, process); // before its thread is added, which is never refused then
     if (main_thread) {
         process->ppid = event->ppid;
         process->checked_ns = at_ns;
@@ -405,9 +424,11 @@ static void tasks_end_thread(struct task_thread *thread, int64_t at_ns)
     thread->dirty = true;
 }
 
-// A thread that calls exec outlives the others and takes the id of the process. Its own is used no more, of which no end is told; that of
-// the main thread has an end, which was none of the process. It goes on as another thread.
-static void tasks_take_over(struct tasks *tasks, struct task_process *process, const struct ug_task_event *event)
+// A thread that calls exec outlives the others and takes the id of the process. Its own is used no
+// more, of which no end is told; that of the main thread has an end, which was none of the process.
+// It goes on as another thread.
+static void tasks_take_over(
+        struct tasks *tasks, struct task_process *process, const struct ug_task_event *event)
 {
     int64_t at_ns = (int64_t)event->at_ns;
     const uint32_t tids[] = {event->old_tid, event->task.tid};
@@ -417,9 +438,11 @@ static void tasks_take_over(struct tasks *tasks, struct task_process *process, c
             tasks_end_thread(thread, at_ns);
     }
     process->has_exit = false;
-    if (!process->id && !event->target) // a stranger whom nobody has named is forgotten, and no thread may point at it then
+    if (!process->id && !event->target) // a stranger whom nobody has named is forgotten, and no
+                                        // thread may point at it then
         return;
-    struct task_thread *thread = tasks_add_thread(tasks, process, event->task.tid, event->task.comm, at_ns);
+    struct task_thread *thread =
+            tasks_add_thread(tasks, process, event->task.tid, event->task.comm, at_ns);
     if (thread)
         thread->started_ns = at_ns;
 }
@@ -491,7 +514,8 @@ void tasks_event(struct tasks *tasks, const struct ug_task_event *event)
     default:
         break;
     }
-    struct task_process *process = event->target ? tasks_find_process(tasks, event->task.tgid) : NULL;
+    struct task_process *process =
+            event->target ? tasks_find_process(tasks, event->task.tgid) : NULL;
     if (process) {
         tasks_make_target(tasks, process);
         if (!process->id)
@@ -503,8 +527,9 @@ void tasks_event(struct tasks *tasks, const struct ug_task_event *event)
 static void tasks_find_rank(struct tasks *tasks, struct task_process *process)
 {
     struct task_rank rank = {.tgid = process->tgid, .start_ns = process->start_ns};
-    if (process->kind != TASK_TARGET || process->ended || process->rank_generation > process->generation ||
-        tasks->rank_count >= TASKS_RANKS_MAX || !tasks_may_ask(process))
+    if (process->kind != TASK_TARGET || process->ended ||
+            process->rank_generation > process->generation ||
+            tasks->rank_count >= TASKS_RANKS_MAX || !tasks_may_ask(process))
         return;
     bool later, told = task_rank_read(process->tgid, &rank.rank, &rank.ranks, &later);
     tasks_asked(process, later);
@@ -528,9 +553,12 @@ const struct task_rank *tasks_ranks(const struct tasks *tasks, size_t *ret_count
 
 static void tasks_write_process(struct tasks *tasks, struct task_process *process)
 {
-    static const char *const kinds[] = {
-        [TASK_OTHER] = "other", [TASK_TARGET] = "target", [TASK_KERNEL] = "kernel", [TASK_IDLE] = "idle"};
-    bool asks = !process->cmdline && !process->ended && process->kind != TASK_KERNEL && process->tgid;
+    static const char *const kinds[] = {[TASK_OTHER] = "other",
+            [TASK_TARGET] = "target",
+            [TASK_KERNEL] = "kernel",
+            [TASK_IDLE] = "idle"};
+    bool asks =
+            !process->cmdline && !process->ended && process->kind != TASK_KERNEL && process->tgid;
     if (asks && tasks_may_ask(process)) {
         bool later;
         process->cmdline = task_cmdline_read(process->tgid, &later);
@@ -579,7 +607,7 @@ static void tasks_flush_threads(struct tasks *tasks, int64_t now_ns, bool all)
                 tasks_write_thread(tasks, thread);
             struct task_process *process = thread->process;
             bool gone = (thread->ended && now_ns - thread->ended_ns > TASKS_KEEP_NS) ||
-                        (process->ended && now_ns - process->ended_ns > TASKS_KEEP_NS) || all;
+                    (process->ended && now_ns - process->ended_ns > TASKS_KEEP_NS) || all;
             if (!gone) {
                 at = &thread->next;
                 continue;
@@ -613,11 +641,12 @@ static bool tasks_is_done(const struct task_process *process, int64_t now_ns)
     // Twice as long as its threads, which point at it.
     if (process->ended && now_ns - process->ended_ns > 2 * (int64_t)TASKS_KEEP_NS)
         return true;
-    return !process->id && process->kind != TASK_TARGET && now_ns - process->checked_ns > TASKS_UNNAMED_S * (int64_t)1000000000;
+    return !process->id && process->kind != TASK_TARGET &&
+            now_ns - process->checked_ns > TASKS_UNNAMED_S * (int64_t)1000000000;
 }
 
 void tasks_flush(struct tasks *tasks, int64_t now_ns, bool all,
-                 void (*process_gone)(void *context, struct task_process *process), void *context)
+        void (*process_gone)(void *context, struct task_process *process), void *context)
 {
     if (!all)
         tasks_ask_strangers(tasks, now_ns);
@@ -646,8 +675,9 @@ void tasks_flush(struct tasks *tasks, int64_t now_ns, bool all,
 static bool tasks_lives(const struct task_process *process)
 {
     struct task_stat stat;
-    return task_stat_read(process->tgid, &stat) && tasks_same_start(stat.start_ns, process->start_ns) &&
-           stat.state != 'X' && (stat.state != 'Z' || stat.threads > 1);
+    return task_stat_read(process->tgid, &stat) &&
+            tasks_same_start(stat.start_ns, process->start_ns) && stat.state != 'X' &&
+            (stat.state != 'Z' || stat.threads > 1);
 }
 
 uint32_t tasks_targets_alive(struct tasks *tasks, int64_t now_ns)
@@ -666,8 +696,8 @@ uint32_t tasks_targets_alive(struct tasks *tasks, int64_t now_ns)
     return alive;
 }
 
-void tasks_each_target(struct tasks *tasks, void (*each)(void *context, struct task_process *process),
-                       void *context)
+void tasks_each_target(struct tasks *tasks,
+        void (*each)(void *context, struct task_process *process), void *context)
 {
     for (size_t i = 0; i < TASKS_BUCKETS; i++)
         for (struct task_process *process = tasks->processes[i]; process; process = process->next)
@@ -694,8 +724,8 @@ struct tasks *tasks_new(struct writer *writer, int64_t recording_id)
     return tasks;
 }
 
-void tasks_free(struct tasks *tasks, void (*process_gone)(void *context, struct task_process *process),
-                void *context)
+void tasks_free(struct tasks *tasks,
+        void (*process_gone)(void *context, struct task_process *process), void *context)
 {
     if (!tasks)
         return;

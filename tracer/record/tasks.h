@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is who: processes and threads that records name, with command line, life time and row. A pid that
-// was given to another process is another row. Reads /proc when a process is first named and when it calls exec,
-// which is the only chance with short-lived ones. One thread.
+// Who is who: processes and threads that records name, with command line, life time and row. A pid
+// that was given to another process is another row. Reads /proc when a process is first named and
+// when it calls exec, which is the only chance with short-lived ones. One thread.
 #ifndef UPGATE_TRACER_RECORD_TASKS_H
 #define UPGATE_TRACER_RECORD_TASKS_H
 
@@ -12,7 +12,8 @@
 #include "tracer/record/writer.h"
 
 enum {
-    TASKS_MAX = 65536, // processes or threads remembered at one time; beyond it strangers are not named, targets are
+    TASKS_MAX = 65536, // processes or threads remembered at one time; beyond it strangers are not
+                       // named, targets are
 };
 
 enum task_kind { TASK_OTHER, TASK_TARGET, TASK_KERNEL, TASK_IDLE };
@@ -30,15 +31,18 @@ struct task_process {
     char *cmdline;
     enum task_kind kind;
     bool dirty, ended, has_exit, snapshot;
-    bool has_left; // it was a target, and is another recorder's, although the kernel side still tells of it (tasks_leave)
+    bool has_left; // it was a target, and is another recorder's, although the kernel side still
+                   // tells of it (tasks_leave)
     int64_t started_ns, ended_ns;
     int32_t exit_code;
     int64_t checked_ns; // when it was last compared with /proc
     struct python *python;
     int64_t python_next_ns; // when to look for an interpreter again; INT64_MAX: never
     uint32_t python_tries;
-    uint32_t rank_generation; // of the address space whose environment was looked through for a rank; counted from 1
-    int64_t ask_next_ns; // when its command line and environment, which did not come in time, are asked for again; 0: they did
+    uint32_t rank_generation; // of the address space whose environment was looked through for a
+                              // rank; counted from 1
+    int64_t ask_next_ns; // when its command line and environment, which did not come in time, are
+                         // asked for again; 0: they did
     uint32_t asked_late; // how often in a row that was so
 };
 
@@ -53,8 +57,8 @@ struct task_rank {
 struct task_look {
     int64_t begin_ns, end_ns; // of the Python walk; 0: none
     uint32_t python_stack;
-    bool gil; // the walk was made for a wait for the GIL
-    int64_t at_ns; // when owner was found
+    bool gil;                         // the walk was made for a wait for the GIL
+    int64_t at_ns;                    // when owner was found
     uint32_t owner, lock_kind, flags; // of what it waits for
     uint64_t blocker;
 };
@@ -77,35 +81,42 @@ struct task_thread {
 struct tasks;
 
 struct tasks *tasks_new(struct writer *writer, int64_t recording_id);
-void tasks_free(struct tasks *tasks, void (*process_gone)(void *context, struct task_process *process),
-                void *context);
+void tasks_free(struct tasks *tasks,
+        void (*process_gone)(void *context, struct task_process *process), void *context);
 
-// The thread a record names as it was at a time (0: now); NULL when it names nobody (tid 0 without a name) or too many are known.
-// The newest name is kept: records are read late, and tell of a waker, of who got the CPU a second ago, of an owner now.
+// The thread a record names as it was at a time (0: now); NULL when it names nobody (tid 0 without
+// a name) or too many are known. The newest name is kept: records are read late, and tell of a
+// waker, of who got the CPU a second ago, of an owner now.
 struct task_thread *tasks_thread(struct tasks *tasks, const struct ug_task *task, int64_t at_ns);
 // The same, as a row's id: 0 = nobody. idle: tid 0 is the idle task even without a name.
 uint32_t tasks_thread_id(struct tasks *tasks, const struct ug_task *task, int64_t at_ns, bool idle);
-struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid); // known and alive, or NULL
+// known and alive, or NULL
+struct task_thread *tasks_thread_by_tid(struct tasks *tasks, uint32_t tid);
 void tasks_make_target(struct tasks *tasks, struct task_process *process); // not one that has left
-// It and what descends from it are strangers from here on, and no ranks, whatever records say; until tasks_target.
+// It and what descends from it are strangers from here on, and no ranks, whatever records say;
+// until tasks_target.
 void tasks_leave(struct tasks *tasks, uint32_t tgid);
-bool tasks_is_target(struct tasks *tasks, uint32_t tgid); // and lives
+bool tasks_is_target(struct tasks *tasks, uint32_t tgid);  // and lives
 bool tasks_was_target(struct tasks *tasks, uint32_t tgid); // or ended less than 5 s ago
-void tasks_event(struct tasks *tasks, const struct ug_task_event *event); // birth, exec, death, name
+// birth, exec, death, name
+void tasks_event(struct tasks *tasks, const struct ug_task_event *event);
 // Of a living process, where nobody tells of exec: its name and command line may be others now.
 void tasks_read_again(struct task_process *process);
 // A process asked for before any record of it. NULL: there is none.
 struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid);
 
-// Write what changed; forget those that ended 5 s ago. Calls process_gone before a process is freed.
+// Write what changed; forget those that ended 5 s ago. Calls process_gone before a process is
+// freed.
 void tasks_flush(struct tasks *tasks, int64_t now_ns, bool all,
-                 void (*process_gone)(void *context, struct task_process *process), void *context);
-// Command lines and environments that did not come in time are asked for less and less often: by the next flush once more, for it is the last.
+        void (*process_gone)(void *context, struct task_process *process), void *context);
+// Command lines and environments that did not come in time are asked for less and less often: by
+// the next flush once more, for it is the last.
 void tasks_ask_again(struct tasks *tasks);
 uint32_t tasks_targets_alive(struct tasks *tasks, int64_t now_ns); // asks /proc about each
-void tasks_each_target(struct tasks *tasks, void (*each)(void *context, struct task_process *process),
-                       void *context);
-// The ranks among the processes of the target so far, in the order in which they were seen. They belong to tasks.
+void tasks_each_target(struct tasks *tasks,
+        void (*each)(void *context, struct task_process *process), void *context);
+// The ranks among the processes of the target so far, in the order in which they were seen. They
+// belong to tasks.
 const struct task_rank *tasks_ranks(const struct tasks *tasks, size_t *ret_count);
 uint64_t tasks_dropped(const struct tasks *tasks);
 uint32_t tasks_target_threads(const struct tasks *tasks); // rows of threads of the target so far

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unwind tables of processes. A table is of a part of an executable segment, 4 MiB counted from the begin of the segment,
-// and serves all processes that map the file.
+// Unwind tables of processes. A table is of a part of an executable segment, 4 MiB counted from the
+// begin of the segment, and serves all processes that map the file.
 #include "tracer/record/unwinder.h"
 
 #include <stdlib.h>
@@ -54,7 +54,8 @@ struct unwinder {
     struct unwinder_counts counts;
 };
 
-struct unwinder *unwinder_new(struct capture *capture, struct symbols *symbols, uint32_t processes_max, bool prompt)
+struct unwinder *unwinder_new(
+        struct capture *capture, struct symbols *symbols, uint32_t processes_max, bool prompt)
 {
     if (!capture_unwinds(capture))
         return NULL;
@@ -63,8 +64,9 @@ struct unwinder *unwinder_new(struct capture *capture, struct symbols *symbols, 
     unwinder->symbols = symbols;
     unwinder->processes_max = processes_max;
     unwinder->processes = xcalloc(processes_max, sizeof(struct unwinder_process *));
-    unwinder->budget = (struct budget){.divisor = prompt ? UNWINDER_PROMPT_DIVISOR : UNWINDER_SHARE_DIVISOR,
-                                       .burst_ns = UNWINDER_BURST_NS};
+    unwinder->budget =
+            (struct budget){.divisor = prompt ? UNWINDER_PROMPT_DIVISOR : UNWINDER_SHARE_DIVISOR,
+                    .burst_ns = UNWINDER_BURST_NS};
     unwind_rules_init(&unwinder->rules);
     return unwinder;
 }
@@ -82,7 +84,7 @@ void unwinder_free(struct unwinder *unwinder)
     free(unwinder);
 }
 
-// --- processes ------------------------------------------------------------------------------------
+// --- processes -----------------------------------------------------------------------------------
 
 static struct unwinder_process *unwinder_find(const struct unwinder *unwinder, uint32_t tgid)
 {
@@ -106,7 +108,8 @@ void unwinder_forget(struct unwinder *unwinder, uint32_t tgid)
         unwinder_drop(unwinder, process);
 }
 
-static struct unwinder_process *unwinder_add(struct unwinder *unwinder, const struct task_process *task, uint32_t epoch)
+static struct unwinder_process *unwinder_add(
+        struct unwinder *unwinder, const struct task_process *task, uint32_t epoch)
 {
     uint32_t i = 0, oldest = 0;
     for (; i < unwinder->processes_max && unwinder->processes[i]; i++)
@@ -135,7 +138,8 @@ static void unwinder_tell(struct unwinder *unwinder, struct unwinder_process *pr
 // The first span that ends behind the address.
 static uint32_t process_at(const struct ug_unwind_process *map, uint64_t address)
 {
-    return (uint32_t)search_first(i, map->count, map->spans[i].begin + map->spans[i].bytes > address);
+    return (uint32_t)search_first(
+            i, map->count, map->spans[i].begin + map->spans[i].bytes > address);
 }
 
 static bool process_has(const struct ug_unwind_process *map, uint64_t address)
@@ -162,7 +166,7 @@ static void process_add(struct unwinder_process *process, const struct ug_unwind
     map->count++;
 }
 
-// --- tables ---------------------------------------------------------------------------------------
+// --- tables --------------------------------------------------------------------------------------
 
 static uint64_t table_key(uint64_t file, uint32_t part)
 {
@@ -172,7 +176,8 @@ static uint64_t table_key(uint64_t file, uint32_t part)
 static void unwinder_evict(struct unwinder *unwinder, struct unwinder_table *table)
 {
     for (uint32_t i = 0; i < unwinder->processes_max; i++) {
-        struct ug_unwind_process *map = unwinder->processes[i] ? &unwinder->processes[i]->map : NULL;
+        struct ug_unwind_process *map =
+                unwinder->processes[i] ? &unwinder->processes[i]->map : NULL;
         uint32_t kept = 0;
         for (uint32_t j = 0; map && j < map->count; j++)
             if (!table->slabs || map->spans[j].table != table->slab)
@@ -183,7 +188,8 @@ static void unwinder_evict(struct unwinder *unwinder, struct unwinder_table *tab
         map->full = 0;
         unwinder_tell(unwinder, unwinder->processes[i]); // before its slabs are another's
     }
-    map_remove(&unwinder->by_code, table_key(table->file, table->part), (uint32_t)(table - unwinder->tables));
+    map_remove(&unwinder->by_code, table_key(table->file, table->part),
+            (uint32_t)(table - unwinder->tables));
     memset(&unwinder->taken[table->slab], 0, table->slabs);
     *table = (struct unwinder_table){0};
     unwinder->counts.evicted++;
@@ -229,26 +235,30 @@ static bool unwinder_free_slabs(struct unwinder *unwinder, uint32_t count, uint3
     } while (true);
 }
 
-static bool unwinder_load(struct unwinder *unwinder, const struct unwind_table *built, uint32_t slab)
+static bool unwinder_load(
+        struct unwinder *unwinder, const struct unwind_table *built, uint32_t slab)
 {
     for (; unwinder->rules_loaded < unwinder->rules.count; unwinder->rules_loaded++)
-        if (capture_unwind_rule(unwinder->capture, unwinder->rules_loaded, &unwinder->rules.all[unwinder->rules_loaded]))
+        if (capture_unwind_rule(unwinder->capture, unwinder->rules_loaded,
+                    &unwinder->rules.all[unwinder->rules_loaded]))
             return false;
     for (uint32_t i = 0; i < built->slabs; i++)
-        if (capture_unwind_slab(unwinder->capture, slab + i, built->words + (size_t)i * UG_UNWIND_SLAB_WORDS))
+        if (capture_unwind_slab(
+                    unwinder->capture, slab + i, built->words + (size_t)i * UG_UNWIND_SLAB_WORDS))
             return false;
     return true;
 }
 
-static void unwinder_build(struct unwinder *unwinder, const struct symbols_code *code, uint64_t begin,
-                           struct unwinder_table *table)
+static void unwinder_build(struct unwinder *unwinder, const struct symbols_code *code,
+        uint64_t begin, struct unwinder_table *table)
 {
     struct eh_file file;
     struct unwind_table built = {0};
     uint32_t slab;
     if (eh_file_open(code->fd, &file) == 0 &&
-        unwind_table_build(&file, begin, code->segment_end, &unwinder->rules, &built) == 0 &&
-        unwinder_free_slabs(unwinder, built.slabs, &slab) && unwinder_load(unwinder, &built, slab)) {
+            unwind_table_build(&file, begin, code->segment_end, &unwinder->rules, &built) == 0 &&
+            unwinder_free_slabs(unwinder, built.slabs, &slab) &&
+            unwinder_load(unwinder, &built, slab)) {
         table->slab = slab;
         table->slabs = built.slabs;
         memset(&unwinder->taken[slab], 1, built.slabs);
@@ -261,13 +271,14 @@ static void unwinder_build(struct unwinder *unwinder, const struct symbols_code 
 }
 
 // The table of a part of a segment that begins at `begin`.
-static const struct unwinder_table *unwinder_table(struct unwinder *unwinder, const struct symbols_code *code,
-                                                   uint32_t part, uint64_t begin)
+static const struct unwinder_table *unwinder_table(
+        struct unwinder *unwinder, const struct symbols_code *code, uint32_t part, uint64_t begin)
 {
     struct unwinder_table *table = NULL;
     uint64_t file = code->file << 4 | code->segment, key = table_key(file, part);
     size_t at;
-    for (uint32_t i = map_first(&unwinder->by_code, key, &at); i != MAP_NONE && !table; i = map_next(&unwinder->by_code, key, &at))
+    for (uint32_t i = map_first(&unwinder->by_code, key, &at); i != MAP_NONE && !table;
+            i = map_next(&unwinder->by_code, key, &at))
         if (unwinder->tables[i].file == file && unwinder->tables[i].part == part)
             table = &unwinder->tables[i];
     if (!table) {
@@ -281,7 +292,7 @@ static const struct unwinder_table *unwinder_table(struct unwinder *unwinder, co
     return table;
 }
 
-// --- stacks ---------------------------------------------------------------------------------------
+// --- stacks --------------------------------------------------------------------------------------
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -296,36 +307,39 @@ static struct ug_unwind_span span_without(const struct symbols_code *code, uint6
         begin = near > begin ? near : begin;
         end = least(end, near + unwinder_span_max);
     }
-    return (struct ug_unwind_span){.begin = begin, .bytes = (uint32_t)(end - begin), .table = UG_UNWIND_NO_TABLE};
+    return (struct ug_unwind_span){
+            .begin = begin, .bytes = (uint32_t)(end - begin), .table = UG_UNWIND_NO_TABLE};
 }
 
 // False: there is no code.
-static bool unwinder_add_code(struct unwinder *unwinder, const struct task_process *task, struct unwinder_process *process,
-                              uint64_t at_ns, uint64_t address)
+static bool unwinder_add_code(struct unwinder *unwinder, const struct task_process *task,
+        struct unwinder_process *process, uint64_t at_ns, uint64_t address)
 {
     struct symbols_code code;
-    if (!symbols_process_code(unwinder->symbols, (pid_t)task->tgid, task->start_ns / UNWINDER_TICK_NS, at_ns, address, &code))
+    if (!symbols_process_code(unwinder->symbols, (pid_t)task->tgid,
+                task->start_ns / UNWINDER_TICK_NS, at_ns, address, &code))
         return false;
     struct ug_unwind_span span = span_without(&code, address);
     if (code.file) {
-        uint64_t base = code.segment_begin & ~(uint64_t)(UNWINDER_PAGE - 1), ahead = code.begin - code.address;
+        uint64_t base = code.segment_begin & ~(uint64_t)(UNWINDER_PAGE - 1),
+                 ahead = code.begin - code.address;
         uint64_t at = address - ahead, part = (at - base) / UG_UNWIND_TABLE_BYTES;
         uint64_t begin = base + part * UG_UNWIND_TABLE_BYTES; // in the file
         uint64_t first = code.begin > begin + ahead ? code.begin : begin + ahead;
         uint64_t end = least(code.end, begin + ahead + UG_UNWIND_TABLE_BYTES);
         const struct unwinder_table *table = unwinder_table(unwinder, &code, (uint32_t)part, begin);
         span = (struct ug_unwind_span){.begin = first,
-                                       .bytes = (uint32_t)(end - first),
-                                       .table = table->slabs ? table->slab : UG_UNWIND_NO_TABLE,
-                                       .skip = (uint32_t)(first - ahead - begin)};
+                .bytes = (uint32_t)(end - first),
+                .table = table->slabs ? table->slab : UG_UNWIND_NO_TABLE,
+                .skip = (uint32_t)(first - ahead - begin)};
     }
     process_add(process, &span);
     return true;
 }
 
 // Returns how many are to be kept.
-static size_t unwinder_missed(struct unwinder *unwinder, const struct task_process *task, struct unwinder_process *process,
-                            uint64_t at_ns, const __u64 *addresses, size_t count)
+static size_t unwinder_missed(struct unwinder *unwinder, const struct task_process *task,
+        struct unwinder_process *process, uint64_t at_ns, const __u64 *addresses, size_t count)
 {
     process->used = ++unwinder->used;
     for (size_t i = 0; i < count && !process->map.full; i++) {
@@ -340,8 +354,8 @@ static size_t unwinder_missed(struct unwinder *unwinder, const struct task_proce
     return count;
 }
 
-size_t unwinder_saw(struct unwinder *unwinder, const struct task_process *process, uint64_t at_ns, const __u64 *addresses,
-                  size_t count, bool missed)
+size_t unwinder_saw(struct unwinder *unwinder, const struct task_process *process, uint64_t at_ns,
+        const __u64 *addresses, size_t count, bool missed)
 {
     if (!unwinder || !count)
         return count;
@@ -350,7 +364,9 @@ size_t unwinder_saw(struct unwinder *unwinder, const struct task_process *proces
         return count;
     uint64_t start = process->start_ns / UNWINDER_TICK_NS;
     uint32_t epoch = symbols_process_epoch(unwinder->symbols, (pid_t)process->tgid, start, at_ns);
-    if (mine && (mine->generation != process->generation || mine->start_ns != process->start_ns || epoch > mine->epoch)) {
+    if (mine &&
+            (mine->generation != process->generation || mine->start_ns != process->start_ns ||
+                    epoch > mine->epoch)) {
         unwinder_drop(unwinder, mine);
         mine = NULL;
     }

@@ -9,19 +9,23 @@
 #include "common/strings.h"
 
 enum {
-    WRITER_BUSY_MS = 20,      // a reader may hold the store this long before the commit is put off by a second
-    // Who opens a store at the moment of a commit takes it alone for a moment, to see whether a journal was left behind. Starved of CPU, that
-    // moment is longer. There is no transaction yet that could become longer instead.
+    WRITER_BUSY_MS =
+            20, // a reader may hold the store this long before the commit is put off by a second
+    // Who opens a store at the moment of a commit takes it alone for a moment, to see whether a
+    // journal was left behind. Starved of CPU, that moment is longer. There is no transaction yet
+    // that could become longer instead.
     WRITER_BUSY_BEGIN_MS = 5000,
-    WRITER_BUSY_END_MS = 60000, // at the end it is waited for: a Perfetto trace of 10 million rows is read in one transaction
-    WRITER_BUSY_MAX = 60,     // commits put off in a row
+    WRITER_BUSY_END_MS = 60000, // at the end it is waited for: a Perfetto trace of 10 million rows
+                                // is read in one transaction
+    WRITER_BUSY_MAX = 60,       // commits put off in a row
 };
 
 struct writer {
     struct store *store;
     int busy;
     sqlite3_stmt *stmts[WRITER_TABLE_COUNT];
-    uint64_t rows[WRITER_TABLE_COUNT], committed[WRITER_TABLE_COUNT]; // rows: with those of the open transaction
+    // rows: with those of the open transaction
+    uint64_t rows[WRITER_TABLE_COUNT], committed[WRITER_TABLE_COUNT];
     uint64_t lost[WRITER_TABLE_COUNT];
     uint32_t ids[WRITER_TABLE_COUNT];
     bool open; // a transaction
@@ -34,32 +38,37 @@ static const struct {
     const char *columns;
     bool replace, numbered;
 } writer_tables[WRITER_TABLE_COUNT] = {
-    [WRITER_PROCESS] = {"process",
-                        "id, recording_id, tgid, start_ns, ppid, comm, cmdline, kind, started_ns, ended_ns, "
-                        "exit_code", true, true},
-    [WRITER_THREAD] = {"thread", "id, process_id, tid, comm, started_ns, ended_ns", true, true},
-    [WRITER_FRAME] = {"frame", "id, name, module, build_id, line, offset", false, true},
-    [WRITER_STACK] = {"stack", "id, kind, depth, frames", true, true}, // again with its names
-    [WRITER_GAP] = {"gap",
-                    "thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, cpu_in, kernel_stack, "
-                    "user_stack, python_stack, waker_thread, waker_stack, next_thread, next_prio, "
-                    "before_thread, before_prio, owner_thread, lock_kind, lock_address, syscall_nr, "
-                    "syscall_arg0, syscall_arg1, syscall_target", false, false},
-    [WRITER_SAMPLE] = {"sample", "thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack", false,
-                       false},
-    [WRITER_FAULT] = {"page_fault", "thread_id, at_ns, address, level, user_stack, python_stack", false, false},
-    [WRITER_LOCK] = {"lock_wait",
-                     "thread_id, begin_ns, end_ns, address, kind, flags, owner_thread, kernel_stack, owner_stack",
-                     false, false},
-    [WRITER_FACT] = {"host_fact",
-                     "recording_id, what, begin_ns, end_ns, cpu, target_thread, actor_thread, flags, value0, "
-                     "value1, value2, value3, kernel_stack", false, false},
-    [WRITER_COUNTER] = {"counter", "recording_id, at_ns, source, name, value", false, false},
-    [WRITER_TOTAL] = {"thread_total", "thread_id, switches, short_gaps, short_gap_ns, run_ns", true, false},
-    [WRITER_STEP] = {"recorded_step", "recording_id, rank, idx, begin_ns, dur_ns", true, false},
-    [WRITER_CONNECTION] = {"connection",
-                           "sender_process, receiver_process, sender, receiver, begin_ns, end_ns, bytes, retransmits, looks, underway", false,
-                           false},
+        [WRITER_PROCESS] = {"process",
+                "id, recording_id, tgid, start_ns, ppid, comm, cmdline, kind, started_ns, ended_ns, "
+                "exit_code",
+                true, true},
+        [WRITER_THREAD] = {"thread", "id, process_id, tid, comm, started_ns, ended_ns", true, true},
+        [WRITER_FRAME] = {"frame", "id, name, module, build_id, line, offset", false, true},
+        [WRITER_STACK] = {"stack", "id, kind, depth, frames", true, true}, // again with its names
+        [WRITER_GAP] = {"gap",
+                "thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_out, cpu_in, kernel_stack, "
+                "user_stack, python_stack, waker_thread, waker_stack, next_thread, next_prio, "
+                "before_thread, before_prio, owner_thread, lock_kind, lock_address, syscall_nr, "
+                "syscall_arg0, syscall_arg1, syscall_target",
+                false, false},
+        [WRITER_SAMPLE] = {"sample",
+                "thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack", false, false},
+        [WRITER_FAULT] = {"page_fault",
+                "thread_id, at_ns, address, level, user_stack, python_stack", false, false},
+        [WRITER_LOCK] = {"lock_wait",
+                "thread_id, begin_ns, end_ns, address, kind, flags, owner_thread, kernel_stack, owner_stack",
+                false, false},
+        [WRITER_FACT] = {"host_fact",
+                "recording_id, what, begin_ns, end_ns, cpu, target_thread, actor_thread, flags, value0, "
+                "value1, value2, value3, kernel_stack",
+                false, false},
+        [WRITER_COUNTER] = {"counter", "recording_id, at_ns, source, name, value", false, false},
+        [WRITER_TOTAL] = {"thread_total", "thread_id, switches, short_gaps, short_gap_ns, run_ns",
+                true, false},
+        [WRITER_STEP] = {"recorded_step", "recording_id, rank, idx, begin_ns, dur_ns", true, false},
+        [WRITER_CONNECTION] = {"connection",
+                "sender_process, receiver_process, sender, receiver, begin_ns, end_ns, bytes, retransmits, looks, underway",
+                false, false},
 };
 
 // What the open transaction held is not in the store.
@@ -81,32 +90,37 @@ void writer_fail(struct writer *writer)
     int rc = sqlite3_extended_errcode(db);
     int system = sqlite3_system_errno(db);
     bool full = (rc & 0xff) == SQLITE_FULL ||
-                ((rc & 0xff) == SQLITE_IOERR && (system == ENOSPC || system == EFBIG || system == EDQUOT));
+            ((rc & 0xff) == SQLITE_IOERR &&
+                    (system == ENOSPC || system == EFBIG || system == EDQUOT));
     if (full)
         error_set(&writer->error, -ENOSPC,
-                  "failed to write '%s': the disk is full; the recording ends here, and what was written "
-                  "before is readable; free space, or name another place with -o", store_path(writer->store));
+                "failed to write '%s': the disk is full; the recording ends here, and what was written "
+                "before is readable; free space, or name another place with -o",
+                store_path(writer->store));
     else
         error_set(&writer->error, (rc & 0xff) == SQLITE_BUSY ? -EBUSY : -EIO,
-                  "failed to write '%s': %s; the recording ends here, and what was written before is readable",
-                  store_path(writer->store), sqlite3_errmsg(db));
+                "failed to write '%s': %s; the recording ends here, and what was written before is readable",
+                store_path(writer->store), sqlite3_errmsg(db));
     writer_rollback(writer);
 }
 
 static int writer_prepare(struct writer *writer, enum writer_table table, struct error *err)
 {
     struct strbuf sql = {0};
-    strbuf_add(&sql, "INSERT %sINTO %s (%s) VALUES (?", writer_tables[table].replace ? "OR REPLACE " : "",
-               writer_tables[table].name, writer_tables[table].columns);
+    strbuf_add(&sql, "INSERT %sINTO %s (%s) VALUES (?",
+            writer_tables[table].replace ? "OR REPLACE " : "", writer_tables[table].name,
+            writer_tables[table].columns);
     for (const char *at = writer_tables[table].columns; *at; at++)
         if (*at == ',')
             strbuf_add(&sql, ", ?");
     strbuf_add(&sql, ")");
     sqlite3 *db = store_db(writer->store);
-    int rc = sqlite3_prepare_v3(db, sql.text, -1, SQLITE_PREPARE_PERSISTENT, &writer->stmts[table], NULL);
+    int rc = sqlite3_prepare_v3(
+            db, sql.text, -1, SQLITE_PREPARE_PERSISTENT, &writer->stmts[table], NULL);
     strbuf_free(&sql);
     if (rc != SQLITE_OK)
-        return error_set(err, -EIO, "failed to write '%s': %s", store_path(writer->store), sqlite3_errmsg(db));
+        return error_set(err, -EIO, "failed to write '%s': %s", store_path(writer->store),
+                sqlite3_errmsg(db));
     int64_t last = 0;
     if (writer_tables[table].numbered) {
         char *text = xasprintf("SELECT max(id) FROM %s", writer_tables[table].name);
@@ -129,7 +143,8 @@ int writer_new(struct store *store, struct writer **ret_writer, struct error *er
         return rc;
     }
     // NORMAL: one fsync a commit less; only a loss of power in the wrong millisecond differs.
-    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = NORMAL", NULL, NULL, NULL);
+    sqlite3_exec(store_db(store), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = NORMAL", NULL,
+            NULL, NULL);
     *ret_writer = writer;
     return 0;
 }
@@ -143,7 +158,8 @@ void writer_free(struct writer *writer)
     if (writer->open)
         store_rollback(writer->store);
     sqlite3_busy_timeout(store_db(writer->store), WRITER_BUSY_END_MS);
-    sqlite3_exec(store_db(writer->store), "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL", NULL, NULL, NULL);
+    sqlite3_exec(store_db(writer->store), "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL",
+            NULL, NULL, NULL);
     free(writer);
 }
 
@@ -152,7 +168,8 @@ void writer_abandon(struct writer *writer)
     if (writer->open)
         writer_rollback(writer);
     if (!writer->error.code)
-        error_set(&writer->error, -ECANCELED, "the recording of '%s' was given up", store_path(writer->store));
+        error_set(&writer->error, -ECANCELED, "the recording of '%s' was given up",
+                store_path(writer->store));
 }
 
 uint32_t writer_next_id(struct writer *writer, enum writer_table table)
@@ -209,7 +226,8 @@ void row_time(struct row *row, uint64_t ns)
 void row_text(struct row *row, const char *text)
 {
     if (row->stmt)
-        sqlite3_bind_text(row->stmt, ++row->column, text, -1, SQLITE_TRANSIENT); // a NULL text is an SQL NULL
+        // a NULL text is an SQL NULL
+        sqlite3_bind_text(row->stmt, ++row->column, text, -1, SQLITE_TRANSIENT);
 }
 
 void writer_put(struct writer *writer, struct row *row)

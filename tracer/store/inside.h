@@ -9,7 +9,8 @@
 #include "tracer/store/store.h"
 
 enum {
-    STORE_STATEMENTS_MAX = 256, // distinct SQL texts a process uses: upgate ab with its diff some 100
+    STORE_STATEMENTS_MAX =
+            256, // distinct SQL texts a process uses: upgate ab with its diff some 100
     STORE_DAMAGE_BYTES = 96
 };
 
@@ -25,9 +26,9 @@ struct store {
     char *path;
     struct store_statement statements[STORE_STATEMENTS_MAX];
     int statement_count;
-    int stepped; // statement that was stepped last
-    bool own_views; // the file's are ours, or temporary ones stand in their place
-    bool empty; // made by us, and nothing was committed yet
+    int stepped;         // statement that was stepped last
+    bool own_views;      // the file's are ours, or temporary ones stand in their place
+    bool empty;          // made by us, and nothing was committed yet
     struct error unread; // the first failure of a read whose caller asked for no error
 };
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores of older versions made to look like the present one. The present schema is loaded into an empty
-// database in memory, and the old one is compared with it, object by object: no second copy of any CREATE is
-// kept. What is missing is made. A table that says something else (a new column, another CHECK) is made anew
-// and its rows are copied; a reader, who may not write, gets a view of its name in which a column that the
-// file lacks is NULL. So a version may add tables, views and columns that allow NULL or have a default.
+// Stores of older versions made to look like the present one. The present schema is loaded into an
+// empty database in memory, and the old one is compared with it, object by object: no second copy
+// of any CREATE is kept. What is missing is made. A table that says something else (a new column,
+// another CHECK) is made anew and its rows are copied; a reader, who may not write, gets a view of
+// its name in which a column that the file lacks is NULL. So a version may add tables, views and
+// columns that allow NULL or have a default.
 #include "tracer/store/migrate.h"
 
 #include <ctype.h>
@@ -46,25 +47,29 @@ static char *migrate_plain(const char *sql)
 static bool migrate_has(sqlite3 *db, const char *type, const char *name)
 {
     sqlite3_stmt *stmt = NULL;
-    bool has = sqlite3_prepare_v2(db, "SELECT 1 FROM main.sqlite_master WHERE type = ? AND name = ?", -1,
-                                  &stmt, NULL) == SQLITE_OK &&
-               sqlite3_bind_text(stmt, 1, type, -1, SQLITE_STATIC) == SQLITE_OK &&
-               sqlite3_bind_text(stmt, 2, name, -1, SQLITE_STATIC) == SQLITE_OK &&
-               sqlite3_step(stmt) == SQLITE_ROW;
+    bool has =
+            sqlite3_prepare_v2(db, "SELECT 1 FROM main.sqlite_master WHERE type = ? AND name = ?",
+                    -1, &stmt, NULL) == SQLITE_OK &&
+            sqlite3_bind_text(stmt, 1, type, -1, SQLITE_STATIC) == SQLITE_OK &&
+            sqlite3_bind_text(stmt, 2, name, -1, SQLITE_STATIC) == SQLITE_OK &&
+            sqlite3_step(stmt) == SQLITE_ROW;
     sqlite3_finalize(stmt);
     return has;
 }
 
-// Does the file have an object of this name whose text is another one? Not because of its comments and spaces.
+// Does the file have an object of this name whose text is another one? Not because of its comments
+// and spaces.
 static bool migrate_differs(sqlite3 *db, const char *type, const char *name, const char *sql)
 {
     sqlite3_stmt *stmt = NULL;
     bool differs = false;
-    if (sqlite3_prepare_v2(db, "SELECT sql FROM main.sqlite_master WHERE type = ? AND name = ?", -1, &stmt,
-                           NULL) == SQLITE_OK &&
-        sqlite3_bind_text(stmt, 1, type, -1, SQLITE_STATIC) == SQLITE_OK &&
-        sqlite3_bind_text(stmt, 2, name, -1, SQLITE_STATIC) == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW) {
-        char *old = migrate_plain((const char *)sqlite3_column_text(stmt, 0)), *new = migrate_plain(sql);
+    if (sqlite3_prepare_v2(db, "SELECT sql FROM main.sqlite_master WHERE type = ? AND name = ?", -1,
+                &stmt, NULL) == SQLITE_OK &&
+            sqlite3_bind_text(stmt, 1, type, -1, SQLITE_STATIC) == SQLITE_OK &&
+            sqlite3_bind_text(stmt, 2, name, -1, SQLITE_STATIC) == SQLITE_OK &&
+            sqlite3_step(stmt) == SQLITE_ROW) {
+        char *old = migrate_plain((const char *)sqlite3_column_text(stmt, 0)),
+             *new = migrate_plain(sql);
         differs = strcmp(old, new) != 0;
         free(old);
         free(new);
@@ -73,16 +78,19 @@ static bool migrate_differs(sqlite3 *db, const char *type, const char *name, con
     return differs;
 }
 
-// The columns of the present table, those that the file lacks as `missing` says: "NULL AS x", or left out.
+// The columns of the present table, those that the file lacks as `missing` says: "NULL AS x", or
+// left out.
 static char *migrate_columns(sqlite3 *db, sqlite3 *present, const char *table, bool missing)
 {
     struct strbuf list = {0};
     sqlite3_stmt *stmt = NULL;
-    sqlite3_prepare_v2(present, "SELECT name FROM pragma_table_info(?) ORDER BY cid", -1, &stmt, NULL);
+    sqlite3_prepare_v2(
+            present, "SELECT name FROM pragma_table_info(?) ORDER BY cid", -1, &stmt, NULL);
     sqlite3_bind_text(stmt, 1, table, -1, SQLITE_STATIC);
     while (stmt && sqlite3_step(stmt) == SQLITE_ROW) {
         const char *column = (const char *)sqlite3_column_text(stmt, 0);
-        bool has = sqlite3_table_column_metadata(db, "main", table, column, NULL, NULL, NULL, NULL, NULL) == SQLITE_OK;
+        bool has = sqlite3_table_column_metadata(
+                           db, "main", table, column, NULL, NULL, NULL, NULL, NULL) == SQLITE_OK;
         if (has || missing)
             strbuf_add(&list, "%s%s%s", list.len ? ", " : "", has ? "" : "NULL AS ", column);
     }
@@ -91,14 +99,17 @@ static char *migrate_columns(sqlite3 *db, sqlite3 *present, const char *table, b
 }
 
 // A table of the file that is not as the present one.
-static int migrate_table(sqlite3 *db, sqlite3 *present, const char *name, const char *sql, bool temporary)
+static int migrate_table(
+        sqlite3 *db, sqlite3 *present, const char *name, const char *sql, bool temporary)
 {
     char *columns = migrate_columns(db, present, name, temporary);
     const char *body = strchr(sql, '('); // "CREATE TABLE name (...) STRICT"
-    char *change = temporary ? xasprintf("CREATE TEMP VIEW %s AS SELECT %s FROM main.%s", name, columns, name)
-                             : xasprintf("CREATE TABLE migrated_%s %s; INSERT INTO migrated_%s (%s) SELECT %s FROM %s; "
-                                         "DROP TABLE %s; ALTER TABLE migrated_%s RENAME TO %s",
-                                         name, body, name, columns, columns, name, name, name, name);
+    char *change = temporary
+            ? xasprintf("CREATE TEMP VIEW %s AS SELECT %s FROM main.%s", name, columns, name)
+            : xasprintf(
+                      "CREATE TABLE migrated_%s %s; INSERT INTO migrated_%s (%s) SELECT %s FROM %s; "
+                      "DROP TABLE %s; ALTER TABLE migrated_%s RENAME TO %s",
+                      name, body, name, columns, columns, name, name, name, name);
     int rc = sqlite3_exec(db, change, NULL, NULL, NULL);
     free(change);
     free(columns);
@@ -109,8 +120,8 @@ static int migrate_objects(sqlite3 *db, sqlite3 *present, bool temporary, const 
 {
     sqlite3_stmt *stmt = NULL;
     int rc = sqlite3_prepare_v2(present,
-                                "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL AND type = ? ORDER BY rowid",
-                                -1, &stmt, NULL);
+            "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL AND type = ? ORDER BY rowid",
+            -1, &stmt, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_bind_text(stmt, 1, wanted, -1, SQLITE_STATIC);
     while (rc == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW) {
@@ -130,15 +141,17 @@ static int migrate_objects(sqlite3 *db, sqlite3 *present, bool temporary, const 
     return rc;
 }
 
-// Views name columns: ours are made anew once the tables have them. By the names that we give them: what else a file has is left
-// alone, and its names, which may hold any text, never become SQL.
+// Views name columns: ours are made anew once the tables have them. By the names that we give them:
+// what else a file has is left alone, and its names, which may hold any text, never become SQL.
 static int migrate_drop_views(sqlite3 *db, sqlite3 *present)
 {
     struct strbuf sql = {0};
     sqlite3_stmt *stmt = NULL;
-    int rc = sqlite3_prepare_v2(present, "SELECT name FROM sqlite_master WHERE type = 'view'", -1, &stmt, NULL);
+    int rc = sqlite3_prepare_v2(
+            present, "SELECT name FROM sqlite_master WHERE type = 'view'", -1, &stmt, NULL);
     while (rc == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW)
-        strbuf_add(&sql, "DROP VIEW IF EXISTS main.%s; ", (const char *)sqlite3_column_text(stmt, 0));
+        strbuf_add(
+                &sql, "DROP VIEW IF EXISTS main.%s; ", (const char *)sqlite3_column_text(stmt, 0));
     sqlite3_finalize(stmt);
     if (rc == SQLITE_OK && sql.len)
         rc = sqlite3_exec(db, sql.text, NULL, NULL, NULL);
@@ -159,7 +172,7 @@ static int migrate_version(sqlite3 *db, sqlite3 *present)
 
 // Foreign keys and the views' names must not follow a table that is being made anew.
 static const char *const migrate_begin =
-    "PRAGMA foreign_keys = OFF; PRAGMA legacy_alter_table = ON; BEGIN IMMEDIATE";
+        "PRAGMA foreign_keys = OFF; PRAGMA legacy_alter_table = ON; BEGIN IMMEDIATE";
 static const char *const migrate_end = "COMMIT; PRAGMA legacy_alter_table = OFF";
 
 int migrate_open_present(const char *schema_sql, sqlite3 **ret)
@@ -173,12 +186,14 @@ int migrate(sqlite3 *db, const char *schema_sql, bool temporary)
     sqlite3 *present = NULL;
     int rc = migrate_open_present(schema_sql, &present);
     if (rc == SQLITE_OK)
-        rc = sqlite3_exec(db, temporary ? "PRAGMA temp_store = MEMORY" : migrate_begin, NULL, NULL, NULL);
+        rc = sqlite3_exec(
+                db, temporary ? "PRAGMA temp_store = MEMORY" : migrate_begin, NULL, NULL, NULL);
     if (rc == SQLITE_OK && !temporary)
         rc = migrate_drop_views(db, present);
     if (rc == SQLITE_OK)
         rc = migrate_objects(db, present, temporary, "table");
-    if (rc == SQLITE_OK && !temporary) // temporary tables are empty, and what a view shows has its table's
+    if (rc == SQLITE_OK &&
+            !temporary) // temporary tables are empty, and what a view shows has its table's
         rc = migrate_objects(db, present, temporary, "index");
     if (rc == SQLITE_OK)
         rc = migrate_objects(db, present, temporary, "view");

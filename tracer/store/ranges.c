@@ -15,8 +15,8 @@ static bool range_ends(const char *name, size_t len, const char *ending)
 
 static bool range_is_count(const char *name, size_t len)
 {
-    static const char *const endings[] = {"_count", "step",  "steps",        "idx",   "couple", "seen", "kept",
-                                          "dropped", "pairs", "pairs_needed", "gates", "fails",  "_hz"};
+    static const char *const endings[] = {"_count", "step", "steps", "idx", "couple", "seen",
+            "kept", "dropped", "pairs", "pairs_needed", "gates", "fails", "_hz"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (range_ends(name, len, endings[i]))
             return true;
@@ -29,10 +29,13 @@ void ranges_of(sqlite3_stmt *stmt, struct ranges *ret)
     *ret = (struct ranges){0};
     for (int i = 0; i < count && i < RANGES_COLUMNS_MAX; i++) {
         const char *name = sqlite3_column_name(stmt, i);
-        size_t len = name && name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] == 0 ? strlen(name) : 0;
+        size_t len = name && name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] == 0
+                ? strlen(name)
+                : 0;
         uint64_t bit = (uint64_t)1 << i;
         ret->columns[RANGE_WALL_NS] |= range_ends(name, len, "_wall_ns") ? bit : 0;
-        ret->columns[RANGE_NS] |= range_ends(name, len, "_ns") && !range_ends(name, len, "_wall_ns") ? bit : 0;
+        ret->columns[RANGE_NS] |=
+                range_ends(name, len, "_ns") && !range_ends(name, len, "_wall_ns") ? bit : 0;
         ret->columns[RANGE_COUNT] |= range_is_count(name, len) ? bit : 0;
     }
 }

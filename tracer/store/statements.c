@@ -11,9 +11,9 @@
 #include "common/strings.h"
 #include "tracer/store/inside.h"
 
-// The same for a read. Who asks for no error takes what could not be read for what is not there: the store remembers
-// it, and says it where it can be told. What SQL itself refuses (JSON that is none, in a column that may hold
-// anything) is the caller's affair.
+// The same for a read. Who asks for no error takes what could not be read for what is not there:
+// the store remembers it, and says it where it can be told. What SQL itself refuses (JSON that is
+// none, in a column that may hold anything) is the caller's affair.
 static int store_read_error(struct store *store, struct error *err)
 {
     struct error local = {0};
@@ -49,12 +49,13 @@ static sqlite3_stmt *store_prepare(struct store *store, const char *sql, struct 
         }
     }
     if (store->statement_count == STORE_STATEMENTS_MAX) {
-        error_set(err ? err : &store->unread, -EMFILE, "store '%s': more than %d distinct statements", store->path,
-                  STORE_STATEMENTS_MAX);
+        error_set(err ? err : &store->unread, -EMFILE,
+                "store '%s': more than %d distinct statements", store->path, STORE_STATEMENTS_MAX);
         return NULL;
     }
     sqlite3_stmt *stmt = NULL;
-    if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) != SQLITE_OK) {
+    if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) !=
+            SQLITE_OK) {
         store_read_error(store, err);
         return NULL;
     }
@@ -101,8 +102,8 @@ static void store_bind(sqlite3_stmt *stmt, const char *types, va_list args)
     }
 }
 
-static int store_execv(struct store *store, struct error *err, const char *sql, const char *types,
-                       va_list args)
+static int store_execv(
+        struct store *store, struct error *err, const char *sql, const char *types, va_list args)
 {
     struct error local = {0};
     sqlite3_stmt *stmt = store_prepare(store, sql, &local);
@@ -125,7 +126,7 @@ int store_exec(struct store *store, struct error *err, const char *sql, const ch
 }
 
 int store_insert(struct store *store, int64_t *ret_id, struct error *err, const char *sql,
-                 const char *types, ...)
+        const char *types, ...)
 {
     va_list args;
     va_start(args, types);
@@ -136,8 +137,8 @@ int store_insert(struct store *store, int64_t *ret_id, struct error *err, const 
     return rc;
 }
 
-sqlite3_stmt *store_query(struct store *store, struct error *err, const char *sql,
-                          const char *types, ...)
+sqlite3_stmt *store_query(
+        struct store *store, struct error *err, const char *sql, const char *types, ...)
 {
     sqlite3_stmt *stmt = store_prepare(store, sql, err);
     if (!stmt)
@@ -155,18 +156,21 @@ const char *store_text(struct store *store, sqlite3_stmt *stmt, int column)
     if (text)
         return text;
     if (!store->damage[0])
-        snprintf(store->damage, sizeof store->damage, "a row lacks its %s", sqlite3_column_name(stmt, column));
+        snprintf(store->damage, sizeof store->damage, "a row lacks its %s",
+                sqlite3_column_name(stmt, column));
     return "";
 }
 
 double store_double(sqlite3_stmt *stmt, int column)
 {
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN
+                                                            : sqlite3_column_double(stmt, column);
 }
 
 int64_t store_int64(sqlite3_stmt *stmt, int column, int64_t absent)
 {
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent : sqlite3_column_int64(stmt, column);
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent
+                                                            : sqlite3_column_int64(stmt, column);
 }
 
 // The statement's ranges: mostly it is the one that was stepped last.
@@ -186,12 +190,14 @@ int store_step(struct store *store, sqlite3_stmt *stmt, struct error *err)
         sqlite3_reset(stmt);
         return store_failed(store, err);
     }
-    int rc = sqlite3_step(stmt), odd = rc == SQLITE_ROW ? ranges_odd(store_ranges(store, stmt), stmt) : -1;
+    int rc = sqlite3_step(stmt),
+        odd = rc == SQLITE_ROW ? ranges_odd(store_ranges(store, stmt), stmt) : -1;
     if (rc == SQLITE_ROW && odd < 0)
         return 1;
     int code = 0;
     if (odd >= 0) {
-        snprintf(store->damage, sizeof store->damage, "the %s of a row is out of range", sqlite3_column_name(stmt, odd));
+        snprintf(store->damage, sizeof store->damage, "the %s of a row is out of range",
+                sqlite3_column_name(stmt, odd));
         code = store_failed(store, err);
     } else if (rc != SQLITE_DONE) {
         code = store_read_error(store, err);
@@ -210,7 +216,7 @@ int store_step_end(struct store *store, sqlite3_stmt *stmt, struct error *err)
 }
 
 int store_get_int(struct store *store, int64_t *ret, struct error *err, const char *sql,
-                  const char *types, ...)
+        const char *types, ...)
 {
     sqlite3_stmt *stmt = store_prepare(store, sql, err);
     if (!stmt)
@@ -252,14 +258,14 @@ int store_note(struct store *store, struct error *err, const char *level, const 
     char *text = xvasprintf(fmt, args);
     va_end(args);
     int rc = store_exec(store, err, "INSERT INTO note (at_ns, level, text) VALUES (?, ?, ?)", "iss",
-                        clock_monotonic_ns(), level, text);
+            clock_monotonic_ns(), level, text);
     free(text);
     return rc;
 }
 
 int store_ledger(struct store *store, const int64_t *launch_id, const char *producer,
-                 const char *kind, int64_t seen, int64_t kept, int64_t dropped, int breach,
-                 const char *detail, struct error *err)
+        const char *kind, int64_t seen, int64_t kept, int64_t dropped, int breach,
+        const char *detail, struct error *err)
 {
     // A traced process says what it dropped, and may say anything.
     int64_t *counts[] = {&seen, &kept, &dropped};
@@ -267,8 +273,8 @@ int store_ledger(struct store *store, const int64_t *launch_id, const char *prod
         *counts[i] = *counts[i] < RANGE_COUNT_END ? *counts[i] : RANGE_COUNT_END - 1;
     dropped = dropped < 0 ? RANGE_COUNT_END - 1 : dropped;
     return store_exec(store, err,
-                      "INSERT INTO ledger (launch_id, producer, kind, seen, kept, dropped, breach, detail) "
-                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                      "IssIIiis", launch_id, producer, kind, seen < 0 ? NULL : &seen,
-                      kept < 0 ? NULL : &kept, dropped, (int64_t)breach, detail);
+            "INSERT INTO ledger (launch_id, producer, kind, seen, kept, dropped, breach, detail) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "IssIIiis", launch_id, producer, kind, seen < 0 ? NULL : &seen, kept < 0 ? NULL : &kept,
+            dropped, (int64_t)breach, detail);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store: opening, versions and transactions over SQLite. Reads and writes RUN.db; knows the schema's version but
-// not its meaning. One owner thread. Statements are in statements.c.
+// The store: opening, versions and transactions over SQLite. Reads and writes RUN.db; knows the
+// schema's version but not its meaning. One owner thread. Statements are in statements.c.
 //
 // The journal is SQLite's rollback journal with synchronous=FULL: a commit happens once a pair
 // (seconds apart), so its cost does not matter, and the store stays one file that can be copied and
@@ -34,8 +34,9 @@ extern const char store_schema_sql[];
 // Before its first commit a new store holds no run that could go on.
 static const char *store_after_full(const struct store *store)
 {
-    return store->empty ? "free space and start again, or name another place with -o"
-                        : "what was committed before is readable; free space and go on with --resume";
+    return store->empty
+            ? "free space and start again, or name another place with -o"
+            : "what was committed before is readable; free space and go on with --resume";
 }
 
 int store_error(struct store *store, struct error *err, const char *what)
@@ -44,35 +45,37 @@ int store_error(struct store *store, struct error *err, const char *what)
     const char *path = store->path;
     switch (rc & 0xff) {
     case SQLITE_FULL:
-        return error_set(err, -ENOSPC,
-                         "failed to %s '%s': the disk is full; %s", what, path, store_after_full(store));
+        return error_set(err, -ENOSPC, "failed to %s '%s': the disk is full; %s", what, path,
+                store_after_full(store));
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return error_set(err, -EBUSY,
-                         "failed to %s '%s': the database is locked; another upgate run or sqlite3 may "
-                         "hold it", what, path);
+                "failed to %s '%s': the database is locked; another upgate run or sqlite3 may "
+                "hold it",
+                what, path);
     case SQLITE_READONLY:
         return error_set(err, -EROFS,
-                         "failed to %s '%s': the file or its directory is read-only; name another "
-                         "place with -o", what, path);
+                "failed to %s '%s': the file or its directory is read-only; name another "
+                "place with -o",
+                what, path);
     case SQLITE_CANTOPEN:
         return error_set(err, -ENOENT,
-                         "failed to %s '%s': cannot open it; does the directory exist, and may you "
-                         "read and write it?", what, path);
+                "failed to %s '%s': cannot open it; does the directory exist, and may you "
+                "read and write it?",
+                what, path);
     case SQLITE_NOTADB:
-        return error_set(err, -EINVAL,
-                         "failed to %s '%s': not a store of upgate, or damaged (%s)", what, path,
-                         sqlite3_errmsg(store->db));
+        return error_set(err, -EINVAL, "failed to %s '%s': not a store of upgate, or damaged (%s)",
+                what, path, sqlite3_errmsg(store->db));
     case SQLITE_CORRUPT:
         return error_set(err, -EBADMSG, "failed to %s '%s': the store is damaged: %s", what, path,
-                         sqlite3_errmsg(store->db));
+                sqlite3_errmsg(store->db));
     case SQLITE_IOERR: {
         int system = sqlite3_system_errno(store->db);
         if (system == ENOSPC || system == EFBIG || system == EDQUOT)
-            return error_set(err, -ENOSPC,
-                             "failed to %s '%s': the disk is full; %s", what, path, store_after_full(store));
+            return error_set(err, -ENOSPC, "failed to %s '%s': the disk is full; %s", what, path,
+                    store_after_full(store));
         return error_set(err, -EIO, "failed to %s '%s': input/output error (%s)", what, path,
-                         system ? strerror(system) : sqlite3_errmsg(store->db));
+                system ? strerror(system) : sqlite3_errmsg(store->db));
     }
     default:
         return error_set(err, -EIO, "failed to %s '%s': %s", what, path, sqlite3_errmsg(store->db));
@@ -93,25 +96,25 @@ static int store_pragma_int(struct store *store, const char *sql, int64_t *ret, 
     return code;
 }
 
-static int store_exec_plain(struct store *store, const char *sql, const char *what,
-                            struct error *err)
+static int store_exec_plain(
+        struct store *store, const char *sql, const char *what, struct error *err)
 {
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
         return 0;
     return store_error(store, err, what);
 }
 
-// Is the process that wrote this store last still alive, and neither another with its pid nor a dead one
-// that nobody has waited for yet?
+// Is the process that wrote this store last still alive, and neither another with its pid nor a
+// dead one that nobody has waited for yet?
 static bool store_writer_alive(struct store *store)
 {
     int64_t pid = 0, start = 0;
     if (store_get_int(store, &pid, NULL, "SELECT writer_pid FROM run", "") ||
-        store_get_int(store, &start, NULL, "SELECT writer_start FROM run", ""))
+            store_get_int(store, &start, NULL, "SELECT writer_start FROM run", ""))
         return false;
     struct proc_stat stat;
-    return pid > 0 && pid <= INT32_MAX && pid != getpid() && !proc_stat_of((pid_t)pid, &stat) && !proc_stat_ended(&stat) &&
-           (int64_t)stat.start_ticks == start;
+    return pid > 0 && pid <= INT32_MAX && pid != getpid() && !proc_stat_of((pid_t)pid, &stat) &&
+            !proc_stat_ended(&stat) && (int64_t)stat.start_ticks == start;
 }
 
 int store_check_writer(struct store *store, struct error *err)
@@ -119,17 +122,20 @@ int store_check_writer(struct store *store, struct error *err)
     if (!store_writer_alive(store))
         return 0;
     return error_set(err, -EBUSY,
-                     "'%s' is being written by another upgate that is still alive; wait for it, or end "
-                     "it first", store->path);
+            "'%s' is being written by another upgate that is still alive; wait for it, or end "
+            "it first",
+            store->path);
 }
 
 int store_check_run(struct store *store, struct error *err)
 {
     int64_t rollouts = 0;
-    int rc = store_get_int(store, &rollouts, err, "SELECT count(*) FROM run WHERE kind = 'rollout'", "");
+    int rc = store_get_int(
+            store, &rollouts, err, "SELECT count(*) FROM run WHERE kind = 'rollout'", "");
     if (rc == 0 && rollouts)
-        rc = error_set(err, -EINVAL, "'%s' is the store of a rollout, not of a run: `upgate canary status` and `upgate canary report` read it",
-                       store->path);
+        rc = error_set(err, -EINVAL,
+                "'%s' is the store of a rollout, not of a run: `upgate canary status` and `upgate canary report` read it",
+                store->path);
     return rc;
 }
 
@@ -141,7 +147,8 @@ static int store_create_schema(struct store *store, struct error *err)
     int64_t tables = 0; // another upgate may have been quicker since we looked
     rc = store_pragma_int(store, "SELECT count(*) FROM sqlite_master", &tables, err);
     if (rc == 0 && tables)
-        rc = error_set(err, -EBUSY, "'%s' is taken by another upgate; name another file with -o", store->path);
+        rc = error_set(err, -EBUSY, "'%s' is taken by another upgate; name another file with -o",
+                store->path);
     if (rc == 0)
         rc = store_exec_plain(store, store_schema_sql, "create", err);
     if (rc == 0)
@@ -151,12 +158,14 @@ static int store_create_schema(struct store *store, struct error *err)
     return rc;
 }
 
-// All objects of a schema as bytes, each value behind its length; empty: they cannot be read. strbuf_free() it.
+// All objects of a schema as bytes, each value behind its length; empty: they cannot be read.
+// strbuf_free() it.
 static struct strbuf store_objects(sqlite3 *db)
 {
     struct strbuf text = {0};
     sqlite3_stmt *stmt = NULL;
-    int step = sqlite3_prepare_v2(db, "SELECT name, type, tbl_name, sql FROM sqlite_master ORDER BY name", -1, &stmt, NULL);
+    int step = sqlite3_prepare_v2(db,
+            "SELECT name, type, tbl_name, sql FROM sqlite_master ORDER BY name", -1, &stmt, NULL);
     while (stmt && (step = sqlite3_step(stmt)) == SQLITE_ROW)
         for (int i = 0; i < sqlite3_column_count(stmt); i++) {
             const char *value = (const char *)sqlite3_column_text(stmt, i);
@@ -182,28 +191,31 @@ static void store_make_present(void)
     sqlite3_close(db);
 }
 
-// Is every object of the file, word for word, one that we make, and none missing? Then SQLite makes of it what it makes of ours. That is
-// read in 0.1 ms; asking it what it has made, which resolves every view, takes 1.3 ms (both SELECTs by Python, the best of 200).
+// Is every object of the file, word for word, one that we make, and none missing? Then SQLite makes
+// of it what it makes of ours. That is read in 0.1 ms; asking it what it has made, which resolves
+// every view, takes 1.3 ms (both SELECTs by Python, the best of 200).
 static bool store_has_our_schema(struct store *store)
 {
     pthread_once(&store_present_once, store_make_present);
     struct strbuf objects = store_objects(store->db);
-    bool same = objects.len && objects.len == store_present.len && memcmp(objects.text, store_present.text, objects.len) == 0;
+    bool same = objects.len && objects.len == store_present.len &&
+            memcmp(objects.text, store_present.text, objects.len) == 0;
     strbuf_free(&objects);
     return same;
 }
 
-// A table of ours that is a view, virtual, or has generated columns would be a program of somebody else, run by whoever reads the
-// store: it may never end. The user's own views beside our tables harm nobody. Asked is what SQLite has made of the schema, not its
-// text, which may say anything.
+// A table of ours that is a view, virtual, or has generated columns would be a program of somebody
+// else, run by whoever reads the store: it may never end. The user's own views beside our tables
+// harm nobody. Asked is what SQLite has made of the schema, not its text, which may say anything.
 static int store_check_tables(struct store *store, struct error *err)
 {
     static const char sql[] =
-        "SELECT name FROM pragma_table_list AS listed WHERE schema = 'main' AND CASE type WHEN 'table' THEN "
-        "EXISTS (SELECT 1 FROM pragma_table_xinfo(listed.name) WHERE hidden <> 0) ELSE 1 END";
+            "SELECT name FROM pragma_table_list AS listed WHERE schema = 'main' AND CASE type WHEN 'table' THEN "
+            "EXISTS (SELECT 1 FROM pragma_table_xinfo(listed.name) WHERE hidden <> 0) ELSE 1 END";
     sqlite3_stmt *stmt = NULL;
     int rc = 0, step = SQLITE_DONE;
-    // What is compared with is made once, which costs more than one look: who opens one store only does without.
+    // What is compared with is made once, which costs more than one look: who opens one store only
+    // does without.
     store->own_views = atomic_fetch_add(&store_opened, 1) > 0 && store_has_our_schema(store);
     if (store->own_views)
         return 0;
@@ -213,8 +225,9 @@ static int store_check_tables(struct store *store, struct error *err)
         const char *name = (const char *)sqlite3_column_text(stmt, 0);
         char *made = xasprintf("CREATE TABLE %s (", name ? name : "");
         if (strcasestr(store_schema_sql, made)) // SQLite finds "NOTE" where we ask for "note"
-            rc = error_set(err, -EINVAL, "'%s' is not a store as upgate makes it: '%s' is no table in it", store->path,
-                           name);
+            rc = error_set(err, -EINVAL,
+                    "'%s' is not a store as upgate makes it: '%s' is no table in it", store->path,
+                    name);
         free(made);
     }
     if (rc == 0 && step != SQLITE_DONE)
@@ -234,23 +247,25 @@ static int store_check_version(struct store *store, bool *ret_old, struct error 
         return rc;
     if (magic != STORE_MAGIC)
         return error_set(err, -EINVAL,
-                         "'%s' is not a store of upgate; expected a file written by `upgate ab` or "
-                         "`upgate record`", store->path);
+                "'%s' is not a store of upgate; expected a file written by `upgate ab` or "
+                "`upgate record`",
+                store->path);
     if (version > STORE_VERSION)
         return error_set(err, -EINVAL,
-                         "'%s' has store version %lld; this upgate reads up to %d: use a newer upgate",
-                         store->path, (long long)version, STORE_VERSION);
+                "'%s' has store version %lld; this upgate reads up to %d: use a newer upgate",
+                store->path, (long long)version, STORE_VERSION);
     if (version < 1)
         return error_set(err, -EINVAL, "'%s' has store version %lld, which never existed",
-                         store->path, (long long)version);
+                store->path, (long long)version);
     *ret_old = version < STORE_VERSION;
     return store_check_tables(store, err);
 }
 
 static int store_migrate(struct store *store, bool temporary, struct error *err)
 {
-    return migrate(store->db, store_schema_sql, temporary) == SQLITE_OK ? 0
-                                                                        : store_error(store, err, "migrate");
+    return migrate(store->db, store_schema_sql, temporary) == SQLITE_OK
+            ? 0
+            : store_error(store, err, "migrate");
 }
 
 static int store_open_create(struct store *store, struct error *err)
@@ -260,11 +275,11 @@ static int store_open_create(struct store *store, struct error *err)
     int rc = store_pragma_int(store, "SELECT count(*) FROM sqlite_master", &tables, err);
     if (rc)
         return rc;
-    // A kill right after the creation leaves a store of ours without a run: nothing to go on with, and
-    // nothing to lose.
+    // A kill right after the creation leaves a store of ours without a run: nothing to go on with,
+    // and nothing to lose.
     int64_t magic = 0, runs = 0;
     bool ours = tables && store_pragma_int(store, "PRAGMA application_id", &magic, NULL) == 0 &&
-                magic == STORE_MAGIC;
+            magic == STORE_MAGIC;
     if (ours) {
         bool old = false;
         rc = store_check_version(store, &old, err);
@@ -275,8 +290,9 @@ static int store_open_create(struct store *store, struct error *err)
     }
     if (tables)
         return error_set(err, -EINVAL,
-                         "'%s' exists already; go on with `upgate ab --resume %s`, or name another "
-                         "file with -o", store->path, store->path);
+                "'%s' exists already; go on with `upgate ab --resume %s`, or name another "
+                "file with -o",
+                store->path, store->path);
     return store_create_schema(store, err);
 }
 
@@ -288,21 +304,25 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
     int rc = 0;
     if (mode != STORE_CREATE && stat(path, &info) < 0)
         rc = error_set(err, errno == ENOENT ? -EINVAL : -errno, "failed to open '%s': %s", path,
-                       strerror(errno));
+                strerror(errno));
     else if (mode != STORE_CREATE && info.st_size == 0)
         rc = error_set(err, -EINVAL, "'%s' is empty: not a store of upgate", path);
     if (rc) {
         store_close(store);
         return rc;
     }
-    // What root saw of others is not everybody's. Where it is there already, or cannot be made, SQLite has the say.
-    int made = mode == STORE_CREATE && geteuid() == 0 ? open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600) : -1;
+    // What root saw of others is not everybody's. Where it is there already, or cannot be made,
+    // SQLite has the say.
+    int made = mode == STORE_CREATE && geteuid() == 0
+            ? open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600)
+            : -1;
     if (made >= 0)
         close(made);
-    // Readers open for writing too, where they may: a kill -9 can leave a journal that must be rolled
-    // back before anything can be read. They are kept from writing by query_only.
-    // One thread at a time: SQLite's own locks would be a tenth of the cost of a recorder's row.
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (mode == STORE_CREATE ? SQLITE_OPEN_CREATE : 0);
+    // Readers open for writing too, where they may: a kill -9 can leave a journal that must be
+    // rolled back before anything can be read. They are kept from writing by query_only. One thread
+    // at a time: SQLite's own locks would be a tenth of the cost of a recorder's row.
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
+            (mode == STORE_CREATE ? SQLITE_OPEN_CREATE : 0);
     if (sqlite3_open_v2(path, &store->db, flags | SQLITE_OPEN_EXRESCODE, NULL) != SQLITE_OK) {
         rc = store_error(store, err, "open");
         store_close(store);
@@ -313,22 +333,25 @@ int store_open(const char *path, enum store_mode mode, struct store **ret_store,
     sqlite3_db_config(store->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
     sqlite3_db_config(store->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     bool old = false;
-    rc = mode == STORE_CREATE ? store_open_create(store, err) : store_check_version(store, &old, err);
+    rc = mode == STORE_CREATE ? store_open_create(store, err)
+                              : store_check_version(store, &old, err);
     if (rc == 0 && old && mode == STORE_READ)
         rc = store_migrate(store, true, err);
     store->own_views |= old && mode == STORE_READ;
     if (rc == 0)
         rc = store_exec_plain(store,
-                              mode == STORE_READ ? "PRAGMA query_only = ON" : "PRAGMA synchronous = FULL", "open",
-                              err);
-    if (rc == 0 && (mode == STORE_WRITE || mode == STORE_BESIDE) && sqlite3_db_readonly(store->db, "main"))
-        rc = error_set(err, -EROFS, "failed to open '%s': it is read-only; name another place with -o",
-                       path);
+                mode == STORE_READ ? "PRAGMA query_only = ON" : "PRAGMA synchronous = FULL", "open",
+                err);
+    if (rc == 0 && (mode == STORE_WRITE || mode == STORE_BESIDE) &&
+            sqlite3_db_readonly(store->db, "main"))
+        rc = error_set(err, -EROFS,
+                "failed to open '%s': it is read-only; name another place with -o", path);
     if (rc == 0 && mode == STORE_WRITE)
         rc = store_check_writer(store, err);
     if (rc == 0 && old && mode == STORE_BESIDE)
-        rc = error_set(err, -EINVAL, "'%s' is of an older upgate, and nobody who writes it now has made it a present one",
-                       path);
+        rc = error_set(err, -EINVAL,
+                "'%s' is of an older upgate, and nobody who writes it now has made it a present one",
+                path);
     if (rc == 0 && old && mode == STORE_WRITE)
         rc = store_migrate(store, false, err);
     if (rc == 0 && mode != STORE_READ)
@@ -381,7 +404,8 @@ int store_open_schema(sqlite3 **ret, struct error *err)
         *ret = db;
         return 0;
     }
-    int rc = error_set(err, -EIO, "failed to read the schema of this upgate: %s", db ? sqlite3_errmsg(db) : "no memory");
+    int rc = error_set(err, -EIO, "failed to read the schema of this upgate: %s",
+            db ? sqlite3_errmsg(db) : "no memory");
     sqlite3_close(db);
     return rc;
 }

@@ -15,9 +15,9 @@
 #endif
 
 // Marks of clones. A number behind one of them belongs to it.
-static const char *const demangle_suffixes[] = {"isra",      "constprop",  "part",  "cold", "llvm",
-                                                "lto_priv",  "localalias", "clone", "kcfi", "cfi",
-                                                "warm",      "specialized", "resume", "destroy"};
+static const char *const demangle_suffixes[] = {"isra", "constprop", "part", "cold", "llvm",
+        "lto_priv", "localalias", "clone", "kcfi", "cfi", "warm", "specialized", "resume",
+        "destroy"};
 
 static bool demangle_is_suffix(const char *word, size_t len)
 {
@@ -98,8 +98,8 @@ static size_t demangle_cxx(const char *mangled, char ret[SYMBOL_NAME_MAX])
         return 0;
     int options = DMGL_ANSI | DMGL_RET_DROP;
     int good = mangled[1] == 'R'
-                   ? rust_demangle_callback(mangled, 0, demangle_take, &sink)
-                   : cplus_demangle_v3_callback(mangled, options, demangle_take, &sink);
+            ? rust_demangle_callback(mangled, 0, demangle_take, &sink)
+            : cplus_demangle_v3_callback(mangled, options, demangle_take, &sink);
     ret[sink.len] = '\0';
     return good ? sink.len : 0;
 }

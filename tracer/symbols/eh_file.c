@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unwind information of an ELF file, read in blocks that are kept for a while, or an entry at a time.
+// Unwind information of an ELF file, read in blocks that are kept for a while, or an entry at a
+// time.
 #include "tracer/symbols/eh_file.h"
 
 #include <errno.h>
@@ -16,8 +17,8 @@ enum {
     EH_ENTRIES_MAX = 4 << 20,
     EH_NEAR_ENTRIES = 64, // read at once: half a kilobyte
     EH_BEGIN_BYTES = 64,  // of a record: all that says which code it is of, and how that is written
-    // .eh_frame_hdr as linkers write it: version 1, .eh_frame by 4 bytes from here, 4 bytes of count, the table by
-    // 4 bytes from the begin of the section.
+    // .eh_frame_hdr as linkers write it: version 1, .eh_frame by 4 bytes from here, 4 bytes of
+    // count, the table by 4 bytes from the begin of the section.
     EH_HEAD_BYTES = 12,
     EH_PCREL_SDATA4 = 0x1b,
     EH_UDATA4 = 0x03,
@@ -44,16 +45,18 @@ static int eh_file_headers(struct eh_file *file, uint64_t *ret_head)
 {
     struct elf_file elf;
     Elf64_Phdr header;
-    if (elf_file_open(file->fd, &elf) || (elf.header.e_machine != EM_X86_64 && elf.header.e_machine != EM_AARCH64))
+    if (elf_file_open(file->fd, &elf) ||
+            (elf.header.e_machine != EM_X86_64 && elf.header.e_machine != EM_AARCH64))
         return -ENOEXEC;
     file->machine = elf.header.e_machine;
     *ret_head = 0;
     for (uint32_t i = 0; !elf_segment(&elf, i, &header); i++) {
         if (header.p_type == PT_GNU_EH_FRAME)
             *ret_head = header.p_vaddr;
-        if (header.p_type == PT_LOAD && file->load_count < EH_LOADS_MAX && header.p_offset <= INT64_MAX / 2 &&
-            header.p_filesz <= INT64_MAX / 2)
-            file->loads[file->load_count++] = (struct eh_load){header.p_vaddr, header.p_filesz, header.p_offset};
+        if (header.p_type == PT_LOAD && file->load_count < EH_LOADS_MAX &&
+                header.p_offset <= INT64_MAX / 2 && header.p_filesz <= INT64_MAX / 2)
+            file->loads[file->load_count++] =
+                    (struct eh_load){header.p_vaddr, header.p_filesz, header.p_offset};
     }
     return 0;
 }
@@ -72,8 +75,9 @@ int eh_file_open(int fd, struct eh_file *ret)
     if (rc)
         return rc;
     if (!ret->head_address || !eh_file_offset(ret, ret->head_address, &offset) ||
-        elf_read(fd, &head, sizeof head, offset) || head.version != 1 || head.frame != EH_PCREL_SDATA4 ||
-        head.count != EH_UDATA4 || head.table != EH_DATAREL_SDATA4 || head.entries > EH_ENTRIES_MAX)
+            elf_read(fd, &head, sizeof head, offset) || head.version != 1 ||
+            head.frame != EH_PCREL_SDATA4 || head.count != EH_UDATA4 ||
+            head.table != EH_DATAREL_SDATA4 || head.entries > EH_ENTRIES_MAX)
         return -ENODATA;
     ret->table_offset = offset + sizeof head;
     ret->count = head.entries;
@@ -113,8 +117,9 @@ static uint64_t eh_entry_address(const struct eh_file *file, int32_t offset)
 bool eh_file_entry(struct eh_file *file, uint32_t i, uint64_t *ret_code, uint64_t *ret_frame)
 {
     struct eh_entry entry;
-    const uint8_t *bytes =
-        i < file->count ? eh_file_bytes(file, file->table_offset + i * sizeof entry, sizeof entry) : NULL;
+    const uint8_t *bytes = i < file->count
+            ? eh_file_bytes(file, file->table_offset + i * sizeof entry, sizeof entry)
+            : NULL;
     if (!bytes)
         return false;
     memcpy(&entry, bytes, sizeof entry);
@@ -123,17 +128,20 @@ bool eh_file_entry(struct eh_file *file, uint32_t i, uint64_t *ret_code, uint64_
     return true;
 }
 
-static bool eh_file_is_behind(const struct eh_file *file, size_t i, uint64_t address, bool *ret_damaged)
+static bool eh_file_is_behind(
+        const struct eh_file *file, size_t i, uint64_t address, bool *ret_damaged)
 {
     struct eh_entry entry;
-    *ret_damaged = elf_read(file->fd, &entry, sizeof entry, file->table_offset + i * sizeof entry) != 0;
+    *ret_damaged =
+            elf_read(file->fd, &entry, sizeof entry, file->table_offset + i * sizeof entry) != 0;
     return *ret_damaged || eh_entry_address(file, entry.code) > address;
 }
 
 uint32_t eh_file_behind(struct eh_file *file, uint64_t address)
 {
     bool damaged = false;
-    size_t at = search_first(i, file->count, damaged || eh_file_is_behind(file, i, address, &damaged));
+    size_t at =
+            search_first(i, file->count, damaged || eh_file_is_behind(file, i, address, &damaged));
     return damaged ? file->count : (uint32_t)at;
 }
 
@@ -167,7 +175,9 @@ static bool eh_file_before(const struct eh_file *file, uint64_t address, uint64_
         else
             first = middle;
     }
-    if (damaged || first == end || elf_read(file->fd, near, (end - first) * sizeof *near, file->table_offset + first * sizeof *near))
+    if (damaged || first == end ||
+            elf_read(file->fd, near, (end - first) * sizeof *near,
+                    file->table_offset + first * sizeof *near))
         return false;
     while (at < end - first && eh_entry_address(file, near[at].code) <= address)
         at++;
@@ -177,12 +187,13 @@ static bool eh_file_before(const struct eh_file *file, uint64_t address, uint64_
 }
 
 // The first bytes of a record, without its length.
-static struct eh_bytes eh_file_begin(const struct eh_file *file, uint64_t address, uint8_t bytes[EH_BEGIN_BYTES])
+static struct eh_bytes eh_file_begin(
+        const struct eh_file *file, uint64_t address, uint8_t bytes[EH_BEGIN_BYTES])
 {
     uint64_t offset;
     uint32_t length;
-    if (!eh_file_offset(file, address, &offset) || offset > INT64_MAX / 2 || elf_read(file->fd, &length, sizeof length, offset) ||
-        !length || length > EH_RECORD_MAX)
+    if (!eh_file_offset(file, address, &offset) || offset > INT64_MAX / 2 ||
+            elf_read(file->fd, &length, sizeof length, offset) || !length || length > EH_RECORD_MAX)
         return (struct eh_bytes){.bad = true};
     size_t size = length < EH_BEGIN_BYTES ? length : EH_BEGIN_BYTES;
     if (elf_read(file->fd, bytes, size, offset + sizeof length))
@@ -190,7 +201,8 @@ static struct eh_bytes eh_file_begin(const struct eh_file *file, uint64_t addres
     return (struct eh_bytes){bytes, bytes + size, false};
 }
 
-bool eh_file_function(const struct eh_file *file, uint64_t address, uint64_t *ret_begin, uint64_t *ret_end)
+bool eh_file_function(
+        const struct eh_file *file, uint64_t address, uint64_t *ret_begin, uint64_t *ret_end)
 {
     uint8_t cie_bytes[EH_BEGIN_BYTES], fde_bytes[EH_BEGIN_BYTES];
     struct eh_cie cie;
@@ -202,7 +214,8 @@ bool eh_file_function(const struct eh_file *file, uint64_t address, uint64_t *re
     if (!cie_address)
         return false;
     struct eh_bytes bytes = eh_file_begin(file, cie_address, cie_bytes);
-    if (!eh_cie_read(&bytes, &cie) || !eh_fde_read(&fde, frame, &cie, &begin, &end) || address < begin || address >= end)
+    if (!eh_cie_read(&bytes, &cie) || !eh_fde_read(&fde, frame, &cie, &begin, &end) ||
+            address < begin || address >= end)
         return false;
     *ret_begin = begin;
     *ret_end = end;

@@ -129,9 +129,11 @@ static bool eh_cie_augmentation(struct eh_cie *cie, const char *letters, struct 
         case 'S':
             cie->signal = true;
             break;
-        case 'B': // arm64: return addresses are signed with the B key (or, with 0x2d among the instructions, with the A key)
-        case 'G': // arm64: the stack is tagged
-            break;    // nothing belongs to them, and the kernel, which walks such stacks, takes the signature off
+        case 'B':  // arm64: return addresses are signed with the B key (or, with 0x2d among the
+                   // instructions, with the A key)
+        case 'G':  // arm64: the stack is tagged
+            break; // nothing belongs to them, and the kernel, which walks such stacks, takes the
+                   // signature off
         default:
             known = false;
         }
@@ -167,9 +169,11 @@ uint64_t eh_fde_cie(struct eh_bytes *bytes, uint64_t frame)
     return bytes->bad || !back ? 0 : frame + 4 - back; // 0 stands in a CIE
 }
 
-bool eh_fde_read(struct eh_bytes *bytes, uint64_t frame, const struct eh_cie *cie, uint64_t *ret_begin, uint64_t *ret_end)
+bool eh_fde_read(struct eh_bytes *bytes, uint64_t frame, const struct eh_cie *cie,
+        uint64_t *ret_begin, uint64_t *ret_end)
 {
-    uint64_t begin = eh_bytes_pointer(bytes, cie->pointer), length = eh_bytes_pointer(bytes, cie->pointer & 0x0f);
+    uint64_t begin = eh_bytes_pointer(bytes, cie->pointer),
+             length = eh_bytes_pointer(bytes, cie->pointer & 0x0f);
     if ((cie->pointer & 0xf0) == ENC_PCREL)
         begin += frame + 8;
     if (cie->has_augmentation)

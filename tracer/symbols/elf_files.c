@@ -66,12 +66,13 @@ static int64_t elf_files_changed_ns(const struct stat *status)
     return status->st_mtim.tv_sec * INT64_C(1000000000) + status->st_mtim.tv_nsec;
 }
 
-static struct symbol_file *elf_files_known(const struct elf_files *files, const struct stat *status, int64_t changed_ns)
+static struct symbol_file *elf_files_known(
+        const struct elf_files *files, const struct stat *status, int64_t changed_ns)
 {
     for (uint32_t i = 0; i < files->files_max; i++) {
         struct symbol_file *one = &files->slots[i];
         if (one->generation && one->device == status->st_dev && one->inode == status->st_ino &&
-            one->changed_ns == changed_ns && one->bytes == (uint64_t)status->st_size)
+                one->changed_ns == changed_ns && one->bytes == (uint64_t)status->st_size)
             return one;
     }
     return NULL;
@@ -106,13 +107,13 @@ static bool elf_files_fill(struct elf_files *files, struct symbol_file *file, co
         file->fd = -1;
     } else if (*file->image.build_id) {
         file->build_id =
-            names_intern(files->names, file->image.build_id, strlen(file->image.build_id));
+                names_intern(files->names, file->image.build_id, strlen(file->image.build_id));
     }
     return true;
 }
 
-// A deleted file takes its place on the disk as long as somebody holds it: those that nobody has asked for since the last
-// sweep are let go. A process that still maps one opens it again.
+// A deleted file takes its place on the disk as long as somebody holds it: those that nobody has
+// asked for since the last sweep are let go. A process that still maps one opens it again.
 static void elf_files_sweep(struct elf_files *files)
 {
     int64_t now_ns = clock_monotonic_ns();
@@ -121,8 +122,8 @@ static void elf_files_sweep(struct elf_files *files)
     for (uint32_t i = 0; i < files->files_max; i++) {
         struct symbol_file *one = &files->slots[i];
         struct stat status;
-        if (one->generation && one->fd >= 0 && one->used <= files->swept_used && target_file_status(one->fd, &status) == 0 &&
-            status.st_nlink == 0)
+        if (one->generation && one->fd >= 0 && one->used <= files->swept_used &&
+                target_file_status(one->fd, &status) == 0 && status.st_nlink == 0)
             elf_files_close(files, one);
     }
     files->swept_ns = now_ns;
@@ -147,11 +148,11 @@ bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct f
         file = elf_files_free_slot(files);
         // 32 bits: 4 billion adoptions until a generation comes back.
         *file = (struct symbol_file){.device = status.st_dev,
-                                     .inode = status.st_ino,
-                                     .bytes = (uint64_t)status.st_size,
-                                     .changed_ns = changed_ns,
-                                     .generation = ++files->generation,
-                                     .fd = fd};
+                .inode = status.st_ino,
+                .bytes = (uint64_t)status.st_size,
+                .changed_ns = changed_ns,
+                .generation = ++files->generation,
+                .fd = fd};
         if (!elf_files_fill(files, file, path))
             return false;
     }
@@ -160,7 +161,8 @@ bool elf_files_adopt(struct elf_files *files, int fd, const char *path, struct f
     return true;
 }
 
-bool elf_files_known_as(const struct elf_files *files, const char *build_id, const char *path, struct file_ref *ret)
+bool elf_files_known_as(
+        const struct elf_files *files, const char *build_id, const char *path, struct file_ref *ret)
 {
     for (uint32_t i = 0; build_id && i < files->files_max; i++) {
         const struct symbol_file *one = &files->slots[i];
@@ -172,7 +174,8 @@ bool elf_files_known_as(const struct elf_files *files, const char *build_id, con
     return false;
 }
 
-bool elf_files_known_by(const struct elf_files *files, uint64_t device, uint64_t inode, struct file_ref *ret)
+bool elf_files_known_by(
+        const struct elf_files *files, uint64_t device, uint64_t inode, struct file_ref *ret)
 {
     struct stat status;
     for (uint32_t i = 0; inode && i < files->files_max; i++) {
@@ -180,7 +183,8 @@ bool elf_files_known_by(const struct elf_files *files, uint64_t device, uint64_t
         if (!one->generation || one->fd < 0 || one->device != device || one->inode != inode)
             continue;
         *ret = (struct file_ref){i, one->generation};
-        return target_file_status(one->fd, &status) == 0 && elf_files_known(files, &status, elf_files_changed_ns(&status)) == one;
+        return target_file_status(one->fd, &status) == 0 &&
+                elf_files_known(files, &status, elf_files_changed_ns(&status)) == one;
     }
     return false;
 }
@@ -188,7 +192,7 @@ bool elf_files_known_by(const struct elf_files *files, uint64_t device, uint64_t
 struct symbol_file *elf_files_get(struct elf_files *files, struct file_ref ref)
 {
     if (!ref.generation || ref.slot >= files->files_max ||
-        files->slots[ref.slot].generation != ref.generation)
+            files->slots[ref.slot].generation != ref.generation)
         return NULL;
     files->slots[ref.slot].used = ++files->used;
     return &files->slots[ref.slot];
@@ -206,10 +210,14 @@ void elf_files_load(struct elf_files *files, struct symbol_file *file, pid_t tgi
     // One table may take half of the budget, so that two large libraries do not chase each other.
     uint64_t count_max = files->bytes_max / 2 / sizeof(struct elf_symbol);
     file->table = (struct elf_table){.make_room = elf_files_on_growth, .context = files};
-    const struct debug_search search = {.path = path, .proc = files->proc, .tgid = tgid, .silent = &files->debug_silent,
-                                        .debug_path = files->debug_path, .cache_path = files->cache_path};
+    const struct debug_search search = {.path = path,
+            .proc = files->proc,
+            .tgid = tgid,
+            .silent = &files->debug_silent,
+            .debug_path = files->debug_path,
+            .cache_path = files->cache_path};
     debug_table_load(&file->table, &file->image, file->fd, &search,
-                     count_max < UINT32_MAX ? (uint32_t)count_max : UINT32_MAX);
+            count_max < UINT32_MAX ? (uint32_t)count_max : UINT32_MAX);
     file->loaded = true;
     files->stats->files_loaded++;
     files->stats->symbols_dropped += file->table.dropped;
@@ -217,7 +225,8 @@ void elf_files_load(struct elf_files *files, struct symbol_file *file, pid_t tgi
     elf_files_make_room(files, 0, file); // what was decompressed is known only now
 }
 
-bool elf_files_function(struct symbol_file *file, uint64_t address, uint64_t *ret_begin, uint64_t *ret_end)
+bool elf_files_function(
+        struct symbol_file *file, uint64_t address, uint64_t *ret_begin, uint64_t *ret_end)
 {
     if (file->refused)
         return false;
@@ -244,7 +253,8 @@ void elf_files_make_room(struct elf_files *files, uint64_t bytes, const struct s
         struct symbol_file *oldest = NULL;
         for (uint32_t i = 0; i < files->files_max; i++) {
             struct symbol_file *one = &files->slots[i];
-            if (one->loaded && one != keep && elf_files_table_bytes(one) && (!oldest || one->used < oldest->used))
+            if (one->loaded && one != keep && elf_files_table_bytes(one) &&
+                    (!oldest || one->used < oldest->used))
                 oldest = one;
         }
         if (!oldest)

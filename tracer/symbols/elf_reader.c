@@ -23,9 +23,8 @@ static bool elf_note_build_id(const char *notes, size_t bytes, char *ret)
         size_t text = ((size_t)note.n_descsz + 3) & ~(size_t)3;
         if (name > bytes - at || text > bytes - at - name)
             return false;
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
-            !memcmp(notes + at, "GNU", 4) && note.n_descsz > 0 &&
-            note.n_descsz <= ELF_BUILD_ID_BYTES_MAX) {
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(notes + at, "GNU", 4) &&
+                note.n_descsz > 0 && note.n_descsz <= ELF_BUILD_ID_BYTES_MAX) {
             const unsigned char *id = (const unsigned char *)notes + at + name;
             for (size_t i = 0; i < note.n_descsz; i++)
                 snprintf(ret + 2 * i, 3, "%02x", id[i]);
@@ -57,11 +56,11 @@ int elf_image_read(int fd, struct elf_image *ret)
         if (header.p_type == PT_NOTE && !*image.build_id && notes++ < ELF_NOTE_SEGMENTS_MAX)
             elf_image_notes(fd, &header, &image);
         if (header.p_type == PT_LOAD && (header.p_flags & PF_X) && header.p_memsz &&
-            header.p_vaddr <= UINT64_MAX - header.p_memsz &&
-            header.p_offset <= INT64_MAX - ELF_PAGE && header.p_filesz <= INT64_MAX &&
-            image.segment_count < ELF_SEGMENTS_MAX)
+                header.p_vaddr <= UINT64_MAX - header.p_memsz &&
+                header.p_offset <= INT64_MAX - ELF_PAGE && header.p_filesz <= INT64_MAX &&
+                image.segment_count < ELF_SEGMENTS_MAX)
             image.segments[image.segment_count++] = (struct elf_segment){
-                header.p_offset, header.p_filesz, header.p_vaddr, header.p_memsz};
+                    header.p_offset, header.p_filesz, header.p_vaddr, header.p_memsz};
     }
     if (code == -EAGAIN || !image.segment_count)
         return code == -EAGAIN ? code : -ENOEXEC;
@@ -85,24 +84,25 @@ bool elf_image_executable(const struct elf_image *image, uint64_t address)
 {
     for (uint32_t i = 0; i < image->segment_count; i++)
         if (address >= image->segments[i].address &&
-            address - image->segments[i].address < image->segments[i].bytes)
+                address - image->segments[i].address < image->segments[i].bytes)
             return true;
     return false;
 }
 
-static void elf_section_symbols(struct elf_file *file, const Elf64_Shdr *section, struct elf_range *ret_symbols,
-                                struct elf_range *ret_names)
+static void elf_section_symbols(struct elf_file *file, const Elf64_Shdr *section,
+        struct elf_range *ret_symbols, struct elf_range *ret_names)
 {
     Elf64_Shdr names;
-    if (ret_symbols->bytes || section->sh_entsize != sizeof(Elf64_Sym) || elf_section(file, section->sh_link, &names) ||
-        names.sh_type != SHT_STRTAB)
+    if (ret_symbols->bytes || section->sh_entsize != sizeof(Elf64_Sym) ||
+            elf_section(file, section->sh_link, &names) || names.sh_type != SHT_STRTAB)
         return;
     *ret_names = elf_section_range(file, &names);
     if (ret_names->bytes)
         *ret_symbols = elf_section_range(file, section);
 }
 
-static void elf_section_named(const struct elf_file *file, const Elf64_Shdr *section, struct elf_sections *ret)
+static void elf_section_named(
+        const struct elf_file *file, const Elf64_Shdr *section, struct elf_sections *ret)
 {
     struct elf_range range = elf_section_range(file, section);
     if (elf_section_is(file, section, ".gnu_debugdata"))

@@ -28,7 +28,7 @@ struct elf_image {
 
 struct elf_sections {
     struct elf_range symtab, symtab_names, dynsym, dynsym_names;
-    struct elf_range debug_data; // .gnu_debugdata
+    struct elf_range debug_data;   // .gnu_debugdata
     char debug_link[ELF_LINK_MAX]; // .gnu_debuglink; "" if none
 };
 

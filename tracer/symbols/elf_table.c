@@ -15,9 +15,9 @@
 
 enum {
     TABLE_CHUNK_SYMBOLS = 2048,
-    TABLE_SCAN_MAX = 8 << 20,     // entries of one section: libtorch_cuda.so has under 1 M
+    TABLE_SCAN_MAX = 8 << 20, // entries of one section: libtorch_cuda.so has under 1 M
     TABLE_ALIASES_MAX = 16,
-    TABLE_NESTING_MAX = 32,       // how far back an enclosing function is looked for
+    TABLE_NESTING_MAX = 32,         // how far back an enclosing function is looked for
     TABLE_UNSIZED_BYTES_MAX = 4096, // a hand-written function without size ends here at the latest
 };
 #define TABLE_SOURCE_BIT 0x80000000u
@@ -35,10 +35,10 @@ static bool table_wanted(const struct elf_image *image, uint64_t base, const Elf
 {
     unsigned type = ELF64_ST_TYPE(symbol->st_info), bind = ELF64_ST_BIND(symbol->st_info);
     // Assembler functions are often untyped; local untyped ones are labels inside functions.
-    bool function = type == STT_FUNC || type == STT_GNU_IFUNC ||
-                    (type == STT_NOTYPE && bind != STB_LOCAL);
+    bool function =
+            type == STT_FUNC || type == STT_GNU_IFUNC || (type == STT_NOTYPE && bind != STB_LOCAL);
     return function && symbol->st_shndx != SHN_UNDEF && symbol->st_name &&
-           elf_image_executable(image, symbol->st_value) && symbol->st_value - base <= UINT32_MAX;
+            elf_image_executable(image, symbol->st_value) && symbol->st_value - base <= UINT32_MAX;
 }
 
 struct table_fill {
@@ -58,14 +58,13 @@ static void table_take(struct table_fill *fill, const Elf64_Sym *symbol)
             return;
         uint64_t size = symbol->st_size < TABLE_SOURCE_BIT ? symbol->st_size : TABLE_SOURCE_BIT - 1;
         fill->to[fill->count] = (struct elf_symbol){(uint32_t)(symbol->st_value - fill->base),
-                                                    (uint32_t)size | fill->source_bit,
-                                                    symbol->st_name};
+                (uint32_t)size | fill->source_bit, symbol->st_name};
     }
     fill->count++;
 }
 
-static void table_stream(int fd, const struct elf_range *symbols, Elf64_Sym *chunk,
-                         struct table_fill *fill)
+static void table_stream(
+        int fd, const struct elf_range *symbols, Elf64_Sym *chunk, struct table_fill *fill)
 {
     uint64_t left = symbols->bytes / sizeof(Elf64_Sym);
     left = left < TABLE_SCAN_MAX ? left : TABLE_SCAN_MAX;
@@ -81,12 +80,11 @@ static void table_stream(int fd, const struct elf_range *symbols, Elf64_Sym *chu
 }
 
 size_t elf_table_add(struct elf_table *table, const struct elf_image *image, int fd, bool owned,
-                     const struct elf_range *symbols, const struct elf_range *names,
-                     uint32_t count_max)
+        const struct elf_range *symbols, const struct elf_range *names, uint32_t count_max)
 {
     struct table_fill fill = {.image = image,
-                              .base = table_base(image),
-                              .source_bit = table->source_count ? TABLE_SOURCE_BIT : 0};
+            .base = table_base(image),
+            .source_bit = table->source_count ? TABLE_SOURCE_BIT : 0};
     if (table->source_count < ELF_SOURCES_MAX && symbols->bytes) {
         Elf64_Sym *chunk = xcalloc(TABLE_CHUNK_SYMBOLS, sizeof(*chunk));
         table_stream(fd, symbols, chunk, &fill);
@@ -132,8 +130,8 @@ static uint32_t table_size(const struct elf_symbol *symbol)
     return symbol->size & ~TABLE_SOURCE_BIT;
 }
 
-static size_t table_name(const struct elf_table *table, const struct elf_symbol *symbol, char *name,
-                         size_t size)
+static size_t table_name(
+        const struct elf_table *table, const struct elf_symbol *symbol, char *name, size_t size)
 {
     const struct elf_source *source = &table->sources[(symbol->size & TABLE_SOURCE_BIT) != 0];
     if (symbol->name >= source->names.bytes)
@@ -164,8 +162,8 @@ static bool table_better(const char *a, size_t a_len, const char *b, size_t b_le
     return a_len != b_len ? a_len < b_len : strcmp(a, b) < 0;
 }
 
-static size_t table_best_alias(const struct elf_table *table, uint32_t idx, uint64_t offset,
-                               char *name, size_t size)
+static size_t table_best_alias(
+        const struct elf_table *table, uint32_t idx, uint64_t offset, char *name, size_t size)
 {
     size = size < ELF_NAME_MAX ? size : ELF_NAME_MAX;
     uint32_t address = table->symbols[idx].address;
@@ -188,7 +186,7 @@ static size_t table_best_alias(const struct elf_table *table, uint32_t idx, uint
 }
 
 size_t elf_table_find(const struct elf_table *table, uint64_t address, char *name, size_t size,
-                      uint64_t *ret_offset, bool *ret_sized)
+        uint64_t *ret_offset, bool *ret_sized)
 {
     if (!table->count || address < table->base || address - table->base > UINT32_MAX)
         return 0;
@@ -227,7 +225,8 @@ static char *table_names(const struct elf_source *source, uint64_t *ret_bytes)
     return names;
 }
 
-void elf_table_each(const struct elf_table *table, bool (*each)(void *context, uint64_t address, const char *name), void *context)
+void elf_table_each(const struct elf_table *table,
+        bool (*each)(void *context, uint64_t address, const char *name), void *context)
 {
     bool more = true;
     for (uint32_t source = 0; source < table->source_count && more; source++) {

@@ -32,7 +32,7 @@ void held_events_add(struct held_events *held, const struct mapping_event *event
 }
 
 static void held_half_each(const char *half, size_t used, pid_t tgid, uint64_t since_ns,
-                           void (*each)(void *context, const struct mapping_event *event), void *context)
+        void (*each)(void *context, const struct mapping_event *event), void *context)
 {
     for (size_t at = 0; at < used;) {
         struct mapping_event event;
@@ -45,7 +45,7 @@ static void held_half_each(const char *half, size_t used, pid_t tgid, uint64_t s
 }
 
 void held_events_each(const struct held_events *held, pid_t tgid, uint64_t since_ns,
-                      void (*each)(void *context, const struct mapping_event *event), void *context)
+        void (*each)(void *context, const struct mapping_event *event), void *context)
 {
     for (int i = 1; i <= 2; i++) { // the half that is filled comes last
         int half = (held->filling + i) % 2;

@@ -50,18 +50,20 @@ static uint32_t kernel_module(struct kernel_symbols *kernel, const char *name)
     return kernel->module_count++;
 }
 
-static void kernel_add(struct kernel_load *load, uint64_t address, const char *name,
-                       const char *module)
+static void kernel_add(
+        struct kernel_load *load, uint64_t address, const char *name, const char *module)
 {
     struct kernel_symbols *kernel = load->kernel;
     size_t len = symbol_name_plain(name, strlen(name)), need = len + 3;
     if (kernel->count == KERNEL_SYMBOLS_MAX ||
-        kernel->names_bytes + need > KERNEL_NAMES_BYTES_MAX) {
+            kernel->names_bytes + need > KERNEL_NAMES_BYTES_MAX) {
         kernel->dropped++;
         return;
     }
-    kernel->all = vector_reserve(kernel->all, &load->capacity, kernel->count + (size_t)1, sizeof(*kernel->all));
-    kernel->names = vector_reserve(kernel->names, &load->names_capacity, kernel->names_bytes + need, 1);
+    kernel->all = vector_reserve(
+            kernel->all, &load->capacity, kernel->count + (size_t)1, sizeof(*kernel->all));
+    kernel->names =
+            vector_reserve(kernel->names, &load->names_capacity, kernel->names_bytes + need, 1);
     uint32_t module_idx = kernel_module(kernel, module);
     char *to = kernel->names + kernel->names_bytes;
     to[0] = (char)(module_idx & 255);
@@ -69,8 +71,7 @@ static void kernel_add(struct kernel_load *load, uint64_t address, const char *n
     memcpy(to + 2, name, len);
     to[2 + len] = '\0';
     load->unsorted |= kernel->count && kernel->all[kernel->count - 1].address > address;
-    kernel->all[kernel->count++] =
-        (struct kernel_symbol){address, (uint32_t)kernel->names_bytes};
+    kernel->all[kernel->count++] = (struct kernel_symbol){address, (uint32_t)kernel->names_bytes};
     kernel->names_bytes += need;
 }
 
@@ -108,14 +109,15 @@ static void kernel_explain(struct kernel_load *load, const char *path)
     char *restrict_text = string_read_file("/proc/sys/kernel/kptr_restrict", 16, NULL);
     if (load->lines && !load->nonzero)
         snprintf(kernel->why, sizeof(kernel->why),
-                 "kernel addresses in '%s' are all zero (kernel.kptr_restrict is %d): kernel "
-                 "frames have no names; run as root with CAP_SYSLOG, and with "
-                 "kernel.kptr_restrict below 2",
-                 path, restrict_text ? atoi(restrict_text) : -1);
+                "kernel addresses in '%s' are all zero (kernel.kptr_restrict is %d): kernel "
+                "frames have no names; run as root with CAP_SYSLOG, and with "
+                "kernel.kptr_restrict below 2",
+                path, restrict_text ? atoi(restrict_text) : -1);
     else
         snprintf(kernel->why, sizeof(kernel->why),
-                 "'%s' has no text symbols: kernel frames have no names; the kernel needs "
-                 "CONFIG_KALLSYMS", path);
+                "'%s' has no text symbols: kernel frames have no names; the kernel needs "
+                "CONFIG_KALLSYMS",
+                path);
     free(restrict_text);
 }
 
@@ -128,7 +130,7 @@ void kernel_symbols_load(struct kernel_symbols *kernel, const char *path)
     FILE *file = fopen(path, "re");
     if (!file) {
         snprintf(kernel->why, sizeof(kernel->why),
-                 "failed to open '%s': %s: kernel frames have no names", path, strerror(errno));
+                "failed to open '%s': %s: kernel frames have no names", path, strerror(errno));
         return;
     }
     setvbuf(file, NULL, _IOFBF, 64 << 10);
@@ -157,7 +159,7 @@ static uint32_t kernel_module_of(const struct kernel_symbols *kernel, uint32_t i
 }
 
 const char *kernel_symbols_find(const struct kernel_symbols *kernel, uint64_t ip,
-                                const char **ret_module, uint64_t *ret_offset)
+        const char **ret_module, uint64_t *ret_offset)
 {
     uint32_t low = (uint32_t)search_first(i, kernel->count, kernel->all[i].address > ip);
     if (!low)
@@ -170,7 +172,7 @@ const char *kernel_symbols_find(const struct kernel_symbols *kernel, uint64_t ip
     bool last = low == kernel->count || kernel_module_of(kernel, low) != module;
     const char *name = kernel->names + kernel->all[idx].name + 2;
     if (offset >= (last ? KERNEL_LAST_BYTES_MAX : KERNEL_SYMBOL_BYTES_MAX) ||
-        !strcmp(name, "_etext") || !strcmp(name, "_einittext"))
+            !strcmp(name, "_etext") || !strcmp(name, "_einittext"))
         return NULL;
     *ret_module = kernel->modules[module];
     *ret_offset = offset;
@@ -180,7 +182,7 @@ const char *kernel_symbols_find(const struct kernel_symbols *kernel, uint64_t ip
 uint64_t kernel_symbols_bytes(const struct kernel_symbols *kernel)
 {
     return kernel->count * sizeof(*kernel->all) + kernel->names_bytes +
-           kernel->module_count * sizeof(*kernel->modules);
+            kernel->module_count * sizeof(*kernel->modules);
 }
 
 void kernel_symbols_free(struct kernel_symbols *kernel)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code of one process over time. The present is one sorted array: 300 entries of PyTorch, found by halving; the past
-// is searched entry by entry, and mostly empty.
+// The code of one process over time. The present is one sorted array: 300 entries of PyTorch, found
+// by halving; the past is searched entry by entry, and mostly empty.
 #include "tracer/symbols/mapping_table.h"
 
 #include <stdlib.h>
@@ -17,7 +17,8 @@ static size_t mapping_path_len(const char *path)
     return len > mark && !strcmp(path + len - mark, " (deleted)") ? len - mark : len;
 }
 
-// Does an address in both mean the same? What one of them does not tell, the build-id or the inode, cannot differ.
+// Does an address in both mean the same? What one of them does not tell, the build-id or the inode,
+// cannot differ.
 static bool mapping_same(const struct mapping *a, const struct mapping *b)
 {
     if (a->kind != b->kind)
@@ -26,11 +27,13 @@ static bool mapping_same(const struct mapping *a, const struct mapping *b)
         return true;
     if (a->kind == MAPPING_JIT && !mapping_is_memory_file(a) && !mapping_is_memory_file(b))
         return true; // what a JIT puts there is told by its perf map
-    if (a->start - a->offset != b->start - b->offset || (a->build_id && b->build_id && a->build_id != b->build_id) ||
-        (a->inode && b->inode && a->inode != b->inode))
+    if (a->start - a->offset != b->start - b->offset ||
+            (a->build_id && b->build_id && a->build_id != b->build_id) ||
+            (a->inode && b->inode && a->inode != b->inode))
         return false;
     size_t len = mapping_path_len(a->path);
-    return a->path == b->path || (len == mapping_path_len(b->path) && !memcmp(a->path, b->path, len));
+    return a->path == b->path ||
+            (len == mapping_path_len(b->path) && !memcmp(a->path, b->path, len));
 }
 
 void mapping_table_change(struct mapping_table *table, uint64_t at_ns)
@@ -48,15 +51,16 @@ static struct mapping mapping_part(const struct mapping *one, uint64_t start, ui
 }
 
 // Keep the part from start to end of one that has gone.
-static void mapping_table_bury(struct mapping_table *table, const struct mapping *one, uint64_t start, uint64_t end,
-                               uint64_t until_ns)
+static void mapping_table_bury(struct mapping_table *table, const struct mapping *one,
+        uint64_t start, uint64_t end, uint64_t until_ns)
 {
     uint32_t at;
     if (table->past_count == MAPPING_PAST_MAX) { // the oldest goes
         at = table->past_next++ % MAPPING_PAST_MAX;
     } else {
         at = table->past_count++;
-        table->past = vector_reserve(table->past, &table->past_capacity, table->past_count, sizeof(*table->past));
+        table->past = vector_reserve(
+                table->past, &table->past_capacity, table->past_count, sizeof(*table->past));
     }
     table->past[at] = mapping_part(one, start, end);
     table->past[at].until_ns = until_ns;
@@ -69,19 +73,21 @@ static uint32_t mapping_table_at(const struct mapping_table *table, uint64_t add
 }
 
 // Put `with` of them in the place of those from first to last - 1. False: no room.
-static bool mapping_table_splice(struct mapping_table *table, uint32_t first, uint32_t last, const struct mapping *with,
-                                 uint32_t with_count)
+static bool mapping_table_splice(struct mapping_table *table, uint32_t first, uint32_t last,
+        const struct mapping *with, uint32_t with_count)
 {
     uint32_t count = table->count - (last - first) + with_count;
     if (count > MAPPINGS_MAX) {
         table->dropped++;
         return false;
     }
-    if (count > table->capacity) { // half more: 256 processes keep theirs, and a mapping has 88 bytes
+    if (count >
+            table->capacity) { // half more: 256 processes keep theirs, and a mapping has 88 bytes
         table->capacity = count + count / 2;
         table->all = xrealloc(table->all, table->capacity * sizeof(*table->all));
     }
-    memmove(table->all + first + with_count, table->all + last, (table->count - last) * sizeof(*table->all));
+    memmove(table->all + first + with_count, table->all + last,
+            (table->count - last) * sizeof(*table->all));
     memcpy(table->all + first, with, with_count * sizeof(*with));
     table->count = count;
     return true;
@@ -95,20 +101,21 @@ static void mapping_table_place(struct mapping_table *table, const struct mappin
     bool changed = false;
     while (last < table->count && table->all[last].start < one->end)
         last++;
-    if (last - first == 1 && table->all[first].start <= one->start && table->all[first].end >= one->end &&
-        mapping_same(&table->all[first], one))
+    if (last - first == 1 && table->all[first].start <= one->start &&
+            table->all[first].end >= one->end && mapping_same(&table->all[first], one))
         return;
     if (first < last && table->all[first].start < one->start)
         with[with_count++] = mapping_part(&table->all[first], table->all[first].start, one->start);
     with[with_count++] = *one;
     if (first < last && table->all[last - 1].end > one->end)
-        with[with_count++] = mapping_part(&table->all[last - 1], one->end, table->all[last - 1].end);
+        with[with_count++] =
+                mapping_part(&table->all[last - 1], one->end, table->all[last - 1].end);
     for (uint32_t i = first; i < last; i++) {
         const struct mapping *old = &table->all[i];
         if (mapping_same(old, one))
             continue;
         mapping_table_bury(table, old, old->start > one->start ? old->start : one->start,
-                           old->end < one->end ? old->end : one->end, one->since_ns);
+                old->end < one->end ? old->end : one->end, one->since_ns);
         changed = true;
     }
     if (mapping_table_splice(table, first, last, with, with_count) && changed)
@@ -116,7 +123,8 @@ static void mapping_table_place(struct mapping_table *table, const struct mappin
 }
 
 // What came later took its place, though it was told first.
-static void mapping_table_place_late(struct mapping_table *table, const struct mapping *one, uint64_t until_ns)
+static void mapping_table_place_late(
+        struct mapping_table *table, const struct mapping *one, uint64_t until_ns)
 {
     mapping_table_bury(table, one, one->start, one->end, until_ns);
     mapping_table_change(table, one->since_ns);
@@ -132,10 +140,12 @@ void mapping_table_add(struct mapping_table *table, const struct mapping *one)
     }
     while (start < one->end) {
         uint32_t at = mapping_table_at(table, start);
-        while (at < table->count && table->all[at].start < one->end && table->all[at].since_ns <= one->since_ns)
+        while (at < table->count && table->all[at].start < one->end &&
+                table->all[at].since_ns <= one->since_ns)
             at++;
         bool later = at < table->count && table->all[at].start < one->end;
-        struct mapping next = later ? table->all[at] : (struct mapping){.start = one->end, .end = one->end};
+        struct mapping next =
+                later ? table->all[at] : (struct mapping){.start = one->end, .end = one->end};
         if (next.start > start) {
             struct mapping part = mapping_part(one, start, next.start);
             mapping_table_place(table, &part);
@@ -160,7 +170,8 @@ void mapping_table_end(struct mapping_table *table, uint64_t at_ns)
         if (table->all[i].since_ns >= at_ns)
             table->all[kept++] = table->all[i];
         else
-            mapping_table_bury(table, &table->all[i], table->all[i].start, table->all[i].end, at_ns);
+            mapping_table_bury(
+                    table, &table->all[i], table->all[i].start, table->all[i].end, at_ns);
     }
     table->count = kept;
     for (uint32_t i = 0; i < table->past_count; i++)
@@ -172,11 +183,12 @@ void mapping_table_end(struct mapping_table *table, uint64_t at_ns)
 bool mapping_table_has(const struct mapping_table *table, const struct mapping *one)
 {
     uint32_t at = mapping_table_at(table, one->start);
-    return at < table->count && table->all[at].start <= one->start && table->all[at].end >= one->end &&
-           mapping_same(&table->all[at], one);
+    return at < table->count && table->all[at].start <= one->start &&
+            table->all[at].end >= one->end && mapping_same(&table->all[at], one);
 }
 
-void mapping_table_update(struct mapping_table *table, const struct mappings *maps, uint64_t at_ns, bool first)
+void mapping_table_update(
+        struct mapping_table *table, const struct mappings *maps, uint64_t at_ns, bool first)
 {
     struct mapping_table now = {.all = maps->all, .count = maps->count};
     uint32_t kept = 0, changes = table->changes;
@@ -185,7 +197,8 @@ void mapping_table_update(struct mapping_table *table, const struct mappings *ma
     for (uint32_t i = 0; i < table->count; i++) {
         const struct mapping *old = &table->all[i];
         uint32_t at = mapping_table_at(&now, old->start);
-        bool there = at < now.count && now.all[at].start < old->end; // what lies there is told below
+        // what lies there is told below
+        bool there = at < now.count && now.all[at].start < old->end;
         if (there || old->since_ns > at_ns || maps->dropped) { // what was left out may be just that
             table->all[kept++] = *old;
             continue;
@@ -214,7 +227,8 @@ static void mapping_table_inherit(struct mapping_table *table, struct mapping on
     mapping_table_add(table, &one);
 }
 
-void mapping_table_copy(struct mapping_table *table, const struct mapping_table *from, uint64_t at_ns)
+void mapping_table_copy(
+        struct mapping_table *table, const struct mapping_table *from, uint64_t at_ns)
 {
     for (uint32_t i = 0; i < from->past_count; i++)
         if (from->past[i].since_ns <= at_ns && at_ns < from->past[i].until_ns)
@@ -224,7 +238,8 @@ void mapping_table_copy(struct mapping_table *table, const struct mapping_table 
             mapping_table_inherit(table, from->all[i]);
 }
 
-// Of two that lay there, which one at at_ns? The last that had come by then; else the first that came later.
+// Of two that lay there, which one at at_ns? The last that had come by then; else the first that
+// came later.
 static struct mapping *mapping_nearer(struct mapping *a, struct mapping *b, uint64_t at_ns)
 {
     if (!a || !b)
@@ -235,7 +250,8 @@ static struct mapping *mapping_nearer(struct mapping *a, struct mapping *b, uint
     return (a->since_ns >= b->since_ns) == a_had_come ? a : b;
 }
 
-struct mapping *mapping_table_find(const struct mapping_table *table, uint64_t address, uint64_t at_ns)
+struct mapping *mapping_table_find(
+        const struct mapping_table *table, uint64_t address, uint64_t at_ns)
 {
     struct mapping *found = NULL;
     uint32_t at = mapping_table_at(table, address);
@@ -251,7 +267,8 @@ struct mapping *mapping_table_find(const struct mapping_table *table, uint64_t a
 
 uint32_t mapping_table_epoch(const struct mapping_table *table, uint64_t at_ns)
 {
-    uint32_t kept = table->changes < MAPPING_CHANGES_MAX ? table->changes : MAPPING_CHANGES_MAX, later = 0;
+    uint32_t kept = table->changes < MAPPING_CHANGES_MAX ? table->changes : MAPPING_CHANGES_MAX,
+             later = 0;
     for (uint32_t i = 0; i < kept; i++)
         later += table->change_ns[i] > at_ns;
     return table->changes - later;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of /proc/PID/maps is code. Paths keep the kernel's spelling ("\012" for a newline, " (deleted)"
-// behind a file that is gone): such a path leads to nothing, or to another file, which proc.c sees; map_files does not need it.
+// What of /proc/PID/maps is code. Paths keep the kernel's spelling ("\012" for a newline, "
+// (deleted)" behind a file that is gone): such a path leads to nothing, or to another file, which
+// proc.c sees; map_files does not need it.
 #include "tracer/symbols/maps.h"
 
 #include <stdlib.h>
@@ -12,8 +13,8 @@
 bool mapping_is_memory_file(const struct mapping *mapping)
 {
     return !strncmp(mapping->path, "/memfd:", 7) || !strncmp(mapping->path, "/dev/zero", 9) ||
-           !strncmp(mapping->path, "/SYSV", 5) || !strncmp(mapping->path, "/anon_hugepage", 14) ||
-           !strncmp(mapping->path, "/dev/shm/", 9);
+            !strncmp(mapping->path, "/SYSV", 5) || !strncmp(mapping->path, "/anon_hugepage", 14) ||
+            !strncmp(mapping->path, "/dev/shm/", 9);
 }
 
 static enum mapping_kind mapping_kind_of(const struct mapping *mapping)
@@ -22,7 +23,7 @@ static enum mapping_kind mapping_kind_of(const struct mapping *mapping)
     if (!strcmp(path, "[vdso]"))
         return MAPPING_VDSO;
     if (!*path || !strncmp(path, "[anon", 5) || !strncmp(path, "//anon", 6) ||
-        !strcmp(path, "[heap]") || mapping_is_memory_file(mapping))
+            !strcmp(path, "[heap]") || mapping_is_memory_file(mapping))
         return MAPPING_JIT;
     return *path == '[' ? MAPPING_SPECIAL : MAPPING_FILE;
 }
@@ -38,11 +39,11 @@ static void mapping_name(struct mapping *mapping, struct names *names, const cha
 void mapping_of_event(const struct mapping_event *event, struct names *names, struct mapping *ret)
 {
     *ret = (struct mapping){.start = event->start,
-                            .end = event->end,
-                            .offset = event->offset,
-                            .device = event->device,
-                            .inode = event->inode,
-                            .since_ns = event->at_ns};
+            .end = event->end,
+            .offset = event->offset,
+            .device = event->device,
+            .inode = event->inode,
+            .since_ns = event->at_ns};
     mapping_name(ret, names, event->path);
     if (event->build_id[0])
         ret->build_id = names_intern(names, event->build_id, strlen(event->build_id));
@@ -56,12 +57,16 @@ static int mappings_take(struct proc_maps *maps, struct names *names, struct map
     while (proc_maps_next(maps, &line)) {
         if (!strchr(line.permissions, 'x') || line.end <= line.begin)
             continue;
-        if (read.count == MAPPINGS_MAX || (read.count && line.begin < read.all[read.count - 1].end)) {
+        if (read.count == MAPPINGS_MAX ||
+                (read.count && line.begin < read.all[read.count - 1].end)) {
             read.dropped++;
             continue;
         }
-        struct mapping one = {
-            .start = line.begin, .end = line.end, .offset = line.offset, .device = line.device, .inode = line.inode};
+        struct mapping one = {.start = line.begin,
+                .end = line.end,
+                .offset = line.offset,
+                .device = line.device,
+                .inode = line.inode};
         mapping_name(&one, names, line.path);
         vector_push(read.all, read.count, one);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executable mappings of a process, from /proc/PID/maps (in ascending order) or as an event tells of one. Others are not
-// kept: nothing is called in them, and PyTorch has 2,000 of them.
+// The executable mappings of a process, from /proc/PID/maps (in ascending order) or as an event
+// tells of one. Others are not kept: nothing is called in them, and PyTorch has 2,000 of them.
 #ifndef UPGATE_TRACER_SYMBOLS_MAPS_H
 #define UPGATE_TRACER_SYMBOLS_MAPS_H
 
@@ -16,7 +16,7 @@ enum { MAPPINGS_MAX = 8192 }; // of a process; PyTorch with CUDA has 300, a JIT 
 
 enum mapping_kind {
     MAPPING_FILE,
-    MAPPING_JIT,    // anonymous, or a file in memory only
+    MAPPING_JIT, // anonymous, or a file in memory only
     MAPPING_VDSO,
     MAPPING_SPECIAL // [vsyscall], [uprobes], [stack]
 };
@@ -24,8 +24,8 @@ enum mapping_kind {
 struct mapping {
     uint64_t start, end, offset;
     uint64_t device, inode;
-    const char *path;     // interned, as the process sees it; "" for anonymous memory
-    const char *build_id; // interned; NULL: not told
+    const char *path;            // interned, as the process sees it; "" for anonymous memory
+    const char *build_id;        // interned; NULL: not told
     uint64_t since_ns, until_ns; // CLOCK_MONOTONIC; until 0: still there
     struct file_ref file;
     uint8_t kind;
@@ -38,10 +38,11 @@ struct mappings { // = {0} is empty
     uint64_t dropped; // beyond the maximum
 };
 
-// dir: that of the process in /proc. 0 or -errno (it is gone, no permission). On failure *ret is untouched; else the old
-// content is the caller's to free.
+// dir: that of the process in /proc. 0 or -errno (it is gone, no permission). On failure *ret is
+// untouched; else the old content is the caller's to free.
 int mappings_read(const char *dir, struct names *names, struct mappings *ret);
-// The same for who must not wait for the mmap lock of the process: -EAGAIN, or -EIO in the middle, where it is not to be had in time.
+// The same for who must not wait for the mmap lock of the process: -EAGAIN, or -EIO in the middle,
+// where it is not to be had in time.
 int mappings_ask(const char *dir, struct names *names, struct mappings *ret);
 void mapping_of_event(const struct mapping_event *event, struct names *names, struct mapping *ret);
 bool mapping_is_memory_file(const struct mapping *mapping);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The string pool: texts lie one behind the other in 64 KiB chunks, a hash table of pointers finds
 // them. Nothing is ever thrown out, because the answers of lookups point here. Owner thread only.
-// Not common/intern.h: numbers, lengths and keys beside each text would take 40 to 80 bytes of it instead of 16 to 32, and so half
-// of the names that fit into bytes_max.
+// Not common/intern.h: numbers, lengths and keys beside each text would take 40 to 80 bytes of it
+// instead of 16 to 32, and so half of the names that fit into bytes_max.
 #include "tracer/symbols/names.h"
 
 #include <stdbool.h>
@@ -44,7 +44,7 @@ static void names_grow(struct names *names)
     for (size_t i = 0; i < names->slot_count; i++)
         if (names->slots[i])
             bigger.slots[names_slot(&bigger, names->slots[i], strlen(names->slots[i]))] =
-                names->slots[i];
+                    names->slots[i];
     bigger.bytes += (bigger.slot_count - names->slot_count) * sizeof(*bigger.slots);
     free(names->slots);
     *names = bigger;

@@ -18,10 +18,12 @@ enum {
     PERF_LINE_BYTES_MIN = 6,
     PERF_ENTRIES_MAX = 300000, // 4.8 MB; a large Java server has 60,000
     PERF_FILE_BYTES_MAX = 256 << 20,
-    // At a time: 20 ms, in which no ring must fill. A large Java server has 4 MB. A piece begins while fewer were added.
+    // At a time: 20 ms, in which no ring must fill. A large Java server has 4 MB. A piece begins
+    // while fewer were added.
     PERF_REFRESH_BYTES = 8 << 20,
     PERF_REFRESH_ENTRIES = 48000,
-    PERF_STEP = 8192, // entries by which a large table grows: 128 KiB, which the system moves without a copy
+    PERF_STEP = 8192, // entries by which a large table grows: 128 KiB, which the system moves
+                      // without a copy
     PERF_NESTING_MAX = 16,
 };
 
@@ -73,20 +75,21 @@ static bool perf_room(struct perf_map *map, uint64_t bytes_max)
     return true;
 }
 
-static void perf_line(struct perf_map *map, const char *line, const char *end, uint64_t offset, uint64_t bytes_max)
+static void perf_line(struct perf_map *map, const char *line, const char *end, uint64_t offset,
+        uint64_t bytes_max)
 {
     const char *at = line;
     uint64_t address, size;
     if (!perf_hex(&at, end, &address) || at == end || *at++ != ' ' || !perf_hex(&at, end, &size) ||
-        at == end || *at++ != ' ' || at == end || !size)
+            at == end || *at++ != ' ' || at == end || !size)
         return;
     if (!perf_room(map, bytes_max)) {
         map->dropped++;
         return;
     }
     map->entries[map->count++] =
-        (struct perf_entry){address, size < UINT32_MAX ? (uint32_t)size : UINT32_MAX,
-                            (uint32_t)(offset + (uint64_t)(at - line))};
+            (struct perf_entry){address, size < UINT32_MAX ? (uint32_t)size : UINT32_MAX,
+                    (uint32_t)(offset + (uint64_t)(at - line))};
 }
 
 static bool perf_before(const struct perf_entry *a, const struct perf_entry *b)
@@ -94,8 +97,8 @@ static bool perf_before(const struct perf_entry *a, const struct perf_entry *b)
     return a->address != b->address ? a->address < b->address : a->name < b->name;
 }
 
-// Those from `sorted` on are new. They are sorted by themselves and put between the others from the end on, so that only they are
-// copied.
+// Those from `sorted` on are new. They are sorted by themselves and put between the others from the
+// end on, so that only they are copied.
 static void perf_merge(struct perf_map *map, uint32_t sorted)
 {
     uint32_t more = map->count - sorted;
@@ -161,7 +164,7 @@ bool perf_map_refresh(struct perf_map *map, uint64_t bytes_max)
     uint32_t sorted = map->count;
     char *chunk = xcalloc(1, PERF_CHUNK_BYTES);
     while (map->read_to < PERF_FILE_BYTES_MAX && map->read_to - from < PERF_REFRESH_BYTES &&
-           map->count - sorted < PERF_REFRESH_ENTRIES) {
+            map->count - sorted < PERF_REFRESH_ENTRIES) {
         ssize_t got = target_file_read(map->fd, chunk, PERF_CHUNK_BYTES, map->read_to);
         if (got <= 0)
             break;
@@ -171,8 +174,9 @@ bool perf_map_refresh(struct perf_map *map, uint64_t bytes_max)
             line = newline + 1;
         }
         // A line longer than a piece is passed over; its tail fails to parse.
-        map->read_to += line > chunk ? (uint64_t)(line - chunk)
-                                     : got == PERF_CHUNK_BYTES ? (uint64_t)got : 0;
+        map->read_to += line > chunk      ? (uint64_t)(line - chunk)
+                : got == PERF_CHUNK_BYTES ? (uint64_t)got
+                                          : 0;
         if (line == chunk && got < PERF_CHUNK_BYTES)
             break;
     }
@@ -182,14 +186,14 @@ bool perf_map_refresh(struct perf_map *map, uint64_t bytes_max)
     return map->read_to != from || shorter;
 }
 
-size_t perf_map_find(const struct perf_map *map, uint64_t address, char *name, size_t size,
-                     uint64_t *ret_offset)
+size_t perf_map_find(
+        const struct perf_map *map, uint64_t address, char *name, size_t size, uint64_t *ret_offset)
 {
     uint32_t after = (uint32_t)search_first(i, map->count, map->entries[i].address > address);
     const struct perf_entry *found = NULL;
     for (uint32_t i = after, back = 0; i-- > 0 && back < PERF_NESTING_MAX; back++)
         if (address - map->entries[i].address < map->entries[i].size &&
-            (!found || map->entries[i].name > found->name))
+                (!found || map->entries[i].name > found->name))
             found = &map->entries[i];
     if (!found)
         return 0;

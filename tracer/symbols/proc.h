@@ -19,11 +19,13 @@ struct proc_identity {
 
 // 0, -ESRCH, -EACCES or another -errno.
 int proc_identity(const char *proc, pid_t tgid, struct proc_identity *ret);
-// fd of the file that is mapped there, or -1: by its path in the process' root where that leads to it without asking a file system; through map_files,
-// which reaches deleted files and other mount namespaces and takes the lock of the memory map; by its path. If it has ended, the pid may be another's by now: then the path is tried in the root of
-// its parent (0: none) and here, and must lead to the same build-id or inode. A build-id that was told must always be that
-// of the file.
-int proc_open_mapping(const char *proc, pid_t tgid, bool ended, pid_t parent, const struct mapping *mapping);
+// fd of the file that is mapped there, or -1: by its path in the process' root where that leads to
+// it without asking a file system; through map_files, which reaches deleted files and other mount
+// namespaces and takes the lock of the memory map; by its path. If it has ended, the pid may be
+// another's by now: then the path is tried in the root of its parent (0: none) and here, and must
+// lead to the same build-id or inode. A build-id that was told must always be that of the file.
+int proc_open_mapping(
+        const char *proc, pid_t tgid, bool ended, pid_t parent, const struct mapping *mapping);
 // fd of /tmp/perf-PID.map in the mount and pid namespace of the process, or -1.
 int proc_open_perf_map(const char *proc, pid_t tgid);
 

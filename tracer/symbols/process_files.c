@@ -17,8 +17,8 @@ static bool processes_adopt_vdso(struct processes *processes, struct mapping *ma
 {
     const void *vdso = (const void *)(uintptr_t)getauxval(AT_SYSINFO_EHDR);
     uint64_t bytes = mapping->end - mapping->start;
-    int fd = vdso && bytes <= PROCESSES_VDSO_BYTES_MAX
-                 ? memfd_create("upgate-vdso", MFD_CLOEXEC) : -1;
+    int fd = vdso && bytes <= PROCESSES_VDSO_BYTES_MAX ? memfd_create("upgate-vdso", MFD_CLOEXEC)
+                                                       : -1;
     if (fd < 0)
         return false;
     // write() instead of a copy: it stops at memory that is not there.
@@ -44,15 +44,16 @@ static bool processes_share_vdso(struct processes *processes, struct mapping *ma
     return processes_adopt_vdso(processes, mapping);
 }
 
-static bool processes_adopt_file(struct processes *processes, const struct symbol_process *process,
-                                 struct mapping *mapping)
+static bool processes_adopt_file(
+        struct processes *processes, const struct symbol_process *process, struct mapping *mapping)
 {
-    int fd = proc_open_mapping(processes->proc, process->tgid, process->ended, process->parent, mapping);
+    int fd = proc_open_mapping(
+            processes->proc, process->tgid, process->ended, process->parent, mapping);
     return fd >= 0 && elf_files_adopt(processes->files, fd, mapping->path, &mapping->file);
 }
 
-struct symbol_file *processes_file(struct processes *processes, struct symbol_process *process,
-                                   struct mapping *mapping)
+struct symbol_file *processes_file(
+        struct processes *processes, struct symbol_process *process, struct mapping *mapping)
 {
     struct symbol_file *file = elf_files_get(processes->files, mapping->file);
     if (!file && !mapping->unopenable) {
@@ -61,12 +62,15 @@ struct symbol_file *processes_file(struct processes *processes, struct symbol_pr
         if (mapping->kind == MAPPING_VDSO) {
             good = processes_share_vdso(processes, mapping);
         } else {
-            good = elf_files_known_as(processes->files, mapping->build_id, mapping->path, &mapping->file) ||
-                   (!mapping->build_id &&
-                    elf_files_known_by(processes->files, mapping->device, mapping->inode, &mapping->file)) ||
-                   processes_adopt_file(processes, process, mapping);
+            good = elf_files_known_as(
+                           processes->files, mapping->build_id, mapping->path, &mapping->file) ||
+                    (!mapping->build_id &&
+                            elf_files_known_by(processes->files, mapping->device, mapping->inode,
+                                    &mapping->file)) ||
+                    processes_adopt_file(processes, process, mapping);
         }
-        mapping->unopenable = !good && errno != EAGAIN; // a file system that does not answer may do so later
+        // a file system that does not answer may do so later
+        mapping->unopenable = !good && errno != EAGAIN;
         processes->stats->files_refused += mapping->unopenable;
         file = good ? elf_files_get(processes->files, mapping->file) : NULL;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process has mapped: read from /proc when it becomes known, and followed by events from then on. /proc is read
-// again where events are not to be had, where some were lost, and where an address lies in nothing that is known.
+// What a process has mapped: read from /proc when it becomes known, and followed by events from
+// then on. /proc is read again where events are not to be had, where some were lost, and where an
+// address lies in nothing that is known.
 #include <errno.h>
 #include <stdio.h>
 
@@ -9,12 +10,13 @@
 
 enum {
     MAPS_RECHECK_NS = 1000000000, // with events: code that was moved (mremap) is told by none
-    EVENT_COST_NS = 1000,      // of one event, and what moving a mapping costs
+    EVENT_COST_NS = 1000,         // of one event, and what moving a mapping costs
     EVENT_COST_MAPPING_NS = 6,
-    NS_PER_TICK = 10000000,    // of starts
+    NS_PER_TICK = 10000000, // of starts
 };
 
-static void processes_count_bytes(struct processes *processes, const struct symbol_process *process, uint64_t before)
+static void processes_count_bytes(
+        struct processes *processes, const struct symbol_process *process, uint64_t before)
 {
     uint64_t now = mapping_table_bytes(&process->table);
     processes->stats->bytes_tables += now - before;
@@ -33,7 +35,8 @@ static void processes_open_files(struct processes *processes, struct symbol_proc
     for (uint32_t i = 0; i < process->table.count; i++)
         if (processes_opens(&process->table.all[i]))
             processes_file(processes, process, &process->table.all[i]);
-    for (uint32_t i = 0; i < process->table.past_count; i++) // those once: there may be 512, most of other programs
+    // those once: there may be 512, most of other programs
+    for (uint32_t i = 0; i < process->table.past_count; i++)
         if (processes_opens(&process->table.past[i]) && !process->table.past[i].file.generation)
             processes_file(processes, process, &process->table.past[i]);
 }
@@ -43,12 +46,14 @@ static bool processes_stale(const struct processes *processes, const struct symb
     return process->maps_ns <= processes->lost_ns || process->maps_ns <= process->lost_ns;
 }
 
-static bool processes_may_read(struct processes *processes, struct symbol_process *process, uint64_t now_ns)
+static bool processes_may_read(
+        struct processes *processes, struct symbol_process *process, uint64_t now_ns)
 {
     bool seldom = processes->follows && !processes_stale(processes, process);
-    uint64_t period_ns = seldom && MAPS_RECHECK_NS > processes->recheck_ns ? MAPS_RECHECK_NS : processes->recheck_ns;
+    uint64_t period_ns = seldom && MAPS_RECHECK_NS > processes->recheck_ns ? MAPS_RECHECK_NS
+                                                                           : processes->recheck_ns;
     return processes_due(process->maps_ns, period_ns, now_ns) && budget_affords(&process->budget) &&
-           budget_affords(&processes->budget);
+            budget_affords(&processes->budget);
 }
 
 bool processes_read_maps(struct processes *processes, struct symbol_process *process, bool at_once)
@@ -69,16 +74,19 @@ bool processes_read_maps(struct processes *processes, struct symbol_process *pro
     uint64_t before = mapping_table_bytes(&process->table);
     budget_begin(&process->budget);
     budget_begin(&processes->budget);
-    // By another process: somebody may hold the mmap lock of this one, and is what the recording is about.
+    // By another process: somebody may hold the mmap lock of this one, and is what the recording is
+    // about.
     int code = mappings_ask(dir, processes->files->names, &maps);
-    process->missed = code == -EAGAIN || code == -EIO; // what is known is kept, and it is asked again
+    // what is known is kept, and it is asked again
+    process->missed = code == -EAGAIN || code == -EIO;
     processes->stats->maps_silent += process->missed;
     processes->stats->maps_reads += !process->missed;
     bool good = !code && maps.count; // while a process ends its maps are empty: keep the old ones
     if (good) {
         mapping_table_update(&process->table, &maps, now_ns, !process->has_maps);
         if (missed && !process->has_maps)
-            mapping_table_change(&process->table, now_ns); // what was asked for before is named by now
+            // what was asked for before is named by now
+            mapping_table_change(&process->table, now_ns);
         process->has_maps = true;
         processes_count_bytes(processes, process, before);
         if (process->snapshot)
@@ -92,7 +100,7 @@ bool processes_read_maps(struct processes *processes, struct symbol_process *pro
 }
 
 static void processes_apply(struct processes *processes, struct symbol_process *process,
-                            const struct mapping_event *event)
+        const struct mapping_event *event)
 {
     struct mapping mapping;
     uint64_t before = mapping_table_bytes(&process->table);
@@ -147,11 +155,11 @@ void processes_replay(struct processes *processes, struct symbol_process *proces
     uint64_t start_ns = process->start * NS_PER_TICK, ahead_ns = processes_boot_ahead_ns();
     struct processes_replay replay = {processes, process};
     held_events_each(&processes->held, process->tgid, start_ns > ahead_ns ? start_ns - ahead_ns : 0,
-                     processes_replay_event, &replay);
+            processes_replay_event, &replay);
 }
 
-void processes_inherit(struct processes *processes, struct symbol_process *process, const struct symbol_process *parent,
-                       uint64_t at_ns)
+void processes_inherit(struct processes *processes, struct symbol_process *process,
+        const struct symbol_process *parent, uint64_t at_ns)
 {
     uint64_t before = mapping_table_bytes(&process->table);
     process->parent = parent->tgid;
@@ -160,7 +168,8 @@ void processes_inherit(struct processes *processes, struct symbol_process *proce
 }
 
 // Events have told all that it has mapped: it had nothing when it became this program.
-static bool processes_all_told(const struct processes *processes, const struct symbol_process *process)
+static bool processes_all_told(
+        const struct processes *processes, const struct symbol_process *process)
 {
     uint64_t since_ns = process->table.ended_ns;
     return processes->follows && since_ns > processes->lost_ns && since_ns > process->lost_ns;
@@ -188,9 +197,11 @@ void processes_snapshot(struct processes *processes, struct symbol_process *proc
         processes_read_perf_map(processes, process, true);
 }
 
-uint32_t processes_epoch(struct processes *processes, struct symbol_process *process, uint64_t at_ns)
+uint32_t processes_epoch(
+        struct processes *processes, struct symbol_process *process, uint64_t at_ns)
 {
-    if (process->missed || (processes->follows && process->has_maps && processes_stale(processes, process)))
+    if (process->missed ||
+            (processes->follows && process->has_maps && processes_stale(processes, process)))
         processes_read_maps(processes, process, false);
     return mapping_table_epoch(&process->table, at_ns);
 }

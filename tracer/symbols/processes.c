@@ -11,8 +11,10 @@
 #include "tracer/symbols/proc.h"
 
 enum {
-    // Addresses that are no code are asked for again and again: reading what may explain them takes at most a fiftieth of
-    // a CPU for each process, however many mappings it has or makes, and half a percent for the maps of all together.
+    // Addresses that are no code are asked for again and again: reading what may explain them takes
+    // at most a fiftieth of
+    // a CPU for each process, however many mappings it has or makes, and half a percent for the
+    // maps of all together.
     PROCESS_SHARE_DIVISOR = 50,
     MAPS_SHARE_DIVISOR = 200,
     PROCESSES_BURST_NS = 20000000, // for a start, where much comes at once
@@ -21,7 +23,8 @@ enum {
 void processes_init(struct processes *processes, uint32_t processes_max)
 {
     processes->processes_max = processes_max;
-    processes->budget = (struct budget){.divisor = MAPS_SHARE_DIVISOR, .burst_ns = PROCESSES_BURST_NS};
+    processes->budget =
+            (struct budget){.divisor = MAPS_SHARE_DIVISOR, .burst_ns = PROCESSES_BURST_NS};
     processes->slots = xcalloc(processes_max, sizeof(*processes->slots));
 }
 
@@ -74,7 +77,8 @@ static void processes_forget(struct processes *processes, struct symbol_process 
 static void processes_drop(struct processes *processes, struct symbol_process *process)
 {
     processes_forget(processes, process);
-    map_remove(&processes->by_tgid, (uint64_t)process->tgid, (uint32_t)(process - processes->slots));
+    map_remove(
+            &processes->by_tgid, (uint64_t)process->tgid, (uint32_t)(process - processes->slots));
     process->tgid = 0;
 }
 
@@ -112,25 +116,25 @@ struct symbol_process *processes_known(struct processes *processes, pid_t tgid, 
 }
 
 static struct symbol_process *processes_add(struct processes *processes, pid_t tgid,
-                                            const struct proc_identity *identity, uint64_t now_ns)
+        const struct proc_identity *identity, uint64_t now_ns)
 {
     const struct budget budget = {.divisor = PROCESS_SHARE_DIVISOR, .burst_ns = PROCESSES_BURST_NS};
     struct symbol_process *process = processes_free_slot(processes);
     *process = (struct symbol_process){.tgid = tgid,
-                                       .start = identity->start,
-                                       .image = identity->image,
-                                       .ended = identity->ended,
-                                       .checked_ns = now_ns,
-                                       .budget = budget,
-                                       .events = budget,
-                                       .used = ++processes->used};
+            .start = identity->start,
+            .image = identity->image,
+            .ended = identity->ended,
+            .checked_ns = now_ns,
+            .budget = budget,
+            .events = budget,
+            .used = ++processes->used};
     map_add(&processes->by_tgid, (uint64_t)tgid, (uint32_t)(process - processes->slots));
     processes_replay(processes, process);
     return process;
 }
 
 static void processes_update(struct processes *processes, struct symbol_process *process,
-                             const struct proc_identity *identity)
+        const struct proc_identity *identity)
 {
     if (identity->ended) {
         process->ended = true;
@@ -143,15 +147,16 @@ static void processes_update(struct processes *processes, struct symbol_process 
     }
 }
 
-int processes_get(struct processes *processes, pid_t tgid, uint64_t start,
-                  struct symbol_process **ret)
+int processes_get(
+        struct processes *processes, pid_t tgid, uint64_t start, struct symbol_process **ret)
 {
     struct symbol_process *process = processes_known(processes, tgid, start);
     struct proc_identity identity;
     uint64_t now_ns = processes_now_ns();
     // One that has ended and is asked for by its start needs no question: nothing can change.
-    bool ask = !process || (processes_due(process->checked_ns, processes->recheck_ns, now_ns) &&
-                            !(process->ended && start));
+    bool ask = !process ||
+            (processes_due(process->checked_ns, processes->recheck_ns, now_ns) &&
+                    !(process->ended && start));
     if (ask) {
         int code = proc_identity(processes->proc, tgid, &identity);
         if (process)
@@ -171,8 +176,8 @@ int processes_get(struct processes *processes, pid_t tgid, uint64_t start,
     return 0;
 }
 
-int processes_know(struct processes *processes, pid_t tgid, uint64_t start, pid_t parent, uint64_t born_ns,
-                   struct symbol_process **ret)
+int processes_know(struct processes *processes, pid_t tgid, uint64_t start, pid_t parent,
+        uint64_t born_ns, struct symbol_process **ret)
 {
     struct symbol_process *from = NULL, *process;
     struct proc_identity gone = {.start = start, .ended = true};
@@ -187,7 +192,8 @@ int processes_know(struct processes *processes, pid_t tgid, uint64_t start, pid_
         return code;
     if (from && from != process && from->tgid == parent && !process->parent)
         processes_inherit(processes, process, from, born_ns);
-    if (process->ended && !process->table.count && !process->table.past_count) { // nothing is known of it
+    // nothing is known of it
+    if (process->ended && !process->table.count && !process->table.past_count) {
         processes_drop(processes, process);
         return -ESRCH;
     }
@@ -195,22 +201,26 @@ int processes_know(struct processes *processes, pid_t tgid, uint64_t start, pid_
     return 0;
 }
 
-static void processes_count_perf_map(struct processes *processes, const struct perf_map *map, uint64_t before)
+static void processes_count_perf_map(
+        struct processes *processes, const struct perf_map *map, uint64_t before)
 {
     uint64_t more = perf_map_bytes(map) - before;
     processes->stats->bytes_tables += more;
     processes->perf_bytes += more;
 }
 
-// Before it grows, so that the budget holds at any moment. Returns how large the perf map of the process may be then.
-static uint64_t processes_make_room(struct processes *processes, const struct symbol_process *process, uint64_t growth)
+// Before it grows, so that the budget holds at any moment. Returns how large the perf map of the
+// process may be then.
+static uint64_t processes_make_room(
+        struct processes *processes, const struct symbol_process *process, uint64_t growth)
 {
     uint64_t all_max = processes->files->bytes_max, bytes = perf_map_bytes(process->perf_map);
     while (processes->perf_bytes + growth > all_max / 2) {
         struct symbol_process *oldest = NULL;
         for (uint32_t i = 0; i < processes->processes_max; i++) {
             struct symbol_process *one = &processes->slots[i];
-            if (one->tgid && one->perf_map && one != process && (!oldest || one->used < oldest->used))
+            if (one->tgid && one->perf_map && one != process &&
+                    (!oldest || one->used < oldest->used))
                 oldest = one;
         }
         if (!oldest)
@@ -225,12 +235,13 @@ static uint64_t processes_make_room(struct processes *processes, const struct sy
     return others < all_max / 2 ? all_max / 2 - others : 0;
 }
 
-void processes_read_perf_map(struct processes *processes, struct symbol_process *process,
-                             bool at_once)
+void processes_read_perf_map(
+        struct processes *processes, struct symbol_process *process, bool at_once)
 {
     uint64_t now_ns = processes_now_ns();
-    if (!at_once && !(processes_due(process->perf_ns, processes->recheck_ns, now_ns) &&
-                      budget_affords(&process->budget)))
+    if (!at_once &&
+            !(processes_due(process->perf_ns, processes->recheck_ns, now_ns) &&
+                    budget_affords(&process->budget)))
         return;
     process->perf_ns = now_ns;
     if (!process->perf_map) {
@@ -241,7 +252,8 @@ void processes_read_perf_map(struct processes *processes, struct symbol_process 
         processes_count_perf_map(processes, process->perf_map, 0);
     }
     uint64_t before = perf_map_bytes(process->perf_map), dropped = process->perf_map->dropped;
-    uint64_t bytes_max = processes_make_room(processes, process, perf_map_growth(process->perf_map));
+    uint64_t bytes_max =
+            processes_make_room(processes, process, perf_map_growth(process->perf_map));
     budget_begin(&process->budget);
     bool grown = perf_map_refresh(process->perf_map, bytes_max);
     budget_end(&process->budget);
@@ -257,7 +269,8 @@ void processes_shrink_maps(struct processes *processes, const struct symbol_proc
         struct symbol_process *oldest = NULL;
         for (uint32_t i = 0; i < processes->processes_max; i++) {
             struct symbol_process *one = &processes->slots[i];
-            if (one->tgid && one != keep && mapping_table_bytes(&one->table) && (!oldest || one->used < oldest->used))
+            if (one->tgid && one != keep && mapping_table_bytes(&one->table) &&
+                    (!oldest || one->used < oldest->used))
                 oldest = one;
         }
         if (!oldest)

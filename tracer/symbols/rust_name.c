@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The grammar of Rust's mangling v0 (https://doc.rust-lang.org/rustc/symbol-mangling/v0.html), walked over once: every
-// step takes a character, back references are not followed.
+// The grammar of Rust's mangling v0 (https://doc.rust-lang.org/rustc/symbol-mangling/v0.html),
+// walked over once: every step takes a character, back references are not followed.
 #include "tracer/symbols/rust_name.h"
 
 #include <ctype.h>
@@ -36,7 +36,9 @@ static bool rust_number_62(struct rust_walk *walk, uint64_t *ret)
     }
     for (; isalnum((unsigned char)*walk->at); walk->at++) {
         int c = (unsigned char)*walk->at;
-        uint64_t digit = (uint64_t)(isdigit(c) ? c - '0' : islower(c) ? c - 'a' + 10 : c - 'A' + 36);
+        uint64_t digit = (uint64_t)(isdigit(c) ? c - '0'
+                        : islower(c)           ? c - 'a' + 10
+                                               : c - 'A' + 36);
         value = value < UINT32_MAX ? value * 62 + digit : value;
     }
     *ret = value + 1;
@@ -102,7 +104,9 @@ static bool rust_const(struct rust_walk *walk)
 static bool rust_argument(struct rust_walk *walk)
 {
     uint64_t number;
-    return rust_is(walk, 'L') ? rust_number_62(walk, &number) : rust_is(walk, 'K') ? rust_const(walk) : rust_type(walk);
+    return rust_is(walk, 'L')    ? rust_number_62(walk, &number)
+            : rust_is(walk, 'K') ? rust_const(walk)
+                                 : rust_type(walk);
 }
 
 static bool rust_until_end(struct rust_walk *walk, bool (*one)(struct rust_walk *))
@@ -152,7 +156,8 @@ static bool rust_type_inside(struct rust_walk *walk)
     case 'F':
         return rust_function(walk);
     case 'D':
-        return rust_binder(walk) && rust_until_end(walk, rust_trait) && rust_is(walk, 'L') && rust_number_62(walk, &number);
+        return rust_binder(walk) && rust_until_end(walk, rust_trait) && rust_is(walk, 'L') &&
+                rust_number_62(walk, &number);
     case 'B':
         return rust_number_62(walk, &number);
     default:
@@ -175,7 +180,8 @@ static bool rust_path_inside(struct rust_walk *walk)
         return rust_path(walk) && rust_named(walk);
     case 'M':
     case 'X':
-        return rust_optional_62(walk, 's', &number) && rust_path(walk) && rust_type(walk) && (tag == 'M' || rust_path(walk));
+        return rust_optional_62(walk, 's', &number) && rust_path(walk) && rust_type(walk) &&
+                (tag == 'M' || rust_path(walk));
     case 'Y':
         return rust_type(walk) && rust_path(walk);
     case 'I':
@@ -209,5 +215,6 @@ bool rust_name_sane(const char *name)
     struct rust_walk walk = {.at = name + 2};
     while (isdigit((unsigned char)*walk.at)) // the version of the encoding
         walk.at++;
-    return rust_path(&walk) && (!*walk.at || *walk.at == '.' || (rust_path(&walk) && (!*walk.at || *walk.at == '.')));
+    return rust_path(&walk) &&
+            (!*walk.at || *walk.at == '.' || (rust_path(&walk) && (!*walk.at || *walk.at == '.')));
 }

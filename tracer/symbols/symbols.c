@@ -42,7 +42,8 @@ struct symbols {
     char *kallsyms_path, *proc_path, *debug_path, *cache_path;
 };
 
-// A quarter of the fds that this process may have, where that is less: two sides are recorded at once.
+// A quarter of the fds that this process may have, where that is less: two sides are recorded at
+// once.
 static uint32_t symbols_files_max(void)
 {
     struct rlimit limit;
@@ -55,28 +56,29 @@ int symbols_new(const struct symbols_opts *opts, struct symbols **ret, struct er
 {
     struct symbols_opts o = opts ? *opts : (struct symbols_opts){0};
     if (o.files_max > 1 << 16 || o.processes_max > 1 << 16)
-        return error_set(err, -EINVAL,
-                         "failed to set up symbols: more than 65536 files or processes");
+        return error_set(
+                err, -EINVAL, "failed to set up symbols: more than 65536 files or processes");
     struct symbols *symbols = xcalloc(1, sizeof(*symbols));
     symbols->kallsyms_path = xstrdup(o.kallsyms_path ? o.kallsyms_path : "/proc/kallsyms");
     symbols->proc_path = xstrdup(o.proc_path ? o.proc_path : "/proc");
     symbols->debug_path = xstrdup(o.debug_path ? o.debug_path : "/usr/lib/debug");
-    symbols->cache_path = !o.cache_path ? debug_cache_path() : *o.cache_path ? xstrdup(o.cache_path) : NULL;
+    symbols->cache_path = !o.cache_path ? debug_cache_path()
+            : *o.cache_path             ? xstrdup(o.cache_path)
+                                        : NULL;
     symbols->recent = xcalloc(SYMBOLS_RECENT, sizeof(*symbols->recent));
     symbols->names.bytes_max =
-        o.strings_bytes_max ? o.strings_bytes_max : SYMBOLS_STRINGS_BYTES_MAX;
+            o.strings_bytes_max ? o.strings_bytes_max : SYMBOLS_STRINGS_BYTES_MAX;
     symbols->files = (struct elf_files){.bytes_max = o.bytes_max ? o.bytes_max : SYMBOLS_BYTES_MAX,
-                                    .proc = symbols->proc_path,
-                                    .debug_path = symbols->debug_path,
-                                    .cache_path = symbols->cache_path,
-                                    .names = &symbols->names,
-                                    .stats = &symbols->stats};
+            .proc = symbols->proc_path,
+            .debug_path = symbols->debug_path,
+            .cache_path = symbols->cache_path,
+            .names = &symbols->names,
+            .stats = &symbols->stats};
     elf_files_init(&symbols->files, o.files_max ? o.files_max : symbols_files_max());
     symbols->processes = (struct processes){.proc = symbols->proc_path,
-                                            .recheck_ns =
-                                                o.recheck_ns ? o.recheck_ns : SYMBOLS_RECHECK_NS,
-                                            .files = &symbols->files,
-                                            .stats = &symbols->stats};
+            .recheck_ns = o.recheck_ns ? o.recheck_ns : SYMBOLS_RECHECK_NS,
+            .files = &symbols->files,
+            .stats = &symbols->stats};
     processes_init(&symbols->processes, o.processes_max ? o.processes_max : SYMBOLS_PROCESSES_MAX);
     *ret = symbols;
     return 0;
@@ -133,10 +135,10 @@ bool symbols_kernel_available(struct symbols *symbols, const char **ret_why)
 static int symbols_process_fail(pid_t tgid, int code, struct error *err)
 {
     if (code == -ESRCH)
-        return error_set(err, code, "failed to name addresses of process %d: it is gone",
-                         (int)tgid);
+        return error_set(
+                err, code, "failed to name addresses of process %d: it is gone", (int)tgid);
     return error_set(err, code, "failed to name addresses of process %d: %s%s", (int)tgid,
-                     strerror(-code), code == -EACCES ? "; run as root" : "");
+            strerror(-code), code == -EACCES ? "; run as root" : "");
 }
 
 void symbols_follow(struct symbols *symbols)
@@ -155,16 +157,19 @@ uint32_t symbols_process_epoch(struct symbols *symbols, pid_t tgid, uint64_t sta
     return process ? processes_epoch(&symbols->processes, process, at_ns) : 0;
 }
 
-int symbols_process_snapshot(struct symbols *symbols, pid_t tgid, const struct symbols_birth *birth, struct error *err)
+int symbols_process_snapshot(
+        struct symbols *symbols, pid_t tgid, const struct symbols_birth *birth, struct error *err)
 {
     struct symbol_process *process;
     struct symbols_birth known = birth ? *birth : (struct symbols_birth){0};
-    int code = processes_know(&symbols->processes, tgid, known.start, known.parent, known.at_ns, &process);
+    int code = processes_know(
+            &symbols->processes, tgid, known.start, known.parent, known.at_ns, &process);
     if (code)
         return symbols_process_fail(tgid, code, err);
     processes_snapshot(&symbols->processes, process);
     if (!process->table.count && !process->table.past_count)
-        return symbols_process_fail(tgid, process->missed ? -EAGAIN : -ESRCH, err); // a zombie, a kernel thread, or just ended
+        // a zombie, a kernel thread, or just ended
+        return symbols_process_fail(tgid, process->missed ? -EAGAIN : -ESRCH, err);
     return 0;
 }
 
@@ -176,10 +181,10 @@ static const char *symbols_path_module(struct symbols *symbols, const char *path
     return kept ? kept : "[names full]";
 }
 
-// "libfoo.so+0x1234". Such names can be as many as addresses: they may fill half of the pool, so that
-// known functions still find room.
-static void symbols_numbered(struct symbols *symbols, const char *module, uint64_t address,
-                             struct symbol *ret)
+// "libfoo.so+0x1234". Such names can be as many as addresses: they may fill half of the pool, so
+// that known functions still find room.
+static void symbols_numbered(
+        struct symbols *symbols, const char *module, uint64_t address, struct symbol *ret)
 {
     char text[SYMBOL_NAME_MAX];
     const char *name = NULL;
@@ -203,7 +208,8 @@ static void symbols_named(struct symbols *symbols, const char *raw, size_t len, 
 }
 
 // By its start, so that all addresses of one function are one name, and those of two are two.
-static void symbols_nameless(struct symbols *symbols, struct symbol_file *file, uint64_t address, struct symbol *ret)
+static void symbols_nameless(
+        struct symbols *symbols, struct symbol_file *file, uint64_t address, struct symbol *ret)
 {
     uint64_t begin = address, end;
     bool function = elf_files_function(file, address, &begin, &end);
@@ -212,8 +218,8 @@ static void symbols_nameless(struct symbols *symbols, struct symbol_file *file, 
         ret->offset = address - begin;
 }
 
-// Is the address still in a function of which the symbol table does not say how long it is? Unwinding information does: another one
-// may have begun since, or that one ended.
+// Is the address still in a function of which the symbol table does not say how long it is?
+// Unwinding information does: another one may have begun since, or that one ended.
 static bool symbols_within(struct symbol_file *file, uint64_t begin, uint64_t address)
 {
     uint64_t function_begin, function_end;
@@ -223,7 +229,8 @@ static bool symbols_within(struct symbol_file *file, uint64_t begin, uint64_t ad
 }
 
 // Looked up, not remembered.
-static void symbols_ask_file(struct symbols *symbols, struct symbol_file *file, uint64_t address, struct symbol *ret)
+static void symbols_ask_file(
+        struct symbols *symbols, struct symbol_file *file, uint64_t address, struct symbol *ret)
 {
     char raw[ELF_NAME_MAX];
     uint64_t offset = 0;
@@ -237,8 +244,9 @@ static void symbols_ask_file(struct symbols *symbols, struct symbol_file *file, 
     }
 }
 
-static void symbols_in_file(struct symbols *symbols, struct symbol_file *file, const struct symbol_process *process,
-                            const struct mapping *mapping, uint64_t ip, struct symbol *ret)
+static void symbols_in_file(struct symbols *symbols, struct symbol_file *file,
+        const struct symbol_process *process, const struct mapping *mapping, uint64_t ip,
+        struct symbol *ret)
 {
     uint64_t address, file_offset = ip - mapping->start + mapping->offset;
     *ret = (struct symbol){.module = file->module, .build_id = file->build_id};
@@ -247,39 +255,39 @@ static void symbols_in_file(struct symbols *symbols, struct symbol_file *file, c
         return;
     }
     struct symbols_recent *recent =
-        &symbols->recent[((address ^ file->generation) * 0x9e3779b97f4a7c15ULL >> 40) %
-                         SYMBOLS_RECENT];
+            &symbols->recent[((address ^ file->generation) * 0x9e3779b97f4a7c15ULL >> 40) %
+                    SYMBOLS_RECENT];
     if (recent->generation != file->generation || recent->address != address) {
         elf_files_load(&symbols->files, file, process->ended ? 0 : process->tgid, mapping->path);
         symbols_ask_file(symbols, file, address, ret);
-        *recent = (struct symbols_recent){address, file->generation, ret->known, ret->name,
-                                          ret->offset};
+        *recent = (struct symbols_recent){
+                address, file->generation, ret->known, ret->name, ret->offset};
     }
     ret->name = recent->name;
     ret->offset = recent->offset;
     ret->known = recent->known;
 }
 
-static bool symbols_in_perf_map(struct symbols *symbols, struct symbol_process *process,
-                                uint64_t ip, struct symbol *ret)
+static bool symbols_in_perf_map(
+        struct symbols *symbols, struct symbol_process *process, uint64_t ip, struct symbol *ret)
 {
     char raw[SYMBOL_NAME_MAX];
     uint64_t offset = 0;
     processes_read_perf_map(&symbols->processes, process, false);
-    size_t len = process->perf_map
-                     ? perf_map_find(process->perf_map, ip, raw, sizeof(raw), &offset) : 0;
+    size_t len =
+            process->perf_map ? perf_map_find(process->perf_map, ip, raw, sizeof(raw), &offset) : 0;
     if (!len)
         return false;
     const char *name = names_intern(&symbols->names, raw, len);
     *ret = (struct symbol){.name = name ? name : "[names full]",
-                           .module = "[jit]",
-                           .offset = offset,
-                           .known = name != NULL};
+            .module = "[jit]",
+            .offset = offset,
+            .known = name != NULL};
     return true;
 }
 
-static void symbols_in_process(struct symbols *symbols, struct symbol_process *process, uint64_t at_ns, uint64_t ip,
-                               struct symbol *ret)
+static void symbols_in_process(struct symbols *symbols, struct symbol_process *process,
+        uint64_t at_ns, uint64_t ip, struct symbol *ret)
 {
     struct mapping *mapping = mapping_table_find(&process->table, ip, at_ns);
     if (!mapping && processes_read_maps(&symbols->processes, process, false))
@@ -305,8 +313,8 @@ static void symbols_in_process(struct symbols *symbols, struct symbol_process *p
     }
 }
 
-void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns, uint64_t ip,
-                               struct symbol *ret)
+void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns,
+        uint64_t ip, struct symbol *ret)
 {
     struct symbol_process *process;
     symbols->stats.lookups++;
@@ -323,8 +331,8 @@ void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, st
     symbols_process_lookup_at(symbols, tgid, 0, UINT64_MAX, ip, ret);
 }
 
-static void symbols_code_in_file(const struct symbol_file *file, const struct mapping *mapping, uint64_t ip,
-                                 struct symbols_code *ret)
+static void symbols_code_in_file(const struct symbol_file *file, const struct mapping *mapping,
+        uint64_t ip, struct symbols_code *ret)
 {
     uint64_t file_offset = ip - mapping->start + mapping->offset;
     for (uint32_t i = 0; i < file->image.segment_count; i++) {
@@ -341,8 +349,8 @@ static void symbols_code_in_file(const struct symbol_file *file, const struct ma
     }
 }
 
-bool symbols_process_code(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns, uint64_t ip,
-                          struct symbols_code *ret)
+bool symbols_process_code(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns,
+        uint64_t ip, struct symbols_code *ret)
 {
     struct symbol_process *process;
     if (processes_get(&symbols->processes, tgid, start, &process))

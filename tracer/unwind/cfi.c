@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interpreter of call frame instructions (DWARF 5, 6.4.2, and the x86-64 ABI's .eh_frame). Of the registers it follows
-// rbp and the return address; of expressions it knows those that compilers, linkers and glibc write.
+// The interpreter of call frame instructions (DWARF 5, 6.4.2, and the x86-64 ABI's .eh_frame). Of
+// the registers it follows rbp and the return address; of expressions it knows those that
+// compilers, linkers and glibc write.
 #include "tracer/unwind/cfi.h"
 
 #include <string.h>
@@ -42,7 +43,7 @@ enum cfi_op {
     OP_RESTORE = 0xc0,
 };
 
-// --- CIE ------------------------------------------------------------------------------------------
+// --- CIE -----------------------------------------------------------------------------------------
 
 static void cie_read(struct eh_file *file, uint64_t address, struct cfi_cie *cie)
 {
@@ -70,7 +71,7 @@ static const struct cfi_cie *cfi_cie_at(struct cfi *cfi, struct eh_file *file, u
     return cie;
 }
 
-// --- instructions ---------------------------------------------------------------------------------
+// --- instructions --------------------------------------------------------------------------------
 
 enum ra_rule { RA_BELOW_CFA, RA_UNDEFINED, RA_SIGNAL, RA_OTHER };
 
@@ -94,14 +95,16 @@ struct cfi_run {
 
 static struct ug_unwind_rule state_rule(const struct cfi_state *state, bool signal)
 {
-    struct ug_unwind_rule rule = {.cfa = (uint8_t)state->cfa, .rbp = (uint8_t)state->rbp, .cfa_at = (int32_t)state->cfa_at,
-                                  .rbp_at = (int16_t)state->rbp_at};
+    struct ug_unwind_rule rule = {.cfa = (uint8_t)state->cfa,
+            .rbp = (uint8_t)state->rbp,
+            .cfa_at = (int32_t)state->cfa_at,
+            .rbp_at = (int16_t)state->rbp_at};
     if (state->ra == RA_UNDEFINED)
         return (struct ug_unwind_rule){.cfa = UG_UNWIND_END};
     if (state->cfa == UG_UNWIND_SIGNAL && signal && state->ra == RA_SIGNAL && state->rbp_signal)
         return (struct ug_unwind_rule){.cfa = UG_UNWIND_SIGNAL};
-    if (state->cfa == UG_UNWIND_SIGNAL || state->ra != RA_BELOW_CFA || state->rbp_unknown || rule.cfa_at != state->cfa_at ||
-        rule.rbp_at != state->rbp_at)
+    if (state->cfa == UG_UNWIND_SIGNAL || state->ra != RA_BELOW_CFA || state->rbp_unknown ||
+            rule.cfa_at != state->cfa_at || rule.rbp_at != state->rbp_at)
         return (struct ug_unwind_rule){.cfa = UG_UNWIND_NONE};
     return rule;
 }
@@ -122,7 +125,9 @@ static void run_advance(struct cfi_run *run, uint64_t by)
 
 static void run_cfa(struct cfi_run *run, uint64_t reg, int64_t at)
 {
-    run->state.cfa = reg == REG_RSP ? UG_UNWIND_RSP : reg == REG_RBP ? UG_UNWIND_RBP : UG_UNWIND_NONE;
+    run->state.cfa = reg == REG_RSP ? UG_UNWIND_RSP
+            : reg == REG_RBP        ? UG_UNWIND_RBP
+                                    : UG_UNWIND_NONE;
     run->state.cfa_at = at;
 }
 
@@ -167,7 +172,8 @@ static void run_restore(struct cfi_run *run, uint64_t reg)
 enum { EXPR_DEREF = 0x06, EXPR_BREG0 = 0x70 };
 
 // reg + at, with one more operation behind it or none.
-static bool expr_register(struct eh_bytes expr, uint64_t *ret_reg, int64_t *ret_at, uint8_t *ret_then)
+static bool expr_register(
+        struct eh_bytes expr, uint64_t *ret_reg, int64_t *ret_at, uint8_t *ret_then)
 {
     uint64_t op = eh_bytes_fixed(&expr, 1);
     *ret_reg = op - EXPR_BREG0;
@@ -179,16 +185,18 @@ static bool expr_register(struct eh_bytes expr, uint64_t *ret_reg, int64_t *ret_
 // Of procedure linkage tables, as linkers write it: rsp + 8 + ((rip & 15) >= N) * 8.
 static bool expr_plt(struct eh_bytes expr, int64_t *ret_at)
 {
-    static const uint8_t begin[] = {0x77, 0x08, 0x80, 0x00, 0x3f, 0x1a}, end[] = {0x2a, 0x33, 0x24, 0x22};
+    static const uint8_t begin[] = {0x77, 0x08, 0x80, 0x00, 0x3f, 0x1a},
+                         end[] = {0x2a, 0x33, 0x24, 0x22};
     size_t size = (size_t)(expr.end - expr.at);
     if (size != sizeof begin + 1 + sizeof end || memcmp(expr.at, begin, sizeof begin) ||
-        memcmp(expr.at + sizeof begin + 1, end, sizeof end))
+            memcmp(expr.at + sizeof begin + 1, end, sizeof end))
         return false;
     *ret_at = expr.at[sizeof begin] - 0x30; // DW_OP_litN
     return *ret_at >= 0 && *ret_at < 32;
 }
 
-enum { SIGNAL_RBP = 120, SIGNAL_RSP = 160, SIGNAL_RIP = 168 }; // from rsp: registers of the interrupted code
+// from rsp: registers of the interrupted code
+enum { SIGNAL_RBP = 120, SIGNAL_RSP = 160, SIGNAL_RIP = 168 };
 
 static void run_cfa_expr(struct cfi_run *run, struct eh_bytes expr)
 {
@@ -366,10 +374,10 @@ static bool run_code(struct cfi_run *run, const uint8_t *code, size_t size)
     return true;
 }
 
-// --- FDE ------------------------------------------------------------------------------------------
+// --- FDE -----------------------------------------------------------------------------------------
 
-bool cfi_function(struct cfi *cfi, struct eh_file *file, uint64_t frame, uint64_t *ret_begin, uint64_t *ret_end,
-                  cfi_emit emit, void *context)
+bool cfi_function(struct cfi *cfi, struct eh_file *file, uint64_t frame, uint64_t *ret_begin,
+        uint64_t *ret_end, cfi_emit emit, void *context)
 {
     size_t size;
     const uint8_t *record = eh_file_record(file, frame, &size);

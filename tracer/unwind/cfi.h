@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Call frame information of one function (an FDE of .eh_frame, with its CIE) as rules from address to address. x86-64 only:
-// arm64's compilers keep frame pointers. What a rule cannot say becomes UG_UNWIND_NONE.
+// Call frame information of one function (an FDE of .eh_frame, with its CIE) as rules from address
+// to address. x86-64 only: arm64's compilers keep frame pointers. What a rule cannot say becomes
+// UG_UNWIND_NONE.
 #ifndef UPGATE_TRACER_UNWIND_CFI_H
 #define UPGATE_TRACER_UNWIND_CFI_H
 
@@ -30,9 +31,10 @@ struct cfi { // = {0} knows none
 
 typedef void (*cfi_emit)(void *context, uint64_t address, struct ug_unwind_rule rule);
 
-// The rules of the function that the record at `frame` describes: each with the address from which it holds, in ascending
-// order. *ret_begin, *ret_end: its code. False: damaged, or not understood; nothing, or not all, has been emitted then.
-bool cfi_function(struct cfi *cfi, struct eh_file *file, uint64_t frame, uint64_t *ret_begin, uint64_t *ret_end,
-                  cfi_emit emit, void *context);
+// The rules of the function that the record at `frame` describes: each with the address from which
+// it holds, in ascending order. *ret_begin, *ret_end: its code. False: damaged, or not understood;
+// nothing, or not all, has been emitted then.
+bool cfi_function(struct cfi *cfi, struct eh_file *file, uint64_t frame, uint64_t *ret_begin,
+        uint64_t *ret_end, cfi_emit emit, void *context);
 
 #endif

@@ -12,8 +12,8 @@
 #include "tracer/unwind/cfi.h"
 
 enum {
-    TABLE_ROWS_MAX = 1 << 18,   // 1 MB; the densest 4 MiB of PyTorch have 90,000
-    TABLE_PADDING_MAX = 16,     // between functions: nothing is called there
+    TABLE_ROWS_MAX = 1 << 18, // 1 MB; the densest 4 MiB of PyTorch have 90,000
+    TABLE_PADDING_MAX = 16,   // between functions: nothing is called there
     TABLE_FUNCTIONS_MAX = 1 << 17,
 };
 
@@ -70,7 +70,8 @@ static void build_row(struct table_build *build, uint64_t address, uint32_t rule
     }
     struct table_row *last = build->count ? &build->rows[build->count - 1] : NULL;
     uint32_t offset = (uint32_t)(address - build->begin);
-    if (build->count == TABLE_ROWS_MAX || (last && offset < last->offset)) // the latter: the entry's address is a lie
+    // the latter: the entry's address is a lie
+    if (build->count == TABLE_ROWS_MAX || (last && offset < last->offset))
         return;
     build->rule = rule;
     if (last && offset == last->offset)
@@ -89,12 +90,14 @@ static void build_emit(void *context, uint64_t address, struct ug_unwind_rule ru
 }
 
 // All functions of the range, into rows.
-static void build_functions(struct table_build *build, struct eh_file *file, struct unwind_table *table)
+static void build_functions(
+        struct table_build *build, struct eh_file *file, struct unwind_table *table)
 {
     struct cfi cfi = {0};
     uint32_t i = eh_file_behind(file, build->begin);
     uint64_t code, frame, begin, end, last = 0;
-    for (i -= i > 0; table->functions < TABLE_FUNCTIONS_MAX && eh_file_entry(file, i, &code, &frame); i++) {
+    for (i -= i > 0;
+            table->functions < TABLE_FUNCTIONS_MAX && eh_file_entry(file, i, &code, &frame); i++) {
         if (code >= build->end)
             break;
         if (code < last) // in another's code, or out of order
@@ -124,7 +127,8 @@ static void table_fill(struct unwind_table *table, const struct table_build *bui
     size_t at = 0;
     table->count = UG_UNWIND_HEAD_WORDS;
     for (uint32_t region = 0; region < UG_UNWIND_REGIONS; region++) {
-        uint32_t first = region << UG_UNWIND_REGION_BITS, end = first + (1 << UG_UNWIND_REGION_BITS);
+        uint32_t first = region << UG_UNWIND_REGION_BITS,
+                 end = first + (1 << UG_UNWIND_REGION_BITS);
         table->words[region] = table->count;
         if (at == build->count || build->rows[at].offset != first)
             table_put(table, 0, rule);
@@ -136,8 +140,8 @@ static void table_fill(struct unwind_table *table, const struct table_build *bui
     table->words[UG_UNWIND_REGIONS] = table->count;
 }
 
-int unwind_table_build(struct eh_file *file, uint64_t begin, uint64_t end, struct unwind_rules *rules,
-                       struct unwind_table *ret)
+int unwind_table_build(struct eh_file *file, uint64_t begin, uint64_t end,
+        struct unwind_rules *rules, struct unwind_table *ret)
 {
     struct table_build build = {.rules = rules, .begin = begin, .end = end};
     *ret = (struct unwind_table){0};
@@ -167,9 +171,11 @@ void unwind_table_free(struct unwind_table *table)
     *table = (struct unwind_table){0};
 }
 
-struct ug_unwind_rule unwind_table_rule(const struct unwind_table *table, const struct unwind_rules *rules, uint32_t offset)
+struct ug_unwind_rule unwind_table_rule(
+        const struct unwind_table *table, const struct unwind_rules *rules, uint32_t offset)
 {
-    uint32_t region = offset >> UG_UNWIND_REGION_BITS, low = table->words[region], high = table->words[region + 1];
+    uint32_t region = offset >> UG_UNWIND_REGION_BITS, low = table->words[region],
+             high = table->words[region + 1];
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
         if ((table->words[middle] & 0xffff) <= (offset & 0xffff))

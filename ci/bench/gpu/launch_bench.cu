@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch costs, for ci/bench/gpu/overhead.py: reads commands from stdin (or one from the command line), answers each
-// with a line of JSON on stdout. A process is one arm: how it is traced is decided by its environment and by who opens its
-// spool (spool_switch). Single-threaded but for `soak`. Nothing is written.
-//     loop N        N empty kernels into one stream: ns a launch, of all, the median and the tenth part of chunks of 250
-//     burst N B     the same in bursts of B with a wait between them that is not counted: the CPU's share alone
-//     graph R       R replays of a graph of 1,000 empty kernels: ns a replay, the wait at the end included
-//     soak S T      S seconds of launches from T threads, each with a stream (T 0: what launches most of 1, 2 and 4)
-//     soakgraph S   S seconds of replays
-//     play          the script of a small program, see play_all(): prints what a trace of it must hold
-//     quit
+// What a launch costs, for ci/bench/gpu/overhead.py: reads commands from stdin (or one from the
+// command line), answers each with a line of JSON on stdout. A process is one arm: how it is traced
+// is decided by its environment and by who opens its spool (spool_switch). Single-threaded but for
+// `soak`. Nothing is written.
+//     loop N        N empty kernels into one stream: ns a launch, of all, the median and the tenth
+//     part of chunks of 250 burst N B     the same in bursts of B with a wait between them that is
+//     not counted: the CPU's share alone graph R       R replays of a graph of 1,000 empty kernels:
+//     ns a replay, the wait at the end included soak S T      S seconds of launches from T threads,
+//     each with a stream (T 0: what launches most of 1, 2 and 4) soakgraph S   S seconds of replays
+//     play          the script of a small program, see play_all(): prints what a trace of it must
+//     hold quit
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -22,14 +23,36 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHUNK = 250, GRAPH_NODES = 1000, PLAY_KERNELS = 300, PLAY_COPIES = 7, PLAY_SETS = 5, PLAY_THREADS = 3, PLAY_REPLAYS = 4,
-       PLAY_NODES = 20 };
+enum {
+    CHUNK = 250,
+    GRAPH_NODES = 1000,
+    PLAY_KERNELS = 300,
+    PLAY_COPIES = 7,
+    PLAY_SETS = 5,
+    PLAY_THREADS = 3,
+    PLAY_REPLAYS = 4,
+    PLAY_NODES = 20
+};
 
-__global__ void bench_empty() {}
-__global__ void play_first(int *value, int add) { atomicAdd(value, add); }
-__global__ void play_second(int *value) { atomicAdd(value, 2); }
-__global__ void play_thread(int *value) { atomicAdd(value, 3); }
-__global__ void play_node(int *value) { atomicAdd(value, 4); }
+__global__ void bench_empty()
+{
+}
+__global__ void play_first(int *value, int add)
+{
+    atomicAdd(value, add);
+}
+__global__ void play_second(int *value)
+{
+    atomicAdd(value, 2);
+}
+__global__ void play_thread(int *value)
+{
+    atomicAdd(value, 3);
+}
+__global__ void play_node(int *value)
+{
+    atomicAdd(value, 4);
+}
 
 static uint64_t launched; // by this process, all commands together
 
@@ -62,8 +85,8 @@ static double median(std::vector<double> &values)
     return quantile(values, 0.5);
 }
 
-// The thread that launches, and it alone, on one CPU ($BENCH_CPU): where arms take turns on it, what differs between two CPUs
-// falls out. After CUDA has started its own threads, which stay free.
+// The thread that launches, and it alone, on one CPU ($BENCH_CPU): where arms take turns on it,
+// what differs between two CPUs falls out. After CUDA has started its own threads, which stay free.
 static void stay_on_cpu()
 {
     const char *cpu = getenv("BENCH_CPU");
@@ -93,8 +116,8 @@ static void loop(long count)
     uint64_t end = now_ns();
     CHECK(cudaDeviceSynchronize());
     launched += (uint64_t)count;
-    printf("{\"ns\": %.1f, \"chunk_ns\": %.1f, \"low_ns\": %.2f, \"launched\": %lu}\n", (double)(end - begin) / (double)count,
-           median(chunks), quantile(chunks, 0.1), launched);
+    printf("{\"ns\": %.1f, \"chunk_ns\": %.1f, \"low_ns\": %.2f, \"launched\": %lu}\n",
+            (double)(end - begin) / (double)count, median(chunks), quantile(chunks, 0.1), launched);
 }
 
 static void burst(long count, long size)
@@ -153,7 +176,8 @@ static void graph(long replays)
         CHECK(cudaGraphLaunch(graph_exec, graph_stream));
     CHECK(cudaStreamSynchronize(graph_stream));
     launched += (uint64_t)replays * GRAPH_NODES;
-    printf("{\"ns\": %.0f, \"launched\": %lu}\n", (double)(now_ns() - begin) / (double)replays, launched);
+    printf("{\"ns\": %.0f, \"launched\": %lu}\n", (double)(now_ns() - begin) / (double)replays,
+            launched);
 }
 
 // Launches of `threads` threads in `seconds`.
@@ -204,8 +228,8 @@ static void soak(double seconds, int threads)
         threads = best_threads();
     uint64_t begin = now_ns(), count = launch_for(seconds, threads);
     double took = (double)(now_ns() - begin) / 1e9;
-    printf("{\"launches\": %lu, \"seconds\": %.3f, \"per_second\": %.0f, \"threads\": %d, \"launched\": %lu}\n", count, took,
-           (double)count / took, threads, launched);
+    printf("{\"launches\": %lu, \"seconds\": %.3f, \"per_second\": %.0f, \"threads\": %d, \"launched\": %lu}\n",
+            count, took, (double)count / took, threads, launched);
 }
 
 static void soak_graph(double seconds)
@@ -222,12 +246,13 @@ static void soak_graph(double seconds)
     }
     double took = (double)(now_ns() - begin) / 1e9;
     launched += replays * GRAPH_NODES;
-    printf("{\"replays\": %lu, \"launches\": %lu, \"seconds\": %.3f, \"per_second\": %.0f, \"launched\": %lu}\n", replays,
-           replays * GRAPH_NODES, took, (double)(replays * GRAPH_NODES) / took, launched);
+    printf("{\"replays\": %lu, \"launches\": %lu, \"seconds\": %.3f, \"per_second\": %.0f, \"launched\": %lu}\n",
+            replays, replays * GRAPH_NODES, took, (double)(replays * GRAPH_NODES) / took, launched);
 }
 
-// Two streams, threads of their own, copies of all directions, sets, a graph, events and waits. The counts it prints are
-// those of a trace with the nodes of graphs one by one; as wholes the graph gives PLAY_REPLAYS launches instead.
+// Two streams, threads of their own, copies of all directions, sets, a graph, events and waits. The
+// counts it prints are those of a trace with the nodes of graphs one by one; as wholes the graph
+// gives PLAY_REPLAYS launches instead.
 static void play_all()
 {
     int *value, *other, host = 0, *pinned;
@@ -273,9 +298,11 @@ static void play_all()
     CHECK(cudaMemcpy(&host, value, sizeof host, cudaMemcpyDeviceToHost));
     printf("{\"play_first\": %d, \"play_second\": %d, \"play_thread\": %d, \"play_node\": %d, \"graphs\": %d, \"HtoD\": %d, \"DtoD\": %d, "
            "\"DtoH\": %d, \"sets\": %d, \"sum\": %d, \"begin_ns\": %lu, \"end_ns\": %lu}\n",
-           PLAY_KERNELS, (PLAY_KERNELS + 2) / 3, PLAY_THREADS * PLAY_KERNELS, PLAY_NODES * PLAY_REPLAYS, PLAY_REPLAYS, PLAY_COPIES,
-           PLAY_COPIES, PLAY_COPIES + 1, PLAY_SETS + 1, host, begin, now_ns());
-    launched += PLAY_KERNELS + (PLAY_KERNELS + 2) / 3 + PLAY_THREADS * PLAY_KERNELS + PLAY_NODES * PLAY_REPLAYS;
+            PLAY_KERNELS, (PLAY_KERNELS + 2) / 3, PLAY_THREADS * PLAY_KERNELS,
+            PLAY_NODES * PLAY_REPLAYS, PLAY_REPLAYS, PLAY_COPIES, PLAY_COPIES, PLAY_COPIES + 1,
+            PLAY_SETS + 1, host, begin, now_ns());
+    launched += PLAY_KERNELS + (PLAY_KERNELS + 2) / 3 + PLAY_THREADS * PLAY_KERNELS +
+            PLAY_NODES * PLAY_REPLAYS;
 }
 
 static bool obey(const char *line)

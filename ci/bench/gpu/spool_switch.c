@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Switches tracing of a process on and off by its spool and reads it, without a store: for ci/bench/gpu and
-// ci/gpu/trace, where the cost of the library alone is asked for, or whether anything comes out at all. Frees
-// segments as the recorder would, checks that records are whole and counts them. One thread.
+// Switches tracing of a process on and off by its spool and reads it, without a store: for
+// ci/bench/gpu and ci/gpu/trace, where the cost of the library alone is asked for, or whether
+// anything comes out at all. Frees segments as the recorder would, checks that records are whole
+// and counts them. One thread.
 //     spool_switch status PID
-//     spool_switch drain PID KINDS [SECONDS]    until the time is over, SIGTERM, the end of its stdin or of the process
+//     spool_switch drain PID KINDS [SECONDS]    until the time is over, SIGTERM, the end of its
+//     stdin or of the process
 // One line of JSON once it is on ("on_ms"), one at the end.
 #include <dirent.h>
 #include <errno.h>
@@ -26,9 +28,11 @@
 
 enum { KINDS_TIMEOUT_MS = 15000, NAP_US = 1000, SEGMENTS_MAX = 65536 };
 
-static const char *const type_names[UG_REC_TYPE_COUNT] = {"none", "string", "clock", "device", "stream", "thread", "kernel", "copy", "graph", "call",
-                                                          "sync", "memory", "range", "overhead", "nccl", "mark", "gc", "launch_stack"};
-static const char *const producer_names[UG_PRODUCER_COUNT] = {"kernel", "copy", "call", "sync", "memory", "nvtx", "overhead", "nccl", "python", "other"};
+static const char *const type_names[UG_REC_TYPE_COUNT] = {"none", "string", "clock", "device",
+        "stream", "thread", "kernel", "copy", "graph", "call", "sync", "memory", "range",
+        "overhead", "nccl", "mark", "gc", "launch_stack"};
+static const char *const producer_names[UG_PRODUCER_COUNT] = {
+        "kernel", "copy", "call", "sync", "memory", "nvtx", "overhead", "nccl", "python", "other"};
 
 struct tally {
     uint64_t types[UG_REC_TYPE_COUNT], bytes, broken, zero_time, backwards;
@@ -39,7 +43,8 @@ static struct ug_spool_header *header;
 static struct ug_spool_segment *segments;
 static uint8_t *data;
 static uint32_t offsets[SEGMENTS_MAX];
-static uint64_t sequences[SEGMENTS_MAX]; // of the take that offsets belong to: a segment taken again starts at 0
+static uint64_t sequences[SEGMENTS_MAX]; // of the take that offsets belong to: a segment taken
+                                         // again starts at 0
 static volatile sig_atomic_t stop;
 
 static void on_signal(int number)
@@ -74,7 +79,8 @@ static bool spool_open(int pid)
         if (!strstr(target, "memfd:" UG_SPOOL_NAME) || (fd = open(path, O_RDWR | O_CLOEXEC)) < 0)
             continue;
         if (fstat(fd, &status) == 0 && (size_t)status.st_size > UG_SPOOL_HEADER_BYTES) {
-            void *memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            void *memory =
+                    mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
             if (memory != MAP_FAILED && *(uint64_t *)memory == UG_SPOOL_MAGIC)
                 header = memory;
         }
@@ -129,19 +135,24 @@ static uint64_t drain(struct tally *tally)
 
     for (uint32_t i = 0; i < header->segment_count; i++) {
         struct ug_spool_segment *segment = &segments[i];
-        uint32_t state = atomic_load_explicit((_Atomic uint32_t *)&segment->state, memory_order_acquire);
+        uint32_t state =
+                atomic_load_explicit((_Atomic uint32_t *)&segment->state, memory_order_acquire);
         uint32_t committed;
         if (state == UG_SEGMENT_FREE)
             continue;
-        if (sequences[i] != atomic_load_explicit((_Atomic uint64_t *)&segment->sequence, memory_order_acquire)) {
+        if (sequences[i] !=
+                atomic_load_explicit(
+                        (_Atomic uint64_t *)&segment->sequence, memory_order_acquire)) {
             sequences[i] = segment->sequence;
             offsets[i] = 0;
         }
-        committed = atomic_load_explicit((_Atomic uint32_t *)&segment->committed, memory_order_acquire);
+        committed =
+                atomic_load_explicit((_Atomic uint32_t *)&segment->committed, memory_order_acquire);
         while (offsets[i] + sizeof(struct ug_rec_head) <= committed) {
-            const struct ug_rec_head *head = (void *)(data + (size_t)i * header->segment_bytes + offsets[i]);
-            if (head->type == 0 || head->type >= UG_REC_TYPE_COUNT || head->bytes < sizeof *head || head->bytes % 8 ||
-                offsets[i] + head->bytes > committed) {
+            const struct ug_rec_head *head =
+                    (void *)(data + (size_t)i * header->segment_bytes + offsets[i]);
+            if (head->type == 0 || head->type >= UG_REC_TYPE_COUNT || head->bytes < sizeof *head ||
+                    head->bytes % 8 || offsets[i] + head->bytes > committed) {
                 tally->broken++;
                 offsets[i] = committed;
                 break;
@@ -153,7 +164,8 @@ static uint64_t drain(struct tally *tally)
         if (state == UG_SEGMENT_FULL) {
             offsets[i] = 0;
             atomic_store_explicit((_Atomic uint32_t *)&segment->committed, 0, memory_order_relaxed);
-            atomic_store_explicit((_Atomic uint32_t *)&segment->state, UG_SEGMENT_FREE, memory_order_release);
+            atomic_store_explicit(
+                    (_Atomic uint32_t *)&segment->state, UG_SEGMENT_FREE, memory_order_release);
         }
     }
     return records;
@@ -163,12 +175,15 @@ static uint64_t drain(struct tally *tally)
 static void skip_old(void)
 {
     for (uint32_t i = 0; i < header->segment_count; i++) {
-        uint32_t state = atomic_load_explicit((_Atomic uint32_t *)&segments[i].state, memory_order_acquire);
+        uint32_t state =
+                atomic_load_explicit((_Atomic uint32_t *)&segments[i].state, memory_order_acquire);
         sequences[i] = segments[i].sequence;
-        offsets[i] = atomic_load_explicit((_Atomic uint32_t *)&segments[i].committed, memory_order_acquire);
+        offsets[i] = atomic_load_explicit(
+                (_Atomic uint32_t *)&segments[i].committed, memory_order_acquire);
         if (state == UG_SEGMENT_FULL) {
             segments[i].committed = 0;
-            atomic_store_explicit((_Atomic uint32_t *)&segments[i].state, UG_SEGMENT_FREE, memory_order_release);
+            atomic_store_explicit(
+                    (_Atomic uint32_t *)&segments[i].state, UG_SEGMENT_FREE, memory_order_release);
         }
     }
 }
@@ -178,12 +193,14 @@ static void print_header(const char *before)
     uint64_t seen = 0, dropped = 0;
 
     printf("%s\"state\": %u, \"have_kinds\": %u, \"cupti\": %u, \"driver\": %u, \"nccl\": %u, \"per_thread_buffers\": %d, \"threads\": %u, ",
-           before, header->state, header->have_kinds, header->cupti_version, header->driver_version, header->nccl_version,
-           (int)header->per_thread_buffers, header->threads);
+            before, header->state, header->have_kinds, header->cupti_version,
+            header->driver_version, header->nccl_version, (int)header->per_thread_buffers,
+            header->threads);
     printf("\"cupti_dropped\": %lu, \"requested\": %lu, \"completed\": %lu, \"discarded\": %lu, \"unknown\": %lu, \"reason\": \"%.160s\", "
            "\"cupti_path\": \"%.256s\", \"seen\": {",
-           header->cupti_dropped, header->cupti_buffers_requested, header->cupti_buffers_completed,
-           header->cupti_buffers_discarded, header->unknown_records, header->reason, header->cupti_path);
+            header->cupti_dropped, header->cupti_buffers_requested, header->cupti_buffers_completed,
+            header->cupti_buffers_discarded, header->unknown_records, header->reason,
+            header->cupti_path);
     for (int i = 0; i < UG_PRODUCER_COUNT; i++) {
         printf("%s\"%s\": %lu", i ? ", " : "", producer_names[i], header->counts[i].seen);
         seen += header->counts[i].seen;
@@ -211,7 +228,8 @@ static double wait_done(struct tally *tally, int pid)
 static int run(int pid, uint32_t kinds, double seconds)
 {
     static struct tally tally;
-    uint64_t end_ns = seconds > 0 ? now_ns() + (uint64_t)(seconds * 1e9) : UINT64_MAX, records = 0, turns = 0;
+    uint64_t end_ns = seconds > 0 ? now_ns() + (uint64_t)(seconds * 1e9) : UINT64_MAX, records = 0,
+             turns = 0;
     double on_ms, off_ms;
 
     skip_old();
@@ -237,7 +255,8 @@ static int run(int pid, uint32_t kinds, double seconds)
         usleep(NAP_US);
     print_header("{");
     printf(", \"off_ms\": %.2f, \"bytes\": %lu, \"broken\": %lu, \"zero_time\": %lu, \"backwards\": %lu, \"span_ms\": %.3f, \"records\": {",
-           off_ms, tally.bytes, tally.broken, tally.zero_time, tally.backwards, (double)(tally.last_gpu - tally.first_gpu) / 1e6);
+            off_ms, tally.bytes, tally.broken, tally.zero_time, tally.backwards,
+            (double)(tally.last_gpu - tally.first_gpu) / 1e6);
     for (int i = 1; i < UG_REC_TYPE_COUNT; i++)
         printf("%s\"%s\": %lu", i > 1 ? ", " : "", type_names[i], tally.types[i]);
     printf("}}\n");
@@ -249,7 +268,8 @@ int main(int argc, char **argv)
     struct sigaction action = {.sa_handler = on_signal};
     int pid = argc > 2 ? atoi(argv[2]) : 0;
 
-    if (pid <= 0 || (strcmp(argv[1], "status") != 0 && (strcmp(argv[1], "drain") != 0 || argc < 4))) {
+    if (pid <= 0 ||
+            (strcmp(argv[1], "status") != 0 && (strcmp(argv[1], "drain") != 0 || argc < 4))) {
         fprintf(stderr, "usage: spool_switch status PID | drain PID KINDS [SECONDS]\n");
         return 2;
     }
@@ -263,8 +283,8 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "status") == 0) {
         print_header("{");
-        printf(", \"want_state\": %u, \"generation\": %u, \"done_generation\": %u}\n", header->want_state, header->generation,
-               header->done_generation);
+        printf(", \"want_state\": %u, \"generation\": %u, \"done_generation\": %u}\n",
+                header->want_state, header->generation, header->done_generation);
         return 0;
     }
     return run(pid, (uint32_t)strtoul(argv[3], NULL, 0), argc > 4 ? atof(argv[4]) : 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function that is called without end, for ci/bench/calls_cost.py: `calls_host usual|leaf`. Of every 500 calls a line: the clock, and the CPU
-// time of a call, in ns. usual: the function saves registers, as all do that call others. leaf: it saves none.
+// A function that is called without end, for ci/bench/calls_cost.py: `calls_host usual|leaf`. Of
+// every 500 calls a line: the clock, and the CPU time of a call, in ns. usual: the function saves
+// registers, as all do that call others. leaf: it saves none.
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,7 +48,9 @@ int main(int argc, char **argv)
         for (int i = 0; i < HOST_CALLS; i++)
             sink += step(sink);
         int64_t cpu_ns = host_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns;
-        if (printf("%lld %lld\n", (long long)host_ns(CLOCK_MONOTONIC), (long long)(cpu_ns / HOST_CALLS)) < 0 || fflush(stdout))
+        if (printf("%lld %lld\n", (long long)host_ns(CLOCK_MONOTONIC),
+                    (long long)(cpu_ns / HOST_CALLS)) < 0 ||
+                fflush(stdout))
             return 1;
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the time in which it is found who waited on the host for whom grows with the number of ranks of a job: all but rank 5 wait in each of 24 steps,
-// and rank 7 in three of four. Least CPU time of three rounds. Exit 1 where somebody else is blamed, or where time from 512 ranks on grows by a
+// How the time in which it is found who waited on the host for whom grows with the number of ranks
+// of a job: all but rank 5 wait in each of 24 steps, and rank 7 in three of four. Least CPU time of
+// three rounds. Exit 1 where somebody else is blamed, or where time from 512 ranks on grows by a
 // power of their number above 1.5: comparing all with all has 2.
 // Usage: host_waits [RANKS…]   (8 64 512 1024 4096 16384)
 #include <math.h>
@@ -13,7 +14,15 @@
 #include "common/strings.h"
 #include "reports/analyse/stalls/ranks/ranks_find.h"
 
-enum { STEPS = 24, ROUNDS = 3, LATE = 5, ALSO_LATE = 7, SIZES_MAX = 16, SLOPE_FROM = 512, RANKS_MOST = 1 << 17 };
+enum {
+    STEPS = 24,
+    ROUNDS = 3,
+    LATE = 5,
+    ALSO_LATE = 7,
+    SIZES_MAX = 16,
+    SLOPE_FROM = 512,
+    RANKS_MOST = 1 << 17
+};
 static const int64_t ms = 1000000;
 static const double slope_max = 1.5;
 
@@ -27,9 +36,13 @@ static void put_rows(struct ranks *ranks, uint32_t count)
 {
     uint64_t seed = 1;
     for (uint32_t rank = 0; rank < count; rank++) {
-        struct rank_row row = {.process = rank, .thread = rank, .rank = (int32_t)rank, .wait_first = ranks->wait_count};
+        struct rank_row row = {.process = rank,
+                .thread = rank,
+                .rank = (int32_t)rank,
+                .wait_first = ranks->wait_count};
         for (int step = 0; step < STEPS; step++) {
-            int64_t begin = step * 100 * ms + below(&seed, 20 * 1000000), end = step * 100 * ms + 80 * ms + below(&seed, 50000);
+            int64_t begin = step * 100 * ms + below(&seed, 20 * 1000000),
+                    end = step * 100 * ms + 80 * ms + below(&seed, 50000);
             if (rank == LATE || (rank == ALSO_LATE && step % 4 == 0))
                 continue;
             vector_push(ranks->waits, ranks->wait_count, (struct trace_window){begin, end});
@@ -47,7 +60,8 @@ static bool is_right(const struct ranks *ranks)
         of_late += ranks->lates[i].last == LATE;
         of_also += ranks->lates[i].last == ALSO_LATE;
     }
-    return of_late == STEPS * others - STEPS / 4 && of_also == STEPS / 4 * (others - 1) && of_late + of_also == ranks->late_count;
+    return of_late == STEPS * others - STEPS / 4 && of_also == STEPS / 4 * (others - 1) &&
+            of_late + of_also == ranks->late_count;
 }
 
 static double cpu_s(void)
@@ -62,7 +76,11 @@ static double seconds(uint32_t count)
 {
     struct trace_process *processes = xcalloc(count, sizeof *processes);
     struct trace_window window = {0, 100 * STEPS * ms};
-    const struct trace trace = {.processes = processes, .process_count = count, .windows = &window, .window_count = 1, .threshold_ns = ms};
+    const struct trace trace = {.processes = processes,
+            .process_count = count,
+            .windows = &window,
+            .window_count = 1,
+            .threshold_ns = ms};
     double least = INFINITY;
     for (int round = 0; round < ROUNDS && least >= 0; round++) {
         struct ranks ranks = {.trace = &trace};
@@ -104,13 +122,15 @@ int main(int argc, char **argv)
         sizes[i] = usage ? 0 : (uint32_t)size;
     }
     if (usage) {
-        fprintf(stderr, "usage: host_waits [RANKS…]   (at most %d numbers, of %d to %d)\n", SIZES_MAX, LATE + 3, RANKS_MOST);
+        fprintf(stderr, "usage: host_waits [RANKS…]   (at most %d numbers, of %d to %d)\n",
+                SIZES_MAX, LATE + 3, RANKS_MOST);
         return 2;
     }
     for (size_t i = 0; i < count; i++) {
         double taken = seconds(sizes[i]);
         if (taken < 0) {
-            fprintf(stderr, "host_waits: of %u ranks, others than those that are late are blamed\n", sizes[i]);
+            fprintf(stderr, "host_waits: of %u ranks, others than those that are late are blamed\n",
+                    sizes[i]);
             return 1;
         }
         printf("%6u ranks, %8u waits  %9.4f s of CPU\n", sizes[i], sizes[i] * STEPS, taken);
@@ -125,6 +145,7 @@ int main(int argc, char **argv)
     if (large_count < 2)
         return 0;
     double steep = slope(large, times, large_count);
-    printf("log time over log ranks, from %d on  %.2f (at most %.1f)\n", SLOPE_FROM, steep, slope_max);
+    printf("log time over log ranks, from %d on  %.2f (at most %.1f)\n", SLOPE_FROM, steep,
+            slope_max);
     return !(steep <= slope_max);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a record costs from CUPTI's completed buffer to the spool: 4 MB buffers of kernels of CUPTI 13.0, decoded
-// by 1 and by 2 threads while a reader drains the spool. Prints the CPU time and
-// the time of a record, medians of the rounds; exits 1 above the limit of 25 ns CPU time. The CPU's own time is taken,
-// because the reader and the writers share the machine's cores. Usage: inject_decode [ROUNDS]
+// What a record costs from CUPTI's completed buffer to the spool: 4 MB buffers of kernels of
+// CUPTI 13.0, decoded by 1 and by 2 threads while a reader drains the spool. Prints the CPU time
+// and the time of a record, medians of the rounds; exits 1 above the limit of 25 ns CPU time. The
+// CPU's own time is taken, because the reader and the writers share the machine's cores. Usage:
+// inject_decode [ROUNDS]
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,11 +72,11 @@ static void *decode_rounds(void *user)
     decode_buffer(layout, arm->buffers[0], valid_bytes, UG_WANT_KERNELS, &counts);
     for (int round = 0; round < arm->rounds; round++) {
         double cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), wall = now_ns(CLOCK_MONOTONIC);
-        decode_buffer(layout, arm->buffers[round % BUFFERS], valid_bytes, UG_WANT_KERNELS,
-                      &counts);
+        decode_buffer(layout, arm->buffers[round % BUFFERS], valid_bytes, UG_WANT_KERNELS, &counts);
         arm->cpu_ns[round] = (now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu) / (double)records;
         arm->wall_ns[round] = (now_ns(CLOCK_MONOTONIC) - wall) / (double)records;
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL); // 6 million records a second are enough
+        // 6 million records a second are enough
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
     if (counts.unknown || counts.records != records * (size_t)(arm->rounds + 1)) {
         fprintf(stderr, "inject_decode: %llu records of %llu, %llu unknown\n",
@@ -95,7 +96,7 @@ static void drain(struct ug_spool_header *header, uint64_t *read)
         if (__atomic_load_n(&segments[i].state, __ATOMIC_ACQUIRE) != UG_SEGMENT_FULL)
             continue;
         const unsigned char *data =
-            (unsigned char *)header + header->data_offset + (size_t)i * header->segment_bytes;
+                (unsigned char *)header + header->data_offset + (size_t)i * header->segment_bytes;
         for (uint32_t at = 0; at < segments[i].committed; (*read)++)
             at += ((const struct ug_rec_head *)(const void *)(data + at))->bytes;
         __atomic_store_n(&segments[i].committed, 0, __ATOMIC_RELAXED);
@@ -138,7 +139,7 @@ static double measure(struct arm *arms, int threads, int rounds)
     for (int i = 0; i < threads; i++) {
         double cpu = median(arms[i].cpu_ns, rounds), wall = median(arms[i].wall_ns, rounds);
         printf("  %d threads, thread %d: %5.1f ns CPU a record, %5.1f ns with waiting\n", threads,
-               i + 1, cpu, wall);
+                i + 1, cpu, wall);
         worst = cpu > worst ? cpu : worst;
     }
     return worst;
@@ -154,8 +155,10 @@ int main(int argc, char **argv)
         return 2;
     layout = cupti_layout_find(130000, &exact);
     for (int i = 0; i < KERNELS; i++)
-        snprintf(names[i], sizeof names[i], "_ZN2at6native29vectorized_elementwise_kernelILi%d"
-                 "ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_", i);
+        snprintf(names[i], sizeof names[i],
+                "_ZN2at6native29vectorized_elementwise_kernelILi%d"
+                "ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_",
+                i);
     for (int i = 0; i < THREADS_MAX; i++)
         for (int j = 0; j < BUFFERS; j++) {
             arms[i].buffers[j] = malloc(BUFFER_BYTES);
@@ -164,7 +167,8 @@ int main(int argc, char **argv)
     spool_prepare(64); // 16 MiB: two rounds of two threads
     pthread_create(&reader, NULL, read_spool, &read);
     printf("callback to spool, CUPTI 13.0, 4 MB of kernels (112 bytes in the spool), "
-           "%zu records a buffer, %d rounds\n", records, rounds);
+           "%zu records a buffer, %d rounds\n",
+            records, rounds);
     double one = measure(arms, 1, rounds), two = measure(arms, THREADS_MAX, rounds);
     __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
     pthread_join(reader, NULL);

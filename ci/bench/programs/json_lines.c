@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a line of evidence costs to read: harness/canary/sources/json_flat.h against jansson, for HAProxy's JSON log and for the
-// source jsonl. Exit 1 where our own reader is not twice as fast: then it is not worth its code.
+// What a line of evidence costs to read: harness/canary/sources/json_flat.h against jansson, for
+// HAProxy's JSON log and for the source jsonl. Exit 1 where our own reader is not twice as fast:
+// then it is not worth its code.
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,9 +12,11 @@
 
 enum { LINES = 100000, ROUNDS = 9 };
 
-static const char log_text[] = "{\"upgate\":1,\"pid\":4711,\"front\":\"in\",\"seq\":123456,\"back\":\"ranker\",\"server\":\"old\",\"status\":200,"
-                               "\"end_us\":1795465329123456,\"us\":\"1500\",\"ms\":\"1\",\"term\":\"--\",\"bytes\":\"131\",\"wrong\":\"\"}";
-static const char row_text[] = "{\"t\": 1763859022.251234, \"status\": 200, \"ms\": 4.123, \"wrong\": false}";
+static const char log_text[] =
+        "{\"upgate\":1,\"pid\":4711,\"front\":\"in\",\"seq\":123456,\"back\":\"ranker\",\"server\":\"old\",\"status\":200,"
+        "\"end_us\":1795465329123456,\"us\":\"1500\",\"ms\":\"1\",\"term\":\"--\",\"bytes\":\"131\",\"wrong\":\"\"}";
+static const char row_text[] =
+        "{\"t\": 1763859022.251234, \"status\": 200, \"ms\": 4.123, \"wrong\": false}";
 static volatile double sink;
 
 static void log_flat(void)
@@ -25,7 +28,8 @@ static void log_flat(void)
 
 static void log_jansson(void)
 {
-    static const char *const keys[] = {"pid", "front", "seq", "back", "server", "status", "end_us", "us", "ms", "term", "wrong"};
+    static const char *const keys[] = {"pid", "front", "seq", "back", "server", "status", "end_us",
+            "us", "ms", "term", "wrong"};
     json_t *line = json_loadb(log_text, sizeof log_text - 1, 0, NULL);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         sink += json_object_get(line, keys[i]) != NULL;
@@ -46,8 +50,10 @@ static void row_flat(void)
 static void row_jansson(void)
 {
     json_t *row = json_loadb(row_text, sizeof row_text - 1, 0, NULL);
-    sink += json_number_value(json_object_get(row, "t")) + json_number_value(json_object_get(row, "status")) +
-            json_number_value(json_object_get(row, "ms")) + json_is_true(json_object_get(row, "wrong"));
+    sink += json_number_value(json_object_get(row, "t")) +
+            json_number_value(json_object_get(row, "status")) +
+            json_number_value(json_object_get(row, "ms")) +
+            json_is_true(json_object_get(row, "wrong"));
     json_decref(row);
 }
 
@@ -73,7 +79,8 @@ static double ns_a_line(void (*read_one)(void))
 
 int main(void)
 {
-    double flat[] = {ns_a_line(log_flat), ns_a_line(row_flat)}, jansson[] = {ns_a_line(log_jansson), ns_a_line(row_jansson)};
+    double flat[] = {ns_a_line(log_flat), ns_a_line(row_flat)},
+           jansson[] = {ns_a_line(log_jansson), ns_a_line(row_jansson)};
     printf("a line of HAProxy's JSON log  own %5.0f ns  jansson %5.0f ns\n", flat[0], jansson[0]);
     printf("a line of a JSON source       own %5.0f ns  jansson %5.0f ns\n", flat[1], jansson[1]);
     return jansson[0] < 2 * flat[0] || jansson[1] < 2 * flat[1];

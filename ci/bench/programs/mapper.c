@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maps and unmaps as fast as it can, for ci/bench/record_cost.py --mappings.
-//     mapper code|data SECONDS     a page of this program's file as code; or 256 KiB of memory, as large arrays are
+//     mapper code|data SECONDS     a page of this program's file as code; or 256 KiB of memory, as
+//     large arrays are
 // Prints "MAPPINGS NS_A_MAPPING", the second the median CPU time of bursts of 1,000.
 #include <fcntl.h>
 #include <stdbool.h>
@@ -33,8 +34,9 @@ static void burst(bool code, int fd)
 {
     for (int i = 0; i < BURST; i++) {
         size_t bytes = code ? 4096 : DATA_BYTES;
-        void *at = code ? mmap(NULL, bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0)
-                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void *at = code
+                ? mmap(NULL, bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0)
+                : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (at == MAP_FAILED)
             exit(1);
         munmap(at, bytes);

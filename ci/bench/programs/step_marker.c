@@ -144,13 +144,13 @@ int main(int argc, char **argv)
     reader_counters(reader, 0, &counters);
     reader_free(reader);
     if (counters.records_dropped > 0 ||
-        counters.records_kept != (uint64_t)batches * (2 * STEPS_PER_BATCH + 1)) {
+            counters.records_kept != (uint64_t)batches * (2 * STEPS_PER_BATCH + 1)) {
         fprintf(stderr, "step_marker: records were lost, so the figures are not those of a step\n");
         return 1;
     }
     printf("clock_gettime       %7.1f ns\n", clock_ns);
     printf("step marker in C    %7.1f ns  limit %.0f ns  %.2f clocks  %s\n", step_ns,
-           MARKER_LIMIT_NS, step_ns / clock_ns, step_ns <= MARKER_LIMIT_NS ? "ok" : "TOO SLOW");
+            MARKER_LIMIT_NS, step_ns / clock_ns, step_ns <= MARKER_LIMIT_NS ? "ok" : "TOO SLOW");
     printf("phase marker in C   %7.1f ns  %.2f clocks\n", phase_ns, phase_ns / clock_ns);
     printf("gate round trip     %7.1f us\n", turn_ns / 1000);
     return step_ns <= MARKER_LIMIT_NS ? 0 : 1;

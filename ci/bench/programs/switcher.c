@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes context switches at a given rate, for ci/bench/capture_cost.py and record_cost.py: two threads on one
-// CPU hand a byte back and forth through pipes, in a burst each millisecond. A round trip is two switches.
-//     switcher SWITCHES_PER_S SECONDS [CPU]     0 = as many as go; prints "ROUND_TRIPS NS_A_ROUND_TRIP"
+// Makes context switches at a given rate, for ci/bench/capture_cost.py and record_cost.py: two
+// threads on one CPU hand a byte back and forth through pipes, in a burst each millisecond. A round
+// trip is two switches.
+//     switcher SWITCHES_PER_S SECONDS [CPU]     0 = as many as go; prints "ROUND_TRIPS
+//     NS_A_ROUND_TRIP"
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -35,7 +37,7 @@ int main(int argc, char **argv)
     CPU_SET(argc > 3 ? atoi(argv[3]) : 0, &cpus);
     pthread_t thread;
     if (sched_setaffinity(0, sizeof cpus, &cpus) || pipe(there) || pipe(back) ||
-        pthread_create(&thread, NULL, echo, NULL)) {
+            pthread_create(&thread, NULL, echo, NULL)) {
         perror("switcher");
         return 4;
     }

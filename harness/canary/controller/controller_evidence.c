@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The controller's evidence: seconds from the sources into the tests and the store. What is judged is a fold over the rows of
-// rollout_second, so that a restart reaches the same state. Main thread.
+// The controller's evidence: seconds from the sources into the tests and the store. What is judged
+// is a fold over the rows of rollout_second, so that a restart reaches the same state. Main thread.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,8 +13,10 @@
 
 enum {
     EVIDENCE_FUTURE_S = 2,     // a second that ends later was written before the clock was set back
-    EVIDENCE_UNSEEN_TIMES = 2, // of `stale`: counters may be scraped so seldom, those of the arms at different moments
-    EVIDENCE_SILENT_OWED = 20  // requests, without one of which a candidate that answers is not, but once in e^20
+    EVIDENCE_UNSEEN_TIMES = 2, // of `stale`: counters may be scraped so seldom, those of the arms
+                               // at different moments
+    EVIDENCE_SILENT_OWED =
+            20 // requests, without one of which a candidate that answers is not, but once in e^20
 };
 #define EVIDENCE_BUSY_MAX_NS 30000000000
 
@@ -26,7 +28,8 @@ static bool evidence_shadow(const struct controller *ctl, int stage)
 static void evidence_enter(struct controller *ctl, int stage)
 {
     canary_evidence_stage(ctl->evidence, stage, ctl->rollout->stages[stage].aa);
-    canary_evidence_opens(ctl->evidence, rollout_opens(ctl->rollout, stage), ctl->rollout->stages[stage].requests);
+    canary_evidence_opens(ctl->evidence, rollout_opens(ctl->rollout, stage),
+            ctl->rollout->stages[stage].requests);
     ctl->folded_stage = stage;
     ctl->judged_s = ctl->unjudged_s = 0;
     memset(ctl->facts.requests, 0, sizeof ctl->facts.requests);
@@ -34,25 +37,31 @@ static void evidence_enter(struct controller *ctl, int stage)
     ctl->heard = (struct controller_heard){0};
 }
 
-// A candidate that hangs, or whose log or series are gone, has no failed request: what it showed before would pass the stage. So many are
-// owed by the split that the stage had while both were heard, and no more than by the plan's: of few requests the first tells little.
+// A candidate that hangs, or whose log or series are gone, has no failed request: what it showed
+// before would pass the stage. So many are owed by the split that the stage had while both were
+// heard, and no more than by the plan's: of few requests the first tells little.
 bool controller_candidate_silent(const struct controller *ctl)
 {
     const struct controller_heard *heard = &ctl->heard;
     if (!heard->at_s)
         return false;
     const struct rollout_stage *stage = &ctl->rollout->stages[ctl->folded_stage];
-    bool even = stage->mirror > 0 || stage->percent >= 100; // a pair has one of each; of a baseline that has strays only, no more is known
+    // a pair has one of each; of a baseline that has strays only, no more is known
+    bool even = stage->mirror > 0 || stage->percent >= 100;
     double before = (double)(ctl->facts.requests[CANARY_BASELINE] - heard->baseline);
     double split = (double)ctl->facts.requests[CANARY_CANDIDATE] / (before + 1);
-    double owed = (double)heard->baseline * fmin(split, even ? 1 : stage->percent / (100 - stage->percent));
+    double owed = (double)heard->baseline *
+            fmin(split, even ? 1 : stage->percent / (100 - stage->percent));
     int64_t silent_ns = (ctl->judged_s - heard->at_s) * CONTROLLER_SECOND_NS;
-    return silent_ns >= EVIDENCE_UNSEEN_TIMES * ctl->rollout->stale_ns && owed >= EVIDENCE_SILENT_OWED;
+    return silent_ns >= EVIDENCE_UNSEEN_TIMES * ctl->rollout->stale_ns &&
+            owed >= EVIDENCE_SILENT_OWED;
 }
 
-// What nobody saw is no soak: a gap of more than twice `stale` (the log was away, or there was no controller), the silence of the
-// candidate. As the seconds tell it, so that a restart comes to the same.
-static void evidence_hear(struct controller *ctl, int64_t from_s, int64_t at_s, const struct canary_second arms[CANARY_ARMS])
+// What nobody saw is no soak: a gap of more than twice `stale` (the log was away, or there was no
+// controller), the silence of the candidate. As the seconds tell it, so that a restart comes to the
+// same.
+static void evidence_hear(struct controller *ctl, int64_t from_s, int64_t at_s,
+        const struct canary_second arms[CANARY_ARMS])
 {
     int64_t gap_s = at_s - (ctl->judged_s ? ctl->judged_s + 1 : from_s);
     if (gap_s * CONTROLLER_SECOND_NS > EVIDENCE_UNSEEN_TIMES * ctl->rollout->stale_ns)
@@ -66,8 +75,10 @@ static void evidence_hear(struct controller *ctl, int64_t from_s, int64_t at_s, 
     ctl->heard = (struct controller_heard){.at_s = at_s, .unjudged_s = ctl->unjudged_s};
 }
 
-// One second of a stage into the tests. In order of time; what comes too late is stored and not judged.
-static void evidence_add(struct controller *ctl, int64_t at_s, int stage, const struct canary_second arms[CANARY_ARMS])
+// One second of a stage into the tests. In order of time; what comes too late is stored and not
+// judged.
+static void evidence_add(struct controller *ctl, int64_t at_s, int stage,
+        const struct canary_second arms[CANARY_ARMS])
 {
     const struct rollout_stage_row *row = &ctl->stages[stage];
     if (stage != ctl->folded_stage)
@@ -86,7 +97,8 @@ static void evidence_add(struct controller *ctl, int64_t at_s, int stage, const 
         ctl->facts.requests[arm] += arms[arm].requests;
 }
 
-static int evidence_fold_one(void *arg, int64_t at_s, int stage, const struct canary_second arms[CANARY_ARMS])
+static int evidence_fold_one(
+        void *arg, int64_t at_s, int stage, const struct canary_second arms[CANARY_ARMS])
 {
     struct controller *ctl = arg;
     bool known = stage >= 0 && stage < ctl->plan.count && stage <= ctl->machine.stage;
@@ -107,9 +119,10 @@ int controller_fold(struct controller *ctl, struct error *err)
     return rc ? rc : rollout_store_seconds(ctl->store, evidence_fold_one, ctl, err);
 }
 
-// --- what comes in ---------------------------------------------------------------------------------------
+// --- what comes in -------------------------------------------------------------------------------
 
-// The stage in whose time a second lies: requests that ended before the weight was set belong to the stage before.
+// The stage in whose time a second lies: requests that ended before the weight was set belong to
+// the stage before.
 static int evidence_stage_of(const struct controller *ctl, int64_t at_s)
 {
     int stage = ctl->machine.stage;
@@ -118,7 +131,8 @@ static int evidence_stage_of(const struct controller *ctl, int64_t at_s)
     return stage;
 }
 
-static void evidence_second(struct controller *ctl, int64_t at_s, const struct canary_second arms[CANARY_ARMS])
+static void evidence_second(
+        struct controller *ctl, int64_t at_s, const struct canary_second arms[CANARY_ARMS])
 {
     int stage = evidence_stage_of(ctl, at_s);
     if (stage < 0) // nothing has begun
@@ -135,7 +149,8 @@ static void evidence_second(struct controller *ctl, int64_t at_s, const struct c
         evidence_add(ctl, at_s, stage, arms);
 }
 
-// Lines that the sources know to be lost are of the stage at hand, where users' requests are its evidence.
+// Lines that the sources know to be lost are of the stage at hand, where users' requests are its
+// evidence.
 static void evidence_lost(struct controller *ctl)
 {
     uint64_t seen = 0;
@@ -144,7 +159,8 @@ static void evidence_lost(struct controller *ctl)
         sources_state(ctl->sources, i, &state);
         seen += state.lost;
     }
-    if (seen > ctl->lost_seen && ctl->machine.stage >= 0 && !ctl->shadowing && !rollout_state_ended(ctl->machine.state))
+    if (seen > ctl->lost_seen && ctl->machine.stage >= 0 && !ctl->shadowing &&
+            !rollout_state_ended(ctl->machine.state))
         ctl->stages[ctl->machine.stage].lost += (int64_t)(seen - ctl->lost_seen);
     ctl->lost_seen = seen; // less: they were opened again
     if (ctl->machine.stage >= 0 && ctl->folded_stage == ctl->machine.stage)
@@ -211,13 +227,15 @@ void controller_judge(struct controller *ctl)
     ctl->facts.cells = ctl->cells;
     ctl->facts.cell_count = count;
     // By the requests' clock and by ours: a server whose clock is ahead does not shorten the soak.
-    int64_t by_evidence = ctl->judged_s ? (ctl->judged_s + 1 - row->judged_from_s - ctl->unjudged_s) * CONTROLLER_SECOND_NS : 0;
+    int64_t by_evidence = ctl->judged_s
+            ? (ctl->judged_s + 1 - row->judged_from_s - ctl->unjudged_s) * CONTROLLER_SECOND_NS
+            : 0;
     int64_t by_clock = clock_wall_ns() - row->judged_from_s * CONTROLLER_SECOND_NS;
     ctl->facts.judged_ns = by_evidence < by_clock ? by_evidence : by_clock;
     judge_stage(ctl->rollout, stage, &ctl->facts, &ctl->answer);
 }
 
-// --- stages ----------------------------------------------------------------------------------------------
+// --- stages --------------------------------------------------------------------------------------
 
 static void evidence_shadow_end(struct controller *ctl)
 {
@@ -232,9 +250,9 @@ void controller_begin_stage(struct controller *ctl, int stage)
     struct error err = {0};
     int64_t now_s = clock_wall_ns() / CONTROLLER_SECOND_NS;
     // The second in which the weight was set has requests from before.
-    ctl->stages[stage] = (struct rollout_stage_row){
-        .begin_s = now_s + 1,
-        .judged_from_s = now_s + 1 + (plan->warm_up_ns + CONTROLLER_SECOND_NS - 1) / CONTROLLER_SECOND_NS};
+    ctl->stages[stage] = (struct rollout_stage_row){.begin_s = now_s + 1,
+            .judged_from_s = now_s + 1 +
+                    (plan->warm_up_ns + CONTROLLER_SECOND_NS - 1) / CONTROLLER_SECOND_NS};
     ctl->patience_ns = ctl->evidence_ns = clock_monotonic_ns();
     ctl->facts.down = 0;
     ctl->shared_ns = 0;
@@ -244,7 +262,8 @@ void controller_begin_stage(struct controller *ctl, int stage)
     evidence_shadow_end(ctl);
     if (!evidence_shadow(ctl, stage))
         return;
-    if (ctl->options->shadow->begin(ctl->options->shadow->arg, ctl->rollout, stage, ctl->store, &err))
+    if (ctl->options->shadow->begin(
+                ctl->options->shadow->arg, ctl->rollout, stage, ctl->store, &err))
         log_error("%s", err.text); // without evidence the stage pauses, and says so
     else
         ctl->shadowing = true;
@@ -264,11 +283,13 @@ void controller_judge_anew(struct controller *ctl)
     ctl->folded_s = now_s; // a clock that was set back tells the same seconds again
     ctl->evidence_ns = ctl->patience_ns = clock_monotonic_ns();
     evidence_enter(ctl, stage);
-    if (!ctl->store_failed && rollout_store_stage(ctl->store, stage, &ctl->stages[stage], NULL, &err) && err.code != -EBUSY)
+    if (!ctl->store_failed &&
+            rollout_store_stage(ctl->store, stage, &ctl->stages[stage], NULL, &err) &&
+            err.code != -EBUSY)
         controller_store_error(ctl, &err);
 }
 
-// --- the store -------------------------------------------------------------------------------------------
+// --- the store -----------------------------------------------------------------------------------
 
 static int evidence_persist(struct controller *ctl, bool cells, struct error *err)
 {
@@ -277,16 +298,20 @@ static int evidence_persist(struct controller *ctl, bool cells, struct error *er
     row.heartbeat_ns = now;
     int rc = store_begin(ctl->store, err);
     for (size_t i = 0; i < ctl->pending_count && rc == 0; i++)
-        rc = rollout_store_second(ctl->store, ctl->pending[i].at_s, ctl->pending[i].stage, ctl->pending[i].arms, err);
+        rc = rollout_store_second(
+                ctl->store, ctl->pending[i].at_s, ctl->pending[i].stage, ctl->pending[i].arms, err);
     if (rc == 0 && cells && ctl->machine.stage >= 0)
-        rc = rollout_store_cells(ctl->store, now / CONTROLLER_SECOND_NS, ctl->cells, ctl->facts.cell_count, err);
+        rc = rollout_store_cells(
+                ctl->store, now / CONTROLLER_SECOND_NS, ctl->cells, ctl->facts.cell_count, err);
     for (int i = 0; ctl->sources && i < ctl->rollout->source_count && rc == 0; i++) {
         struct source_state state = {0};
         sources_state(ctl->sources, i, &state);
-        rc = rollout_store_source(ctl->store, i, &state, state.last_ns ? state.last_ns + offset : 0, err);
+        rc = rollout_store_source(
+                ctl->store, i, &state, state.last_ns ? state.last_ns + offset : 0, err);
     }
     int stage = ctl->machine.stage;
-    bool lost = stage >= 0 && (uint64_t)ctl->stages[stage].lost != ctl->lost_stored && !rollout_state_ended(ctl->machine.state);
+    bool lost = stage >= 0 && (uint64_t)ctl->stages[stage].lost != ctl->lost_stored &&
+            !rollout_state_ended(ctl->machine.state);
     if (rc == 0 && lost)
         rc = rollout_store_stage(ctl->store, stage, &ctl->stages[stage], NULL, err);
     if (rc == 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the controller begins and ends: the store and its lock, the machine as it was stored, the first look at the traffic, and what
-// becomes of the traffic where the store cannot be written. Main thread.
+// How the controller begins and ends: the store and its lock, the machine as it was stored, the
+// first look at the traffic, and what becomes of the traffic where the store cannot be written.
+// Main thread.
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,26 +14,31 @@
 #include "common/strings.h"
 #include "harness/canary/controller/controller_internal.h"
 
-// A rollout begins with all of the traffic at the baseline. Where the candidate has some (it is the last rollout's, or the proxy's file
-// says so) and the baseline is down, that would be an outage.
+// A rollout begins with all of the traffic at the baseline. Where the candidate has some (it is the
+// last rollout's, or the proxy's file says so) and the baseline is down, that would be an outage.
 static int begin_way_back(struct controller *ctl, double percent, struct error *err)
 {
     struct traffic_arm arms[CANARY_ARMS] = {0};
     bool fresh = ctl->machine.stage < 0 && !ctl->machine.moving && !ctl->options->aborts;
-    if (!fresh || !(percent > MACHINE_TOLERANCE) || traffic_look(ctl->traffic, arms, NULL) || arms[CANARY_BASELINE].up)
+    if (!fresh || !(percent > MACHINE_TOLERANCE) || traffic_look(ctl->traffic, arms, NULL) ||
+            arms[CANARY_BASELINE].up)
         return 0;
-    return error_set(err, -EHOSTDOWN, "the candidate has %.3g %% of the traffic, a rollout begins with all of it at the baseline, and the "
-                                      "baseline is down by the proxy's health check; start it first. Nothing was moved", percent);
+    return error_set(err, -EHOSTDOWN,
+            "the candidate has %.3g %% of the traffic, a rollout begins with all of it at the baseline, and the "
+            "baseline is down by the proxy's health check; start it first. Nothing was moved",
+            percent);
 }
 
-// What is lower was forgotten by a proxy that has begun since the last controller lived, or taken away by somebody.
+// What is lower was forgotten by a proxy that has begun since the last controller lived, or taken
+// away by somebody.
 static bool begin_forgot(const struct controller *ctl)
 {
     int64_t age_ns = traffic_age_ns(ctl->traffic);
     return age_ns >= 0 && ctl->before_ns > 0 && age_ns <= clock_wall_ns() - ctl->before_ns;
 }
 
-int controller_begin(struct controller *ctl, double *ret_percent, bool *ret_forgot, struct error *err)
+int controller_begin(
+        struct controller *ctl, double *ret_percent, bool *ret_forgot, struct error *err)
 {
     double percent = NAN;
     struct error why = {0};
@@ -48,16 +54,21 @@ int controller_begin(struct controller *ctl, double *ret_percent, bool *ret_forg
     if (rc)
         return rc;
     ctl->wall_offset_ns = clock_wall_ns() - clock_monotonic_ns();
-    ctl->patience_ns = ctl->paused_ns = ctl->evidence_ns = ctl->proxy_seen_ns = ctl->looked_ns = clock_monotonic_ns();
+    ctl->patience_ns = ctl->paused_ns = ctl->evidence_ns = ctl->proxy_seen_ns = ctl->looked_ns =
+            clock_monotonic_ns();
     if (percent > ctl->machine.percent + MACHINE_TOLERANCE)
-        snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "the candidate had %.3g %% of the traffic instead of %.3g %%", percent,
-                 ctl->machine.percent);
+        snprintf(ctl->traffic_text, sizeof ctl->traffic_text,
+                "the candidate had %.3g %% of the traffic instead of %.3g %%", percent,
+                ctl->machine.percent);
     *ret_percent = percent;
     *ret_forgot = begin_forgot(ctl);
-    bool goes_on = !ctl->machine.moving && !rollout_state_ended(ctl->machine.state) && percent > MACHINE_TOLERANCE;
+    bool goes_on = !ctl->machine.moving && !rollout_state_ended(ctl->machine.state) &&
+            percent > MACHINE_TOLERANCE;
     if (goes_on && !*ret_forgot && percent < ctl->machine.percent - MACHINE_TOLERANCE)
-        snprintf(ctl->traffic_text, sizeof ctl->traffic_text, "while no controller ran, the candidate's share was lowered to %.3g %% "
-                 "from %.3g %%: it stays; `upgate canary resume` sets the stage's again", percent, ctl->machine.percent);
+        snprintf(ctl->traffic_text, sizeof ctl->traffic_text,
+                "while no controller ran, the candidate's share was lowered to %.3g %% "
+                "from %.3g %%: it stays; `upgate canary resume` sets the stage's again",
+                percent, ctl->machine.percent);
     rc = store_begin(ctl->store, err);
     if (rc == 0)
         rc = rollout_store_alive(ctl->store, true, err);
@@ -87,7 +98,8 @@ void controller_close(struct controller *ctl)
     free(ctl->pending);
 }
 
-// The store of a rollout that has begun cannot be written: nobody could follow what happens, so the candidate gets nothing.
+// The store of a rollout that has begun cannot be written: nobody could follow what happens, so the
+// candidate gets nothing.
 static void controller_fall_back(const struct rollout *rollout, const struct error *why)
 {
     struct store *store = NULL;
@@ -105,7 +117,8 @@ static void controller_fall_back(const struct rollout *rollout, const struct err
     if (!begun)
         return;
     if (traffic_open(rollout, true, &traffic, &err) || traffic_set(traffic, 0, &percent, &err))
-        log_error("%s, and the traffic could not be brought to the baseline, look at it now: %s", why->text, err.text);
+        log_error("%s, and the traffic could not be brought to the baseline, look at it now: %s",
+                why->text, err.text);
     else
         log_warn("the store cannot be written: the traffic is at the baseline");
     traffic_close(traffic);
@@ -144,7 +157,8 @@ static int controller_open_store(struct controller *ctl, struct error *err)
     return rc;
 }
 
-// As this version reads it: a key that an older one did not know has its default in it. New reference, NULL: it cannot be read.
+// As this version reads it: a key that an older one did not know has its default in it. New
+// reference, NULL: it cannot be read.
 static json_t *controller_stored_plan(const char *text)
 {
     json_t *stored = json_loads(text, 0, NULL), *plan = NULL;
@@ -157,18 +171,23 @@ static json_t *controller_stored_plan(const char *text)
     return plan;
 }
 
-static int controller_compare(const struct controller *ctl, const struct rollout_row *row, struct error *err)
+static int controller_compare(
+        const struct controller *ctl, const struct rollout_row *row, struct error *err)
 {
     json_t *old = controller_stored_plan(row->plan), *new = rollout_to_json(ctl->rollout);
-    char *changes = old ? rollout_changes(old, new) : xstrdup("all of it: what is stored cannot be read");
+    char *changes =
+            old ? rollout_changes(old, new) : xstrdup("all of it: what is stored cannot be read");
     int rc = 0;
     char *exposed = row->percent > 0 && !rollout_state_ended(row->state)
-                        ? xasprintf(": the candidate has %.3g %% and nobody watches it, `upgate canary abort` brings it back", row->percent)
-                        : xstrdup("");
+            ? xasprintf(
+                      ": the candidate has %.3g %% and nobody watches it, `upgate canary abort` brings it back",
+                      row->percent)
+            : xstrdup("");
     if (*changes)
         rc = error_set(err, -EINVAL,
-                       "the plan of the rollout '%s' has changed since it began: %.1200s; put it back, or begin anew with --anew (state "
-                       "now: %s%s)", row->name, changes, rollout_state_name(row->state), exposed);
+                "the plan of the rollout '%s' has changed since it began: %.1200s; put it back, or begin anew with --anew (state "
+                "now: %s%s)",
+                row->name, changes, rollout_state_name(row->state), exposed);
     free(exposed);
     json_decref(old);
     json_decref(new);
@@ -190,9 +209,12 @@ static int controller_restore(struct controller *ctl, struct error *err)
         return rc;
     rc = ctl->options->aborts ? 0 : controller_compare(ctl, &row, err);
     if (rc == 0 && row.stage >= ctl->plan.count)
-        rc = error_set(err, -EBADMSG, "'%s' is damaged: it is at stage %d of %d", ctl->rollout->store, row.stage, ctl->plan.count);
-    ctl->machine = (struct machine){.state = row.state, .stage = row.stage, .percent = isnan(row.percent) ? 0 : row.percent,
-                                    .rule = RULE_RESTART};
+        rc = error_set(err, -EBADMSG, "'%s' is damaged: it is at stage %d of %d",
+                ctl->rollout->store, row.stage, ctl->plan.count);
+    ctl->machine = (struct machine){.state = row.state,
+            .stage = row.stage,
+            .percent = isnan(row.percent) ? 0 : row.percent,
+            .rule = RULE_RESTART};
     ctl->since_ns = row.since_ns;
     ctl->stage_since_ns = row.stage_since_ns;
     ctl->before_ns = row.heartbeat_ns;
@@ -202,8 +224,8 @@ static int controller_restore(struct controller *ctl, struct error *err)
     if (found)
         return found == -ENOENT ? 0 : found;
     if (last.stage_to >= ctl->plan.count)
-        return error_set(err, -EBADMSG, "'%s' is damaged: a decision leads to stage %d of %d", ctl->rollout->store, last.stage_to,
-                         ctl->plan.count);
+        return error_set(err, -EBADMSG, "'%s' is damaged: a decision leads to stage %d of %d",
+                ctl->rollout->store, last.stage_to, ctl->plan.count);
     ctl->machine.rule = last.rule;
     ctl->decision = last.id;
     if (last.effect_ns)
@@ -211,9 +233,10 @@ static int controller_restore(struct controller *ctl, struct error *err)
     int64_t ago_ns = clock_wall_ns() - last.at_ns;
     ctl->back_ns = clock_monotonic_ns() - (ago_ns > 0 ? ago_ns : 0);
     ctl->machine.moving = true;
-    ctl->machine.to = (struct machine_target){.state = last.state_to, .stage = last.stage_to,
-                                              .percent = isnan(last.percent_to) ? 0 : last.percent_to,
-                                              .aa = last.stage_to >= 0 && ctl->plan.stages[last.stage_to].aa};
+    ctl->machine.to = (struct machine_target){.state = last.state_to,
+            .stage = last.stage_to,
+            .percent = isnan(last.percent_to) ? 0 : last.percent_to,
+            .aa = last.stage_to >= 0 && ctl->plan.stages[last.stage_to].aa};
     return 0;
 }
 
@@ -223,12 +246,16 @@ static int controller_give_up(struct controller *ctl, const struct error *why, s
     double percent = 0;
     struct error failed = {0};
     bool begun = ctl->machine.stage >= 0 || ctl->machine.moving;
-    if (!begun || rollout_state_ended(ctl->machine.state) || why->code == -EBUSY) // that one watches
+    // that one watches
+    if (!begun || rollout_state_ended(ctl->machine.state) || why->code == -EBUSY)
         return error_set(err, why->code, "%s", why->text);
     if ((ctl->traffic || traffic_open(ctl->rollout, true, &ctl->traffic, &failed) == 0) &&
-        traffic_set(ctl->traffic, 0, &percent, &failed) == 0)
-        return error_set(err, why->code, "%s; the traffic is brought to the baseline, for nobody would watch it", why->text);
-    return error_set(err, why->code, "%s; and the traffic could not be brought to the baseline, look at it now: %s", why->text, failed.text);
+            traffic_set(ctl->traffic, 0, &percent, &failed) == 0)
+        return error_set(err, why->code,
+                "%s; the traffic is brought to the baseline, for nobody would watch it", why->text);
+    return error_set(err, why->code,
+            "%s; and the traffic could not be brought to the baseline, look at it now: %s",
+            why->text, failed.text);
 }
 
 int controller_open(struct controller *ctl, struct error *err)

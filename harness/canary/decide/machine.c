@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state machine of a rollout. Pure: no clock, no store, no traffic. What is dangerous is looked at first, whatever the state.
+// The state machine of a rollout. Pure: no clock, no store, no traffic. What is dangerous is looked
+// at first, whatever the state.
 #include "harness/canary/decide/machine.h"
 
 #include <math.h>
@@ -7,10 +8,11 @@
 
 #include "contracts/exit_code.h"
 
-static const char *const state_names[] = {"waiting", "running", "paused", "promoted", "rolled_back", "aborted", "failed"};
-static const char *const rule_names[] = {"evidence", "tripwire-errors", "tripwire-unreachable", "tripwire-wrong", "soak", "patience",
-                                         "window", "freeze", "stale", "clock", "person", "signal", "preflight", "traffic", "store",
-                                         "restart", "proxy"};
+static const char *const state_names[] = {
+        "waiting", "running", "paused", "promoted", "rolled_back", "aborted", "failed"};
+static const char *const rule_names[] = {"evidence", "tripwire-errors", "tripwire-unreachable",
+        "tripwire-wrong", "soak", "patience", "window", "freeze", "stale", "clock", "person",
+        "signal", "preflight", "traffic", "store", "restart", "proxy"};
 static const char *const verb_names[] = {"none", "pause", "promote", "abort", "resume"};
 _Static_assert(sizeof state_names / sizeof *state_names == ROLLOUT_STATES, "a name each");
 _Static_assert(sizeof rule_names / sizeof *rule_names == RULE_COUNT, "a name each");
@@ -61,10 +63,13 @@ bool rollout_state_ended(enum rollout_state state)
 
 struct machine_plan machine_plan_of(const struct rollout *rollout)
 {
-    struct machine_plan plan = {.count = rollout->stage_count < MACHINE_STAGES_MAX ? rollout->stage_count : MACHINE_STAGES_MAX};
+    struct machine_plan plan = {.count = rollout->stage_count < MACHINE_STAGES_MAX
+                    ? rollout->stage_count
+                    : MACHINE_STAGES_MAX};
     for (int i = 0; i < plan.count; i++) {
         const struct rollout_stage *stage = &rollout->stages[i];
-        plan.stages[i] = (struct machine_stage){.percent = stage->aa ? 0 : stage->percent, .aa = stage->aa};
+        plan.stages[i] =
+                (struct machine_stage){.percent = stage->aa ? 0 : stage->percent, .aa = stage->aa};
     }
     return plan;
 }
@@ -97,34 +102,43 @@ static struct machine_step machine_none(const struct machine *machine)
 
 static struct machine_step machine_end(const struct machine *machine, int exit_code)
 {
-    return (struct machine_step){.next = *machine, .action = ACTION_END, .rule = machine->rule, .exit_code = exit_code};
+    return (struct machine_step){
+            .next = *machine, .action = ACTION_END, .rule = machine->rule, .exit_code = exit_code};
 }
 
-static struct machine_step machine_record(const struct machine *machine, enum rollout_state state, enum rollout_rule rule)
+static struct machine_step machine_record(
+        const struct machine *machine, enum rollout_state state, enum rollout_rule rule)
 {
-    struct machine_step step = {.next = *machine, .action = ACTION_RECORD, .decided = true, .rule = rule};
+    struct machine_step step = {
+            .next = *machine, .action = ACTION_RECORD, .decided = true, .rule = rule};
     step.next.state = state;
     step.next.rule = rule;
     return step;
 }
 
-static struct machine_step machine_move(const struct machine *machine, struct machine_target to, enum rollout_rule rule)
+static struct machine_step machine_move(
+        const struct machine *machine, struct machine_target to, enum rollout_rule rule)
 {
-    struct machine_step step = {.next = *machine, .action = ACTION_MOVE, .decided = true, .rule = rule};
+    struct machine_step step = {
+            .next = *machine, .action = ACTION_MOVE, .decided = true, .rule = rule};
     step.next.moving = true;
     step.next.to = to;
     step.next.rule = rule;
     return step;
 }
 
-static struct machine_step machine_down(const struct machine *machine, enum rollout_state state, enum rollout_rule rule)
+static struct machine_step machine_down(
+        const struct machine *machine, enum rollout_state state, enum rollout_rule rule)
 {
-    return machine_move(machine, (struct machine_target){.state = state, .stage = machine->stage}, rule);
+    return machine_move(
+            machine, (struct machine_target){.state = state, .stage = machine->stage}, rule);
 }
 
-// To a stage's traffic, or, where the window is shut and it is a move up, to `otherwise`: a wait that ends by itself.
-static struct machine_step machine_enter(const struct machine_plan *plan, const struct machine *machine, int stage,
-                                         enum rollout_state otherwise, enum window_answer window, enum rollout_rule rule)
+// To a stage's traffic, or, where the window is shut and it is a move up, to `otherwise`: a wait
+// that ends by itself.
+static struct machine_step machine_enter(const struct machine_plan *plan,
+        const struct machine *machine, int stage, enum rollout_state otherwise,
+        enum window_answer window, enum rollout_rule rule)
 {
     const struct machine_stage *to = &plan->stages[stage];
     bool up = to->percent > machine->percent + MACHINE_TOLERANCE || stage > machine->stage;
@@ -133,12 +147,14 @@ static struct machine_step machine_enter(const struct machine_plan *plan, const 
         bool told = machine->state == otherwise && machine->rule == shut;
         return told ? machine_none(machine) : machine_record(machine, otherwise, shut);
     }
-    return machine_move(machine, (struct machine_target){ROLLOUT_RUNNING, stage, to->percent, to->aa}, rule);
+    return machine_move(
+            machine, (struct machine_target){ROLLOUT_RUNNING, stage, to->percent, to->aa}, rule);
 }
 
 // --- steps
 
-static struct machine_step machine_moved(const struct machine *machine, const struct machine_input *input)
+static struct machine_step machine_moved(
+        const struct machine *machine, const struct machine_input *input)
 {
     struct machine_step step = {.next = *machine, .rule = machine->rule};
     struct machine *next = &step.next;
@@ -176,8 +192,8 @@ static struct machine_step machine_moved(const struct machine *machine, const st
 }
 
 // What ends or stops a rollout in any state that goes on. False: nothing.
-static bool machine_danger(const struct machine_plan *plan, const struct machine *machine, const struct machine_input *input,
-                           struct machine_step *ret)
+static bool machine_danger(const struct machine_plan *plan, const struct machine *machine,
+        const struct machine_input *input, struct machine_step *ret)
 {
     bool aa = machine->stage >= 0 && plan->stages[machine->stage].aa;
     if (input->store_failed)
@@ -192,10 +208,14 @@ static bool machine_danger(const struct machine_plan *plan, const struct machine
         *ret = machine_down(machine, ROLLOUT_ABORTED, RULE_PERSON);
     else if (input->signals > 1)
         *ret = machine_down(machine, ROLLOUT_PAUSED, RULE_SIGNAL);
-    else if (input->signals == 1 && machine->state == ROLLOUT_PAUSED && machine->rule == RULE_SIGNAL)
-        *ret = input->lingered ? machine_end(machine, EXIT_CODE_INCONCLUSIVE) : machine_none(machine);
-    else if (input->signals == 1 && machine->state == ROLLOUT_PAUSED && machine->rule == RULE_PERSON)
-        *ret = input->lingered ? machine_end(machine, EXIT_CODE_INCONCLUSIVE) : machine_none(machine); // stays the person's pause
+    else if (input->signals == 1 && machine->state == ROLLOUT_PAUSED &&
+            machine->rule == RULE_SIGNAL)
+        *ret = input->lingered ? machine_end(machine, EXIT_CODE_INCONCLUSIVE)
+                               : machine_none(machine);
+    else if (input->signals == 1 && machine->state == ROLLOUT_PAUSED &&
+            machine->rule == RULE_PERSON)
+        *ret = input->lingered ? machine_end(machine, EXIT_CODE_INCONCLUSIVE)
+                               : machine_none(machine); // stays the person's pause
     else if (input->signals == 1)
         *ret = machine_record(machine, ROLLOUT_PAUSED, RULE_SIGNAL);
     else
@@ -203,25 +223,27 @@ static bool machine_danger(const struct machine_plan *plan, const struct machine
     return true;
 }
 
-static struct machine_step machine_waiting(const struct machine_plan *plan, const struct machine *machine,
-                                           const struct machine_input *input)
+static struct machine_step machine_waiting(const struct machine_plan *plan,
+        const struct machine *machine, const struct machine_input *input)
 {
     if (input->request == REQUEST_PAUSE)
         return machine_record(machine, ROLLOUT_PAUSED, RULE_PERSON);
     if (input->preflight_failed)
-        return machine->rule == RULE_PREFLIGHT ? machine_end(machine, input->preflight_exit)
-                                               : machine_record(machine, ROLLOUT_WAITING, RULE_PREFLIGHT);
+        return machine->rule == RULE_PREFLIGHT
+                ? machine_end(machine, input->preflight_exit)
+                : machine_record(machine, ROLLOUT_WAITING, RULE_PREFLIGHT);
     struct machine ready = *machine;
     ready.free_window |= input->request == REQUEST_PROMOTE;
     return machine_enter(plan, &ready, 0, ROLLOUT_WAITING, input->window, RULE_PERSON);
 }
 
-static struct machine_step machine_running(const struct machine_plan *plan, const struct machine *machine,
-                                           const struct machine_input *input)
+static struct machine_step machine_running(const struct machine_plan *plan,
+        const struct machine *machine, const struct machine_input *input)
 {
     if (input->request == REQUEST_PAUSE)
         return machine_record(machine, ROLLOUT_PAUSED, RULE_PERSON);
-    if (input->cell_failed) // of an A/A stage: two equal arms differ, so nothing that is measured can be trusted
+    if (input->cell_failed) // of an A/A stage: two equal arms differ, so nothing that is measured
+                            // can be trusted
         return machine_record(machine, ROLLOUT_PAUSED, RULE_EVIDENCE);
     if (!input->fresh)
         return machine_record(machine, ROLLOUT_PAUSED, RULE_STALE);
@@ -234,14 +256,15 @@ static struct machine_step machine_running(const struct machine_plan *plan, cons
     if (passed && machine->stage == plan->count - 1)
         return machine_record(machine, ROLLOUT_PROMOTED, RULE_SOAK);
     if (passed)
-        return machine_enter(plan, machine, machine->stage + 1, ROLLOUT_RUNNING, input->window, RULE_SOAK);
+        return machine_enter(
+                plan, machine, machine->stage + 1, ROLLOUT_RUNNING, input->window, RULE_SOAK);
     if (input->impatient)
         return machine_record(machine, ROLLOUT_PAUSED, RULE_PATIENCE);
     return machine_none(machine);
 }
 
-static struct machine_step machine_paused(const struct machine_plan *plan, const struct machine *machine,
-                                          const struct machine_input *input)
+static struct machine_step machine_paused(const struct machine_plan *plan,
+        const struct machine *machine, const struct machine_input *input)
 {
     if (machine->ending)
         return machine_end(machine, EXIT_CODE_INCONCLUSIVE);
@@ -256,24 +279,29 @@ static struct machine_step machine_paused(const struct machine_plan *plan, const
         struct machine ready = *machine;
         ready.free_window |= input->request == REQUEST_PROMOTE;
         enum rollout_rule rule = by_person ? RULE_PERSON : shut ? RULE_WINDOW : RULE_STALE;
-        bool there = machine->percent >= plan->stages[machine->stage].percent - MACHINE_TOLERANCE && !shut;
-        return there ? machine_record(&ready, ROLLOUT_RUNNING, rule)
-                     : machine_enter(plan, &ready, machine->stage, ROLLOUT_PAUSED, input->window, rule);
+        bool there = machine->percent >= plan->stages[machine->stage].percent - MACHINE_TOLERANCE &&
+                !shut;
+        return there
+                ? machine_record(&ready, ROLLOUT_RUNNING, rule)
+                : machine_enter(plan, &ready, machine->stage, ROLLOUT_PAUSED, input->window, rule);
     }
     if (input->waited && machine->rule != RULE_PERSON && !shut)
         return machine_down(machine, ROLLOUT_PAUSED, machine->rule);
     return machine_none(machine);
 }
 
-struct machine_step machine_step(const struct machine_plan *plan, const struct machine *machine, const struct machine_input *input)
+struct machine_step machine_step(const struct machine_plan *plan, const struct machine *machine,
+        const struct machine_input *input)
 {
     struct machine_step step = machine_none(machine);
     if (machine->moving)
         return machine_moved(machine, input);
-    bool ended = rollout_state_ended(machine->state), danger = !ended && !machine->ending && machine_danger(plan, machine, input, &step);
+    bool ended = rollout_state_ended(machine->state),
+         danger = !ended && !machine->ending && machine_danger(plan, machine, input, &step);
     if (danger && step.action == ACTION_MOVE)
         return step;
-    if (input->proxy_anew) { // no move up, whatever the windows say: the stage has earned it. The baseline's, after the end
+    if (input->proxy_anew) { // no move up, whatever the windows say: the stage has earned it. The
+                             // baseline's, after the end
         step = machine_none(machine);
         step.action = ACTION_RESTORE;
         return step;
@@ -281,19 +309,22 @@ struct machine_step machine_step(const struct machine_plan *plan, const struct m
     if (danger)
         return step;
     if (ended)
-        return machine->draining && !input->drained ? machine_none(machine) : machine_end(machine, machine_exit(machine->state));
-    step = machine->state == ROLLOUT_WAITING   ? machine_waiting(plan, machine, input)
-           : machine->state == ROLLOUT_RUNNING ? machine_running(plan, machine, input)
-                                               : machine_paused(plan, machine, input);
+        return machine->draining && !input->drained
+                ? machine_none(machine)
+                : machine_end(machine, machine_exit(machine->state));
+    step = machine->state == ROLLOUT_WAITING    ? machine_waiting(plan, machine, input)
+            : machine->state == ROLLOUT_RUNNING ? machine_running(plan, machine, input)
+                                                : machine_paused(plan, machine, input);
     bool up = step.action == ACTION_MOVE && step.next.to.state == ROLLOUT_RUNNING;
     return up && input->proxy_silent ? machine_none(machine) : step;
 }
 
 // --- a start
 
-// A decision was stored and not carried out. Down: carried out now. Up: the traffic of the last stage that was read back.
-static struct machine_step machine_start_moving(const struct machine_plan *plan, const struct machine *machine,
-                                                enum window_answer window)
+// A decision was stored and not carried out. Down: carried out now. Up: the traffic of the last
+// stage that was read back.
+static struct machine_step machine_start_moving(
+        const struct machine_plan *plan, const struct machine *machine, enum window_answer window)
 {
     struct machine again = *machine;
     if (machine->to.state != ROLLOUT_RUNNING) {
@@ -302,43 +333,52 @@ static struct machine_step machine_start_moving(const struct machine_plan *plan,
     }
     again.moving = false;
     if (machine->stage < 0)
-        return machine_move(&again, (struct machine_target){.state = ROLLOUT_WAITING, .stage = -1}, RULE_RESTART);
+        return machine_move(&again, (struct machine_target){.state = ROLLOUT_WAITING, .stage = -1},
+                RULE_RESTART);
     return machine_enter(plan, &again, machine->stage, ROLLOUT_PAUSED, window, RULE_RESTART);
 }
 
-struct machine_step machine_start(const struct machine_plan *plan, const struct machine *machine, double percent, bool forgot,
-                                  enum window_answer window)
+struct machine_step machine_start(const struct machine_plan *plan, const struct machine *machine,
+        double percent, bool forgot, enum window_answer window)
 {
     struct machine seen = *machine;
     seen.ending = seen.draining = false;
-    // It ended while a move was under way, and what ended that could not be stored: the end counts, and nothing is resumed.
+    // It ended while a move was under way, and what ended that could not be stored: the end counts,
+    // and nothing is resumed.
     seen.moving &= !rollout_state_ended(machine->state) || rollout_state_ended(machine->to.state);
     bool back = seen.moving && machine->to.state != ROLLOUT_RUNNING;
     if (isnan(percent) && !back) // whatever it is: try to bring it to the baseline
-        return machine->state == ROLLOUT_PROMOTED ? machine_end(&seen, EXIT_CODE_PASS)
-                                                  : machine_down(&seen, rollout_state_ended(seen.state) ? seen.state : ROLLOUT_FAILED,
-                                                                 RULE_TRAFFIC);
+        return machine->state == ROLLOUT_PROMOTED
+                ? machine_end(&seen, EXIT_CODE_PASS)
+                : machine_down(&seen, rollout_state_ended(seen.state) ? seen.state : ROLLOUT_FAILED,
+                          RULE_TRAFFIC);
     double expected = machine->percent;
     seen.percent = isnan(percent) ? expected : percent;
     if (seen.moving)
         return machine_start_moving(plan, &seen, window);
     if (machine->state == ROLLOUT_PROMOTED)
         return machine_end(&seen, EXIT_CODE_PASS);
-    bool higher = percent > expected + MACHINE_TOLERANCE, lower = percent < expected - MACHINE_TOLERANCE;
+    bool higher = percent > expected + MACHINE_TOLERANCE,
+         lower = percent < expected - MACHINE_TOLERANCE;
     if (rollout_state_ended(machine->state))
         return percent > MACHINE_TOLERANCE ? machine_down(&seen, machine->state, RULE_RESTART)
                                            : machine_end(&seen, machine_exit(machine->state));
-    bool held = machine->state == ROLLOUT_PAUSED && (machine->rule == RULE_PERSON || machine->rule == RULE_TRAFFIC);
-    if (machine->stage < 0 && percent > MACHINE_TOLERANCE) // the candidate's traffic begins with the first stage
-        return machine_move(&seen, (struct machine_target){.state = ROLLOUT_WAITING, .stage = -1}, RULE_RESTART);
+    bool held = machine->state == ROLLOUT_PAUSED &&
+            (machine->rule == RULE_PERSON || machine->rule == RULE_TRAFFIC);
+    // the candidate's traffic begins with the first stage
+    if (machine->stage < 0 && percent > MACHINE_TOLERANCE)
+        return machine_move(&seen, (struct machine_target){.state = ROLLOUT_WAITING, .stage = -1},
+                RULE_RESTART);
     if (machine->stage < 0)
-        return held || machine->state == ROLLOUT_WAITING ? machine_none(&seen) : machine_record(&seen, ROLLOUT_WAITING, RULE_RESTART);
+        return held || machine->state == ROLLOUT_WAITING
+                ? machine_none(&seen)
+                : machine_record(&seen, ROLLOUT_WAITING, RULE_RESTART);
     if (higher)
         return machine_down(&seen, ROLLOUT_FAILED, RULE_TRAFFIC);
     if (held)
         return machine_none(&seen);
-    // Whoever took traffic from the candidate had a reason: a person gives it back. All of it is what a controller takes that cannot go on
-    // and can store nothing.
+    // Whoever took traffic from the candidate had a reason: a person gives it back. All of it is
+    // what a controller takes that cannot go on and can store nothing.
     if (lower && !forgot && percent > MACHINE_TOLERANCE)
         return machine_record(&seen, ROLLOUT_PAUSED, RULE_TRAFFIC);
     if (lower || machine->state == ROLLOUT_PAUSED || plan->stages[machine->stage].aa)

@@ -71,12 +71,14 @@ static void http_set_protocols(CURL *easy)
 #endif
 }
 
-// A libcurl that came along from another distribution names that one's file of authorities: here another may have them.
+// A libcurl that came along from another distribution names that one's file of authorities: here
+// another may have them.
 static void http_set_authorities(CURL *easy)
 {
 #if LIBCURL_VERSION_NUM >= 0x075400
-    static const char *const files[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
-                                        "/etc/ssl/cert.pem"}; // Debian, Fedora, SUSE, Alpine
+    static const char *const files[] = {"/etc/ssl/certs/ca-certificates.crt",
+            "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+            "/etc/ssl/cert.pem"}; // Debian, Fedora, SUSE, Alpine
     char *own = NULL;
     if (curl_easy_getinfo(easy, CURLINFO_CAINFO, &own) || !own || access(own, R_OK) == 0)
         return;
@@ -102,7 +104,8 @@ static bool http_add_header(struct http_call *call, const char *name, const char
     return longer != NULL;
 }
 
-int http_call_new(struct http *http, const struct http_request *request, struct http_call **ret_call, struct error *err)
+int http_call_new(struct http *http, const struct http_request *request,
+        struct http_call **ret_call, struct error *err)
 {
     struct http_call *call = xcalloc(1, sizeof *call);
     call->http = http;
@@ -198,13 +201,15 @@ static int http_errno(const struct http_call *call)
     }
 }
 
-int http_call_answer(const struct http_call *call, long *ret_status, const char **ret_body, struct error *err)
+int http_call_answer(
+        const struct http_call *call, long *ret_status, const char **ret_body, struct error *err)
 {
     if (call->too_long)
-        return error_set(err, -EMSGSIZE, "'%s' answers more than %zu bytes", call->url, call->answer_max);
+        return error_set(
+                err, -EMSGSIZE, "'%s' answers more than %zu bytes", call->url, call->answer_max);
     if (call->code != CURLE_OK)
         return error_set(err, http_errno(call), "failed to ask '%s': %s", call->url,
-                         call->problem[0] ? call->problem : curl_easy_strerror(call->code));
+                call->problem[0] ? call->problem : curl_easy_strerror(call->code));
     curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, ret_status);
     *ret_body = call->body.text ? call->body.text : "";
     return 0;

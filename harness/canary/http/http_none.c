@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same functions in a build without libcurl: no client can be opened, and so nothing else is ever called.
+// The same functions in a build without libcurl: no client can be opened, and so nothing else is
+// ever called.
 #include <assert.h>
 #include <errno.h>
 #include <stddef.h>
@@ -8,8 +9,9 @@
 
 static int http_missing(struct error *err)
 {
-    return error_set(err, -ENOSYS, "this upgate was built without libcurl, which asks HTTP servers; install "
-                                   "libcurl4-openssl-dev (or libcurl-devel) and build again");
+    return error_set(err, -ENOSYS,
+            "this upgate was built without libcurl, which asks HTTP servers; install "
+            "libcurl4-openssl-dev (or libcurl-devel) and build again");
 }
 
 int http_open(struct http **ret_http, struct error *err)
@@ -23,7 +25,8 @@ void http_close(struct http *http)
     assert(!http);
 }
 
-int http_call_new(struct http *http, const struct http_request *request, struct http_call **ret_call, struct error *err)
+int http_call_new(struct http *http, const struct http_request *request,
+        struct http_call **ret_call, struct error *err)
 {
     (void)http;
     (void)request;
@@ -47,7 +50,8 @@ bool http_call_ended(const struct http_call *call)
     return !call;
 }
 
-int http_call_answer(const struct http_call *call, long *ret_status, const char **ret_body, struct error *err)
+int http_call_answer(
+        const struct http_call *call, long *ret_status, const char **ret_body, struct error *err)
 {
     (void)call;
     (void)ret_status;

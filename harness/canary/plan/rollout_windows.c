@@ -14,17 +14,31 @@ struct window_words { // as a plan spells it
 };
 
 const struct field rollout_window_fields[] = {
-    {.key = "days", .kind = FIELD_TEXT, .offset = offsetof(struct window_words, days), .default_text = "mon-sun",
-     .help = "`mon-thu`, `mon,wed,fri`"},
-    {.key = "from", .kind = FIELD_TEXT, .offset = offsetof(struct window_words, from), .default_text = "00:00", .help = "time of day"},
-    {.key = "to", .kind = FIELD_TEXT, .offset = offsetof(struct window_words, to), .default_text = "24:00",
-     .help = "not included; before `from`: over midnight, of the day on which it opens"},
-    {.key = "zone", .kind = FIELD_TEXT, .offset = offsetof(struct window_words, zone), .default_text = "UTC",
-     .help = "of the time zone database, such as `Europe/Berlin`; of freezes, too: the first window's"},
-    {.kind = FIELD_END},
+        {.key = "days",
+                .kind = FIELD_TEXT,
+                .offset = offsetof(struct window_words, days),
+                .default_text = "mon-sun",
+                .help = "`mon-thu`, `mon,wed,fri`"},
+        {.key = "from",
+                .kind = FIELD_TEXT,
+                .offset = offsetof(struct window_words, from),
+                .default_text = "00:00",
+                .help = "time of day"},
+        {.key = "to",
+                .kind = FIELD_TEXT,
+                .offset = offsetof(struct window_words, to),
+                .default_text = "24:00",
+                .help = "not included; before `from`: over midnight, of the day on which it opens"},
+        {.key = "zone",
+                .kind = FIELD_TEXT,
+                .offset = offsetof(struct window_words, zone),
+                .default_text = "UTC",
+                .help = "of the time zone database, such as `Europe/Berlin`; of freezes, too: the first window's"},
+        {.kind = FIELD_END},
 };
 
-static int rollout_window_parse(const struct window_words *words, struct rollout_window *ret, struct error *err)
+static int rollout_window_parse(
+        const struct window_words *words, struct rollout_window *ret, struct error *err)
 {
     struct rollout_window window = {0};
     int rc = window_parse_days(words->days, &window.days, err);
@@ -33,7 +47,9 @@ static int rollout_window_parse(const struct window_words *words, struct rollout
     if (!rc)
         rc = window_parse_minute(words->to, &window.to_min, err);
     if (!rc && window.from_min == window.to_min)
-        rc = error_set(err, -EINVAL, "a window from %s to %s has no length; leave both out for whole days", words->from, words->to);
+        rc = error_set(err, -EINVAL,
+                "a window from %s to %s has no length; leave both out for whole days", words->from,
+                words->to);
     if (!rc && strcmp(words->zone, "UTC") != 0)
         rc = window_check_zone(words->zone, err);
     if (rc)
@@ -46,9 +62,10 @@ static int rollout_window_parse(const struct window_words *words, struct rollout
 static int rollout_windows_bind(struct schema *schema, yaml_node_t *node, void *target)
 {
     struct rollout *rollout = target;
-    int rc = schema_expect_list(schema, node, "windows", "[{days: mon-thu, from: \"09:00\", to: \"16:00\"}]");
-    for (yaml_node_item_t *item = rc ? NULL : node->data.sequence.items.start; item && item < node->data.sequence.items.top && !rc;
-         item++) {
+    int rc = schema_expect_list(
+            schema, node, "windows", "[{days: mon-thu, from: \"09:00\", to: \"16:00\"}]");
+    for (yaml_node_item_t *item = rc ? NULL : node->data.sequence.items.start;
+            item && item < node->data.sequence.items.top && !rc; item++) {
         yaml_node_t *one = yaml_file_node(schema->file, *item);
         struct window_words words = {0};
         struct rollout_window window;
@@ -71,9 +88,9 @@ static json_t *rollout_windows_to_json(const void *target)
     for (int i = 0; i < rollout->window_count; i++) {
         const struct rollout_window *window = &rollout->windows[i];
         struct window_words words = {.days = window_format_days(window->days),
-                                     .from = xasprintf("%02d:%02d", window->from_min / 60, window->from_min % 60),
-                                     .to = xasprintf("%02d:%02d", window->to_min / 60, window->to_min % 60),
-                                     .zone = xstrdup(window->zone ? window->zone : "UTC")};
+                .from = xasprintf("%02d:%02d", window->from_min / 60, window->from_min % 60),
+                .to = xasprintf("%02d:%02d", window->to_min / 60, window->to_min % 60),
+                .zone = xstrdup(window->zone ? window->zone : "UTC")};
         json_array_append_new(list, schema_to_json(rollout_window_fields, &words));
         schema_free(rollout_window_fields, &words);
     }
@@ -92,7 +109,8 @@ static int rollout_windows_from_json(const json_t *json, void *target, struct er
         schema_set_defaults(rollout_window_fields, &words);
         int rc = schema_from_json(item, rollout_window_fields, &words, err);
         if (!rc && rollout_window_parse(&words, &window, err))
-            rc = error_set(err, -EBADMSG, "a window: not what upgate writes, or a time zone that this machine lacks");
+            rc = error_set(err, -EBADMSG,
+                    "a window: not what upgate writes, or a time zone that this machine lacks");
         if (!rc)
             vector_push(rollout->windows, rollout->window_count, window);
         schema_free(rollout_window_fields, &words);
@@ -102,22 +120,23 @@ static int rollout_windows_from_json(const json_t *json, void *target, struct er
     return 0;
 }
 
-const struct field_custom rollout_windows_custom = {"list of maps", rollout_windows_bind, rollout_windows_to_json,
-                                                    rollout_windows_from_json};
+const struct field_custom rollout_windows_custom = {
+        "list of maps", rollout_windows_bind, rollout_windows_to_json, rollout_windows_from_json};
 
 static int rollout_freeze_bind(struct schema *schema, yaml_node_t *node, void *target)
 {
     struct rollout *rollout = target;
     int rc = schema_expect_list(schema, node, "freeze", "[\"2026-12-20/2027-01-02\"]");
-    for (yaml_node_item_t *item = rc ? NULL : node->data.sequence.items.start; item && item < node->data.sequence.items.top && !rc;
-         item++) {
+    for (yaml_node_item_t *item = rc ? NULL : node->data.sequence.items.start;
+            item && item < node->data.sequence.items.top && !rc; item++) {
         yaml_node_t *one = yaml_file_node(schema->file, *item);
         struct rollout_freeze freeze;
         struct error why = {0};
         char buf[80];
         if (one->type != YAML_SCALAR_NODE)
-            rc = yaml_file_error(schema->file, one, schema->err, "an entry of 'freeze' must be text, not %s",
-                                 yaml_node_words(one, buf, sizeof buf));
+            rc = yaml_file_error(schema->file, one, schema->err,
+                    "an entry of 'freeze' must be text, not %s",
+                    yaml_node_words(one, buf, sizeof buf));
         else if (window_parse_freeze((const char *)one->data.scalar.value, &freeze, &why))
             rc = yaml_file_error(schema->file, one, schema->err, "'freeze': %s", why.text);
         else
@@ -131,7 +150,8 @@ static json_t *rollout_freeze_to_json(const void *target)
     const struct rollout *rollout = target;
     json_t *list = json_array();
     for (int i = 0; i < rollout->freeze_count; i++)
-        json_array_append_new(list, json_sprintf("%s/%s", rollout->freezes[i].from, rollout->freezes[i].to));
+        json_array_append_new(
+                list, json_sprintf("%s/%s", rollout->freezes[i].from, rollout->freezes[i].to));
     return list;
 }
 
@@ -150,8 +170,8 @@ static int rollout_freeze_from_json(const json_t *json, void *target, struct err
     return 0;
 }
 
-const struct field_custom rollout_freeze_custom = {"list of text", rollout_freeze_bind, rollout_freeze_to_json,
-                                                   rollout_freeze_from_json};
+const struct field_custom rollout_freeze_custom = {
+        "list of text", rollout_freeze_bind, rollout_freeze_to_json, rollout_freeze_from_json};
 
 void rollout_free_windows(struct rollout *rollout)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When moves up are allowed. Reads the time zone database through the C library; no clock of its own.
+// When moves up are allowed. Reads the time zone database through the C library; no clock of its
+// own.
 #include "harness/canary/plan/window.h"
 
 #include <errno.h>
@@ -31,7 +32,8 @@ int window_parse_days(const char *text, uint8_t *ret_days, struct error *err)
     uint8_t days = 0;
     for (const char *at = text;; at++) {
         size_t len = strcspn(at, ","), dash = strcspn(at, ",-");
-        int from = window_parse_day(at, dash), to = dash < len ? window_parse_day(at + dash + 1, len - dash - 1) : from;
+        int from = window_parse_day(at, dash),
+            to = dash < len ? window_parse_day(at + dash + 1, len - dash - 1) : from;
         if (from < 0 || to < 0)
             return error_set(err, -EINVAL, "'%s' are no days such as mon-thu or mon,wed,fri", text);
         for (int day = from;; day = (day + 1) % 7) { // sat-mon goes over the week's end
@@ -84,7 +86,8 @@ static bool window_is_day(const char *text, size_t len)
     int month = window_digits(text + 5), day = window_digits(text + 8);
     if (high < 0 || low < 0 || month < 1 || month > 12 || day < 1)
         return false;
-    struct tm tm = {.tm_year = high * 100 + low - 1900, .tm_mon = month - 1, .tm_mday = day, .tm_hour = 12};
+    struct tm tm = {
+            .tm_year = high * 100 + low - 1900, .tm_mon = month - 1, .tm_mday = day, .tm_hour = 12};
     timegm(&tm); // 30 February becomes a day of March
     return tm.tm_mon == month - 1 && tm.tm_mday == day;
 }
@@ -94,7 +97,8 @@ int window_parse_freeze(const char *text, struct rollout_freeze *ret, struct err
     size_t len = strcspn(text, "/");
     const char *to = text[len] ? text + len + 1 : text;
     if (!window_is_day(text, len) || !window_is_day(to, strlen(to)))
-        return error_set(err, -EINVAL, "'%s' are no days such as 2026-12-20/2027-01-02, or one day", text);
+        return error_set(
+                err, -EINVAL, "'%s' are no days such as 2026-12-20/2027-01-02, or one day", text);
     if (strncmp(to, text, 10) < 0)
         return error_set(err, -EINVAL, "'%s' ends before it begins", text);
     *ret = (struct rollout_freeze){.from = strndup(text, 10), .to = strndup(to, 10)};
@@ -109,12 +113,15 @@ int window_check_zone(const char *zone, struct error *err)
     // The C library takes an unknown zone for UTC, silently.
     bool inside = zone[0] != '/' && !strstr(zone, "..");
     int fd = inside ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    bool ok = fd >= 0 && read(fd, magic, sizeof magic) == sizeof magic && memcmp(magic, "TZif", 4) == 0;
+    bool ok = fd >= 0 && read(fd, magic, sizeof magic) == sizeof magic &&
+            memcmp(magic, "TZif", 4) == 0;
     if (fd >= 0)
         close(fd);
-    int rc = ok ? 0
-                : error_set(err, -EINVAL, "time zone '%.80s' is not in this machine's database (%s); e.g. Europe/Berlin, UTC", zone,
-                            folder ? folder : "/usr/share/zoneinfo");
+    int rc = ok
+            ? 0
+            : error_set(err, -EINVAL,
+                      "time zone '%.80s' is not in this machine's database (%s); e.g. Europe/Berlin, UTC",
+                      zone, folder ? folder : "/usr/share/zoneinfo");
     free(path);
     return rc;
 }
@@ -192,7 +199,8 @@ int64_t window_next(const struct rollout *rollout, int64_t at_s)
             return at;
         struct tm tm = window_local(zone, at);
         int left = WINDOW_DAY_MIN - tm.tm_hour * 60 - tm.tm_min - WINDOW_DST_MIN;
-        if (answer == WINDOW_FROZEN && left > 0) // a frozen day: to its last hours at once, for a day may be shorter
+        if (answer == WINDOW_FROZEN &&
+                left > 0) // a frozen day: to its last hours at once, for a day may be shorter
             at += (int64_t)left * 60;
     }
     return -1;

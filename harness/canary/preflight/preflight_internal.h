@@ -9,7 +9,10 @@
 #include "harness/canary/preflight/preflight.h"
 
 // The first failure is the one that is told. Returns code.
-int preflight_fail(struct preflight *ret, enum exit_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void preflight_note(struct preflight *ret, const char *fmt, ...) __attribute__((format(printf, 2, 3))); // a line of notes
+int preflight_fail(struct preflight *ret, enum exit_code code, const char *fmt, ...)
+        __attribute__((format(printf, 3, 4)));
+// a line of notes
+void preflight_note(struct preflight *ret, const char *fmt, ...)
+        __attribute__((format(printf, 2, 3)));
 
 #endif

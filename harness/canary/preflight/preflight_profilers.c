@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who watches the servers already: a debugger or strace (ptrace), a profiler that CUDA loaded or that was put in front of the program,
-// DCGM. One arm under a profiler is slower for it, and would be judged for it. CUPTI has room for one profiler in a process (until
-// CUDA 13.3): the GPU side of a recording is missing where somebody else has it.
+// Who watches the servers already: a debugger or strace (ptrace), a profiler that CUDA loaded or
+// that was put in front of the program, DCGM. One arm under a profiler is slower for it, and would
+// be judged for it. CUPTI has room for one profiler in a process (until CUDA 13.3): the GPU side of
+// a recording is missing where somebody else has it.
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,10 +23,12 @@ static char *profilers_injected(const char *dir)
     return found;
 }
 
-// A library of Nsight Systems, Nsight Compute or Compute Sanitizer, which put theirs in front of a program.
+// A library of Nsight Systems, Nsight Compute or Compute Sanitizer, which put theirs in front of a
+// program.
 static char *profilers_mapped(const char *dir)
 {
-    static const char *const known[] = {"libToolsInjection", "libTreeLauncherTarget", "libcuda-injection", "libsanitizer-"};
+    static const char *const known[] = {
+            "libToolsInjection", "libTreeLauncherTarget", "libcuda-injection", "libsanitizer-"};
     struct proc_maps maps;
     struct proc_mapping mapping;
     char *found = NULL;
@@ -41,7 +44,8 @@ static char *profilers_mapped(const char *dir)
     return found;
 }
 
-// Who watches a process, in words, the caller's; NULL: nobody that is seen. ret_gpu: it holds CUPTI, or may.
+// Who watches a process, in words, the caller's; NULL: nobody that is seen. ret_gpu: it holds
+// CUPTI, or may.
 static char *profilers_of(const char *root, uint64_t pid, bool *ret_gpu)
 {
     char *dir = xasprintf("%s/proc/%llu", root, (unsigned long long)pid), *watcher = NULL;
@@ -53,7 +57,8 @@ static char *profilers_of(const char *root, uint64_t pid, bool *ret_gpu)
         if (proc_stat_read(other, &stat))
             stat.comm[0] = 0;
         string_make_plain(stat.comm, strlen(stat.comm));
-        watcher = xasprintf("is traced by process %lld (%s) with ptrace", (long long)tracer, stat.comm[0] ? stat.comm : "unknown");
+        watcher = xasprintf("is traced by process %lld (%s) with ptrace", (long long)tracer,
+                stat.comm[0] ? stat.comm : "unknown");
         free(other);
     } else {
         char *library = profilers_injected(dir);
@@ -69,7 +74,8 @@ static char *profilers_of(const char *root, uint64_t pid, bool *ret_gpu)
     return watcher;
 }
 
-// DCGM's daemon, by the name that the kernel has of it. Its counters are the GPU's, and other tools for counters cannot have them.
+// DCGM's daemon, by the name that the kernel has of it. Its counters are the GPU's, and other tools
+// for counters cannot have them.
 static void profilers_note_dcgm(const char *root, struct preflight *ret)
 {
     char *path = xasprintf("%s/proc", root);
@@ -79,9 +85,13 @@ static void profilers_note_dcgm(const char *root, struct preflight *ret)
             continue;
         char *dir = xasprintf("%s/%s", path, entry->d_name);
         struct proc_stat stat;
-        if (proc_stat_read(dir, &stat) == 0 && (strcmp(stat.comm, "nv-hostengine") == 0 || strcmp(stat.comm, "dcgm-exporter") == 0))
-            preflight_note(ret, "DCGM runs (%s, process %s): it measures both arms; where its GPU counters are on, `dcgmi profile --pause` "
-                           "frees them for other profilers", stat.comm, entry->d_name);
+        if (proc_stat_read(dir, &stat) == 0 &&
+                (strcmp(stat.comm, "nv-hostengine") == 0 ||
+                        strcmp(stat.comm, "dcgm-exporter") == 0))
+            preflight_note(ret,
+                    "DCGM runs (%s, process %s): it measures both arms; where its GPU counters are on, `dcgmi profile --pause` "
+                    "frees them for other profilers",
+                    stat.comm, entry->d_name);
         free(dir);
     }
     if (processes)
@@ -89,7 +99,8 @@ static void profilers_note_dcgm(const char *root, struct preflight *ret)
     free(path);
 }
 
-int preflight_profilers(const char *root, const uint64_t pids[CANARY_ARMS], bool record, struct preflight *ret)
+int preflight_profilers(
+        const char *root, const uint64_t pids[CANARY_ARMS], bool record, struct preflight *ret)
 {
     static const char *const arms[CANARY_ARMS] = {"baseline", "candidate"};
     char *watchers[CANARY_ARMS] = {0};
@@ -103,12 +114,16 @@ int preflight_profilers(const char *root, const uint64_t pids[CANARY_ARMS], bool
         if (!watchers[arm])
             continue;
         if (both && !watchers[!arm])
-            code = preflight_fail(ret, EXIT_CODE_OPERATIONAL, "the %s %s, and the %s is not: the difference would be the profiler's",
-                                  arms[arm], watchers[arm], arms[!arm]);
+            code = preflight_fail(ret, EXIT_CODE_OPERATIONAL,
+                    "the %s %s, and the %s is not: the difference would be the profiler's",
+                    arms[arm], watchers[arm], arms[!arm]);
         else
-            preflight_note(ret, "the %s %s: it is slower than it is without", arms[arm], watchers[arm]);
+            preflight_note(
+                    ret, "the %s %s: it is slower than it is without", arms[arm], watchers[arm]);
         if (record && gpu[arm])
-            preflight_note(ret, "a recording of the %s will have no GPU side: CUPTI serves one profiler of a process", arms[arm]);
+            preflight_note(ret,
+                    "a recording of the %s will have no GPU side: CUPTI serves one profiler of a process",
+                    arms[arm]);
     }
     profilers_note_dcgm(root, ret);
     free(watchers[CANARY_BASELINE]);

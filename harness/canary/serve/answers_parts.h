@@ -15,7 +15,8 @@ struct answers_entry { // a verdict that can be asked for
     size_t json_len, text_len;
 };
 
-enum { ANSWERS_BLIND, ANSWERS_WHOLE, ANSWERS_STAGES }; // entries: nothing known, the whole rollout, then one a stage
+// entries: nothing known, the whole rollout, then one a stage
+enum { ANSWERS_BLIND, ANSWERS_WHOLE, ANSWERS_STAGES };
 
 struct answers {
     struct arena *arena;
@@ -33,17 +34,26 @@ struct answers {
 #define ANSWER_TEXT "text/plain; charset=utf-8"
 
 bool answers_old(const struct answers *answers, const struct call *call);
-void answer_prepared(struct answer *ret, int status, const struct answers *answers, int entry, bool json);
-void answer_owned(struct answer *ret, int status, const char *type, char *body, size_t len); // takes the body
-void answer_text(struct answer *ret, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void answer_prepared(
+        struct answer *ret, int status, const struct answers *answers, int entry, bool json);
+// takes the body
+void answer_owned(struct answer *ret, int status, const char *type, char *body, size_t len);
+void answer_text(struct answer *ret, int status, const char *fmt, ...)
+        __attribute__((format(printf, 3, 4)));
 
-bool answer_method_is(const struct call *call, bool get, bool post, struct answer *ret); // false: ret is a 405
+// false: ret is a 405
+bool answer_method_is(const struct call *call, bool get, bool post, struct answer *ret);
 
-// The entry that `stage` asks for; NULL: the whole rollout. -1: there is no such stage, and ret says so (404).
-int answers_entry_of(const struct answers *answers, const struct call *call, const char *stage, struct answer *ret);
+// The entry that `stage` asks for; NULL: the whole rollout. -1: there is no such stage, and ret
+// says so (404).
+int answers_entry_of(const struct answers *answers, const struct call *call, const char *stage,
+        struct answer *ret);
 
-void answers_make_json(const struct snapshot *snapshot, const struct snapshot_stage *stage, struct answers_entry *entry, struct arena *arena);
-void answers_flagger(const struct answers *answers, const struct call *call, const struct target *target, struct answer *ret);
-void answers_query(const struct answers *answers, const struct call *call, const struct target *target, struct answer *ret);
+void answers_make_json(const struct snapshot *snapshot, const struct snapshot_stage *stage,
+        struct answers_entry *entry, struct arena *arena);
+void answers_flagger(const struct answers *answers, const struct call *call,
+        const struct target *target, struct answer *ret);
+void answers_query(const struct answers *answers, const struct call *call,
+        const struct target *target, struct answer *ret);
 
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prometheus' instant query, as far as a metric template of Flagger or a prometheus metric of Argo needs it: vector(NUMBER), which
-// Flagger asks for to see whether the server is there, and one of our series with matchers = and !=. Everything else is refused in
-// Prometheus' words: an empty result would be taken for one.
+// Prometheus' instant query, as far as a metric template of Flagger or a prometheus metric of Argo
+// needs it: vector(NUMBER), which Flagger asks for to see whether the server is there, and one of
+// our series with matchers = and !=. Everything else is refused in Prometheus' words: an empty
+// result would be taken for one.
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
@@ -26,7 +27,8 @@ struct selector {
 
 static void query_error(struct answer *ret, const char *text)
 {
-    json_t *json = json_pack("{ss ss ss}", "status", "error", "errorType", "bad_data", "error", text);
+    json_t *json =
+            json_pack("{ss ss ss}", "status", "error", "errorType", "bad_data", "error", text);
     char *body = json_dumps(json, JSON_COMPACT);
     json_decref(json);
     answer_owned(ret, 400, ANSWER_JSON, body, strlen(body));
@@ -35,7 +37,8 @@ static void query_error(struct answer *ret, const char *text)
 // Takes ownership of `result`.
 static void query_result(struct answer *ret, json_t *result)
 {
-    json_t *json = json_pack("{ss s{ss so}}", "status", "success", "data", "resultType", "vector", "result", result);
+    json_t *json = json_pack(
+            "{ss s{ss so}}", "status", "success", "data", "resultType", "vector", "result", result);
     char *body = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15));
     json_decref(json);
     answer_owned(ret, 200, ANSWER_JSON, body, strlen(body));
@@ -128,7 +131,9 @@ static const char *parse_selector(const char *query, struct selector *ret)
     if (!len || ret->family < 0)
         return "only vector(N) and the series of /metrics can be asked for, such as gate_verdict{rollout=\"…\",metric=\"all\",stage=\"all\"}";
     at = skip(at + len);
-    return *at == '{' ? parse_matchers(at, ret) : *at ? "only one series can be asked for, without operators" : NULL;
+    return *at == '{' ? parse_matchers(at, ret)
+            : *at     ? "only one series can be asked for, without operators"
+                      : NULL;
 }
 
 static bool parse_vector(const char *query, double *ret)
@@ -151,7 +156,9 @@ static bool parse_vector(const char *query, double *ret)
 static bool selected(const struct selector *selector, const struct series *series)
 {
     for (int i = 0; i < selector->count; i++) {
-        const char *value = strcmp(selector->matchers[i].key, "__name__") == 0 ? series_family_name(series->family) : "";
+        const char *value = strcmp(selector->matchers[i].key, "__name__") == 0
+                ? series_family_name(series->family)
+                : "";
         for (int k = 0; k < series->labels; k++)
             if (strcmp(series->keys[k], selector->matchers[i].key) == 0)
                 value = series->values[k];
@@ -161,7 +168,8 @@ static bool selected(const struct selector *selector, const struct series *serie
     return true;
 }
 
-static void give_series(const struct series_list *list, const struct selector *selector, const struct call *call, struct answer *ret)
+static void give_series(const struct series_list *list, const struct selector *selector,
+        const struct call *call, struct answer *ret)
 {
     json_t *result = json_array();
     for (size_t i = 0; i < list->count; i++) {
@@ -171,24 +179,27 @@ static void give_series(const struct series_list *list, const struct selector *s
         json_t *metric = json_pack("{ss}", "__name__", series_family_name(series->family));
         for (int k = 0; k < series->labels; k++)
             json_object_set_new(metric, series->keys[k], json_string(series->values[k]));
-        json_array_append_new(result, json_pack("{so so}", "metric", metric, "value", sample(call, series->value)));
+        json_array_append_new(result,
+                json_pack("{so so}", "metric", metric, "value", sample(call, series->value)));
     }
     query_result(ret, result);
 }
 
-void answers_query(const struct answers *answers, const struct call *call, const struct target *target, struct answer *ret)
+void answers_query(const struct answers *answers, const struct call *call,
+        const struct target *target, struct answer *ret)
 {
     struct target form = {0};
     int twice = 0, twice_form = 0, rc = 0;
     if (call->method == CALL_POST && call->body)
         rc = target_parse_form(call->body, call->body_len, &form);
-    const char *query = target_get(target, "query", &twice), *in_form = target_get(&form, "query", &twice_form);
+    const char *query = target_get(target, "query", &twice),
+               *in_form = target_get(&form, "query", &twice_form);
     double value = 0;
     struct selector selector;
-    const char *problem = rc                                                     ? "the form is malformed or too long"
-                          : twice || twice_form || (query && in_form)            ? "parameter 'query' is given twice"
-                          : !query && !in_form                                   ? "parameter 'query' is missing"
-                                                                                 : NULL;
+    const char *problem = rc                            ? "the form is malformed or too long"
+            : twice || twice_form || (query && in_form) ? "parameter 'query' is given twice"
+            : !query && !in_form                        ? "parameter 'query' is missing"
+                                                        : NULL;
     query = query ? query : in_form;
     if (!problem && parse_vector(query, &value)) {
         query_result(ret, json_pack("[{s{} so}]", "metric", "value", sample(call, value)));
@@ -198,5 +209,6 @@ void answers_query(const struct answers *answers, const struct call *call, const
     if (problem)
         query_error(ret, problem);
     else
-        give_series(answers_old(answers, call) ? &answers->series_blind : &answers->series, &selector, call, ret);
+        give_series(answers_old(answers, call) ? &answers->series_blind : &answers->series,
+                &selector, call, ret);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between libmicrohttpd and the answers: limits, tokens, bodies. One owner thread, the event loop's.
+// Between libmicrohttpd and the answers: limits, tokens, bodies. One owner thread, the event
+// loop's.
 #ifndef UPGATE_HARNESS_CANARY_SERVE_HTTP_H
 #define UPGATE_HARNESS_CANARY_SERVE_HTTP_H
 
@@ -22,9 +23,13 @@ struct http_options {
 struct http;
 
 // answers: taken over. -EINVAL: the certificate and the key do not work together, or are none.
-int http_start(const struct http_options *options, struct answers *answers, struct http **ret_http, struct error *err);
-void http_set_answers(struct http *http, struct answers *answers); // taken over; those before are freed
-int http_run(struct http *http, int timeout_ms, struct error *err); // what has come, or waits for it; cuts off who is too slow
-void http_stop(struct http *http, int grace_ms); // NULL ok. Takes no more, ends what is under way within `grace_ms`, frees
+int http_start(const struct http_options *options, struct answers *answers, struct http **ret_http,
+        struct error *err);
+// taken over; those before are freed
+void http_set_answers(struct http *http, struct answers *answers);
+// what has come, or waits for it; cuts off who is too slow
+int http_run(struct http *http, int timeout_ms, struct error *err);
+void http_stop(struct http *http,
+        int grace_ms); // NULL ok. Takes no more, ends what is under way within `grace_ms`, frees
 
 #endif

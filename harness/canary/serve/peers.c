@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three lists, each in the order of time, because all of one phase have the same deadline: a sweep looks only at those that are over.
+// Three lists, each in the order of time, because all of one phase have the same deadline: a sweep
+// looks only at those that are over.
 #include "harness/canary/serve/peers.h"
 
 #include <stdlib.h>
@@ -9,12 +10,13 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
-// Argo and Flagger ask within milliseconds of connecting; 10 s are their own time-outs. Prometheus scrapes every 15 to 60 s and keeps
-// its connection.
-static const int64_t phase_ns_max[PEER_PHASES] = {[PEER_NEW] = INT64_C(10000000000), [PEER_ASKING] = INT64_C(10000000000),
-                                                  [PEER_IDLE] = INT64_C(75000000000)};
+// Argo and Flagger ask within milliseconds of connecting; 10 s are their own time-outs. Prometheus
+// scrapes every 15 to 60 s and keeps its connection.
+static const int64_t phase_ns_max[PEER_PHASES] = {[PEER_NEW] = INT64_C(10000000000),
+        [PEER_ASKING] = INT64_C(10000000000),
+        [PEER_IDLE] = INT64_C(75000000000)};
 #define PEER_PATIENCE_NS INT64_C(1000000000) // who has just connected is about to ask
-enum { PEER_BODY_KEPT = 4096 }; // a larger buffer is given back after its request
+enum { PEER_BODY_KEPT = 4096 };              // a larger buffer is given back after its request
 
 static void list_append(struct peers *peers, struct peer *peer)
 {
@@ -76,7 +78,8 @@ static void peer_cut(struct peers *peers, struct peer *peer)
 void peers_sweep(struct peers *peers, int64_t now_ns)
 {
     for (int phase = 0; phase < PEER_PHASES; phase++)
-        for (struct peer *peer = peers->oldest[phase]; peer && now_ns - peer->since_ns > phase_ns_max[phase]; peer = peer->next)
+        for (struct peer *peer = peers->oldest[phase];
+                peer && now_ns - peer->since_ns > phase_ns_max[phase]; peer = peer->next)
             if (!peer->cut)
                 peer_cut(peers, peer);
 }
@@ -86,7 +89,9 @@ void peers_make_room(struct peers *peers, uint64_t most, int64_t now_ns)
     static const enum peer_phase silent[] = {PEER_IDLE, PEER_NEW};
     uint64_t left = peers->count;
     for (size_t i = 0; i < 2; i++)
-        for (struct peer *peer = peers->oldest[silent[i]]; peer && left > most && now_ns - peer->since_ns > PEER_PATIENCE_NS; peer = peer->next) {
+        for (struct peer *peer = peers->oldest[silent[i]];
+                peer && left > most && now_ns - peer->since_ns > PEER_PATIENCE_NS;
+                peer = peer->next) {
             if (!peer->cut)
                 peer_cut(peers, peer);
             left--;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The refreshing thread. It owns the store's reader; answers go over in one atomic pointer, so that neither side waits.
+// The refreshing thread. It owns the store's reader; answers go over in one atomic pointer, so that
+// neither side waits.
 #include "harness/canary/serve/refresh.h"
 
 #include <errno.h>
@@ -89,7 +90,8 @@ static void refresh_free(struct refresh *refresh)
     free(refresh);
 }
 
-int refresh_start(const char *store, const char *name, struct refresh **ret_refresh, struct error *err)
+int refresh_start(
+        const char *store, const char *name, struct refresh **ret_refresh, struct error *err)
 {
     struct refresh *refresh = xcalloc(1, sizeof *refresh);
     pthread_condattr_t attributes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `upgate canary serve`: options in, a server that runs until it is told to end. Puts the parts together: socket, tokens, the thread
-// that refreshes the answers, the HTTP loop.
+// `upgate canary serve`: options in, a server that runs until it is told to end. Puts the parts
+// together: socket, tokens, the thread that refreshes the answers, the HTTP loop.
 #include "harness/canary/serve/serve.h"
 
 #include <errno.h>
@@ -18,9 +18,9 @@
 
 enum {
     SERVE_CONNECTIONS = 16384,
-    SERVE_PER_ADDRESS = 1024,  // a service mesh's gateway may be one address
-    SERVE_FILES_BESIDE = 64,   // descriptors that are no connections: store, epoll, log, …
-    SERVE_TURN_MS = 100,       // how late fresh answers and a signal are seen at most
+    SERVE_PER_ADDRESS = 1024, // a service mesh's gateway may be one address
+    SERVE_FILES_BESIDE = 64,  // descriptors that are no connections: store, epoll, log, …
+    SERVE_TURN_MS = 100,      // how late fresh answers and a signal are seen at most
     SERVE_GRACE_MS = 2000,
     SERVE_PEM_MAX = 1 << 20
 };
@@ -71,7 +71,11 @@ static int name_check(const char *name, struct error *err)
     bool ok = *name && strlen(name) <= 200;
     for (const char *at = name; *at; at++)
         ok = ok && *at > ' ' && *at < 0x7f && *at != '/' && *at != '?' && *at != '#' && *at != '%';
-    return ok ? 0 : error_set(err, -EINVAL, "'%s' cannot stand in a path; name the rollout with letters, digits, '.', '-' and '_'", name);
+    return ok
+            ? 0
+            : error_set(err, -EINVAL,
+                      "'%s' cannot stand in a path; name the rollout with letters, digits, '.', '-' and '_'",
+                      name);
 }
 
 // Room for so many descriptors; fewer connections where the system does not give it.
@@ -88,8 +92,11 @@ static uint32_t connections_possible(uint32_t wanted)
     }
     if (limit.rlim_cur >= need)
         return wanted;
-    uint32_t possible = limit.rlim_cur > 2 * SERVE_FILES_BESIDE ? (uint32_t)limit.rlim_cur - SERVE_FILES_BESIDE : SERVE_FILES_BESIDE;
-    log_warn("only %u connections instead of %u: the limit of open files is %llu", possible, wanted, (unsigned long long)limit.rlim_cur);
+    uint32_t possible = limit.rlim_cur > 2 * SERVE_FILES_BESIDE
+            ? (uint32_t)limit.rlim_cur - SERVE_FILES_BESIDE
+            : SERVE_FILES_BESIDE;
+    log_warn("only %u connections instead of %u: the limit of open files is %llu", possible, wanted,
+            (unsigned long long)limit.rlim_cur);
     return possible;
 }
 
@@ -105,10 +112,13 @@ static int read_pem(const char *path, char **ret, struct error *err)
 {
     size_t len = 0;
     *ret = path ? string_read_file(path, SERVE_PEM_MAX, &len) : NULL;
-    return *ret || !path ? 0 : error_set(err, errno == ENOENT ? -EINVAL : -errno, "failed to read '%s': %s", path, strerror(errno));
+    return *ret || !path ? 0
+                         : error_set(err, errno == ENOENT ? -EINVAL : -errno,
+                                   "failed to read '%s': %s", path, strerror(errno));
 }
 
-static int serve_prepare(struct serve *serve, const struct serve_options *options, struct error *err)
+static int serve_prepare(
+        struct serve *serve, const struct serve_options *options, struct error *err)
 {
     if (!options->store)
         return error_set(err, -EINVAL, "no store was named");
@@ -125,16 +135,22 @@ static int serve_prepare(struct serve *serve, const struct serve_options *option
 
 static int serve_open(struct serve *serve, const struct serve_options *options, struct error *err)
 {
-    struct http_options http = {.listen_fd = -1, .tokens = serve->tokens, .cert = serve->cert, .key = serve->key,
-                                .open_metrics = options->open_metrics};
-    int rc = listen_open(options->listen ? options->listen : "127.0.0.1:8080", serve->tokens || options->no_token, &http.listen_fd,
-                         &serve->address, err);
+    struct http_options http = {.listen_fd = -1,
+            .tokens = serve->tokens,
+            .cert = serve->cert,
+            .key = serve->key,
+            .open_metrics = options->open_metrics};
+    int rc = listen_open(options->listen ? options->listen : "127.0.0.1:8080",
+            serve->tokens || options->no_token, &http.listen_fd, &serve->address, err);
     if (rc)
         return rc;
     rc = refresh_start(options->store, serve->name, &serve->refresh, err);
     if (rc == 0) {
-        http.connections = connections_possible(options->connections ? options->connections : SERVE_CONNECTIONS);
-        http.connections_per_address = options->connections_per_address ? options->connections_per_address : SERVE_PER_ADDRESS;
+        http.connections = connections_possible(
+                options->connections ? options->connections : SERVE_CONNECTIONS);
+        http.connections_per_address = options->connections_per_address
+                ? options->connections_per_address
+                : SERVE_PER_ADDRESS;
         rc = http_start(&http, refresh_take(serve->refresh), &serve->http, err);
     }
     if (rc)
@@ -164,9 +180,10 @@ int canary_serve(const struct serve_options *options, struct error *err)
         rc = serve_open(&serve, options, err);
     if (rc == 0) {
         if (!serve.address.loopback && !serve.cert && serve.tokens)
-            log_warn("the token travels unencrypted: give --tls-cert and --tls-key, or let a mesh encrypt");
-        log_info("answering for '%s' on http%s://%s%s", serve.name, serve.cert ? "s" : "", serve.address.text,
-                 serve.tokens ? "" : ", without a token");
+            log_warn(
+                    "the token travels unencrypted: give --tls-cert and --tls-key, or let a mesh encrypt");
+        log_info("answering for '%s' on http%s://%s%s", serve.name, serve.cert ? "s" : "",
+                serve.address.text, serve.tokens ? "" : ", without a token");
         rc = serve_loop(&serve, err);
         if (rc == 0)
             log_info("ending");

@@ -7,5 +7,6 @@
 int canary_serve(const struct serve_options *options, struct error *err)
 {
     (void)options;
-    return error_set(err, -ENOTSUP, "this upgate was built without libmicrohttpd: it cannot serve; install libmicrohttpd-dev and build again");
+    return error_set(err, -ENOTSUP,
+            "this upgate was built without libmicrohttpd: it cannot serve; install libmicrohttpd-dev and build again");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks at a store: opens it, asks whether it has changed since, reads it where it has. The thread that refreshes the answers
-// runs this; no other touches the store. What is in the tables: snapshot_rollout.c, snapshot_run.c.
+// Looks at a store: opens it, asks whether it has changed since, reads it where it has. The thread
+// that refreshes the answers runs this; no other touches the store. What is in the tables:
+// snapshot_rollout.c, snapshot_run.c.
 #include "harness/canary/serve/snapshot.h"
 
 #include <errno.h>
@@ -19,8 +20,8 @@ enum { READER_BUSY_MS = 500 };
 struct snapshot_reader {
     char *path, *name;
     struct store *store;
-    struct stat file;      // which was opened: another one may take its place
-    int64_t version;       // PRAGMA data_version of `now`; -1: never read
+    struct stat file; // which was opened: another one may take its place
+    int64_t version;  // PRAGMA data_version of `now`; -1: never read
     struct snapshot_sums sums;
     struct snapshot *now;
 };
@@ -106,9 +107,12 @@ static int reader_open(struct snapshot_reader *reader, struct error *err)
 static int reader_kind(struct store *store, int64_t *ret_rollouts, struct error *err)
 {
     int rc = store_get_int(store, ret_rollouts, err,
-                           "SELECT count(*) FROM (SELECT name FROM sqlite_master UNION ALL SELECT name FROM sqlite_temp_master) "
-                           "WHERE name = 'rollout'", "");
-    return rc || !*ret_rollouts ? rc : store_get_int(store, ret_rollouts, err, "SELECT count(*) FROM rollout", "");
+            "SELECT count(*) FROM (SELECT name FROM sqlite_master UNION ALL SELECT name FROM sqlite_temp_master) "
+            "WHERE name = 'rollout'",
+            "");
+    return rc || !*ret_rollouts
+            ? rc
+            : store_get_int(store, ret_rollouts, err, "SELECT count(*) FROM rollout", "");
 }
 
 // The sums first, in many short reads; then the rest in one transaction: the rows of one moment.
@@ -124,7 +128,8 @@ static int reader_load(struct snapshot_reader *reader, struct error *err)
     if (rc)
         return rc;
     struct snapshot *fresh = snapshot_new(reader->name);
-    rc = rollouts ? snapshot_load_rollout(store, &reader->sums, fresh, err) : snapshot_load_run(store, fresh, err);
+    rc = rollouts ? snapshot_load_rollout(store, &reader->sums, fresh, err)
+                  : snapshot_load_run(store, fresh, err);
     if (rc == 0)
         rc = store_failed(store, err);
     store_rollback(store); // nothing was written
@@ -137,7 +142,8 @@ static int reader_load(struct snapshot_reader *reader, struct error *err)
     return 0;
 }
 
-// SQLite says with one number whether another process has committed since; it costs the reading of one page.
+// SQLite says with one number whether another process has committed since; it costs the reading of
+// one page.
 static int reader_look(struct snapshot_reader *reader, struct error *err)
 {
     int64_t version = 0;
@@ -154,7 +160,8 @@ static int reader_look(struct snapshot_reader *reader, struct error *err)
     return rc;
 }
 
-const struct snapshot *snapshot_read(struct snapshot_reader *reader, int *ret_problem_code, struct error *err)
+const struct snapshot *snapshot_read(
+        struct snapshot_reader *reader, int *ret_problem_code, struct error *err)
 {
     int64_t now = clock_monotonic_ns();
     int rc = reader_look(reader, err);
@@ -163,14 +170,16 @@ const struct snapshot *snapshot_read(struct snapshot_reader *reader, int *ret_pr
         reader->now->read_ns = now;
         return reader->now;
     }
-    bool old = now - reader->now->read_ns > SNAPSHOT_OLD_S * INT64_C(1000000000), nothing = reader->now->kind == SNAPSHOT_NOTHING;
+    bool old = now - reader->now->read_ns > SNAPSHOT_OLD_S * INT64_C(1000000000),
+         nothing = reader->now->kind == SNAPSHOT_NOTHING;
     if (rc == -EINVAL || (nothing && rc != -ENOENT) || (!nothing && old)) {
         int64_t read_ns = reader->now->read_ns;
         snapshot_free(reader->now);
         reader->now = snapshot_new(reader->name);
         reader->now->read_ns = read_ns;
-        reader->now->problem = rc == -EINVAL ? "the file that was named is no store of this rollout; the server's log says more"
-                                             : "the store cannot be read; the server's log says why";
+        reader->now->problem = rc == -EINVAL
+                ? "the file that was named is no store of this rollout; the server's log says more"
+                : "the store cannot be read; the server's log says why";
     }
     return reader->now;
 }

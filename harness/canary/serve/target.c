@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes request targets and forms apart; RFC 3986 and the form encoding of the URL standard, as far as the answers need them.
+// Takes request targets and forms apart; RFC 3986 and the form encoding of the URL standard, as far
+// as the answers need them.
 #include "harness/canary/serve/target.h"
 
 #include <errno.h>
@@ -8,10 +9,10 @@
 
 static int hex(char digit)
 {
-    return digit >= '0' && digit <= '9'   ? digit - '0'
-           : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
-           : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
-                                          : -1;
+    return digit >= '0' && digit <= '9'    ? digit - '0'
+            : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
+            : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
+                                           : -1;
 }
 
 // In place: decoded text is never longer. A part of a path, a key or a value.

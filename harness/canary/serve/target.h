@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The target of a request ("/v1/gate/x?stage=2") and the body of a form, taken apart. Strict: what is not well-formed is refused,
-// nothing is guessed. Pure.
+// The target of a request ("/v1/gate/x?stage=2") and the body of a form, taken apart. Strict: what
+// is not well-formed is refused, nothing is guessed. Pure.
 #ifndef UPGATE_HARNESS_CANARY_SERVE_TARGET_H
 #define UPGATE_HARNESS_CANARY_SERVE_TARGET_H
 
@@ -13,14 +13,16 @@ struct target_pair {
 };
 
 struct target {
-    char text[TARGET_BYTES_MAX + 1]; // what the pointers point into
-    const char *parts[TARGET_PARTS_MAX]; // of the path between its slashes, decoded; a part may be empty
+    char text[TARGET_BYTES_MAX + 1];     // what the pointers point into
+    const char *parts[TARGET_PARTS_MAX]; // of the path between its slashes, decoded; a part may be
+                                         // empty
     int part_count;
     struct target_pair pairs[TARGET_PAIRS_MAX]; // of the query, or of a form; in their order
     int pair_count;
 };
 
-// 0, -EINVAL (not a path, a broken %XX, a NUL, a control character), -E2BIG (longer, or more of it, than is taken).
+// 0, -EINVAL (not a path, a broken %XX, a NUL, a control character), -E2BIG (longer, or more of it,
+// than is taken).
 int target_parse(const char *text, size_t len, struct target *ret);
 // A form's body: pairs only. The same errors.
 int target_parse_form(const char *text, size_t len, struct target *ret);

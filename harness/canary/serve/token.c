@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the tokens and compares them in constant time: every comparison goes over TOKEN_MAX bytes of every token.
+// Reads the tokens and compares them in constant time: every comparison goes over TOKEN_MAX bytes
+// of every token.
 #include "harness/canary/serve/token.h"
 
 #include <ctype.h>
@@ -22,16 +23,20 @@ struct tokens {
     int count;
 };
 
-static int take_line(struct tokens *tokens, const char *path, int line, const char *text, size_t len, struct error *err)
+static int take_line(struct tokens *tokens, const char *path, int line, const char *text,
+        size_t len, struct error *err)
 {
     if (tokens->count == TOKENS_MAX)
-        return error_set(err, -EINVAL, "'%s' has more than %d tokens; a line is a token", path, TOKENS_MAX);
+        return error_set(
+                err, -EINVAL, "'%s' has more than %d tokens; a line is a token", path, TOKENS_MAX);
     if (len < TOKEN_MIN || len > TOKEN_MAX)
-        return error_set(err, -EINVAL, "%s:%d: a token has %d to %d characters; `openssl rand -hex 32` makes one", path, line, TOKEN_MIN,
-                         TOKEN_MAX);
+        return error_set(err, -EINVAL,
+                "%s:%d: a token has %d to %d characters; `openssl rand -hex 32` makes one", path,
+                line, TOKEN_MIN, TOKEN_MAX);
     for (size_t i = 0; i < len; i++)
         if (!isgraph((unsigned char)text[i]))
-            return error_set(err, -EINVAL, "%s:%d: a token has printable characters without spaces", path, line);
+            return error_set(err, -EINVAL, "%s:%d: a token has printable characters without spaces",
+                    path, line);
     struct token *token = &tokens->tokens[tokens->count++];
     memcpy(token->bytes, text, len);
     token->len = len;
@@ -43,9 +48,13 @@ int tokens_load(const char *path, struct tokens **ret_tokens, struct error *err)
     size_t len = 0;
     char *text = string_read_file(path, TOKEN_FILE_MAX, &len);
     if (!text)
-        return error_set(err, errno == ENOENT ? -EINVAL : -errno, "failed to read the token file '%s': %s", path, strerror(errno));
+        return error_set(err, errno == ENOENT ? -EINVAL : -errno,
+                "failed to read the token file '%s': %s", path, strerror(errno));
     struct tokens *tokens = xcalloc(1, sizeof *tokens);
-    int rc = strlen(text) == len ? 0 : error_set(err, -EINVAL, "'%s' is no token file: it has a NUL", path), line = 0;
+    int rc = strlen(text) == len
+            ? 0
+            : error_set(err, -EINVAL, "'%s' is no token file: it has a NUL", path),
+        line = 0;
     for (char *next, *at = text; rc == 0 && at; at = next) {
         next = strchr(at, '\n');
         if (next)
@@ -94,12 +103,12 @@ static bool tokens_compare(const struct tokens *tokens, const char *text, size_t
 
 static int base64_digit(char digit)
 {
-    return digit >= 'A' && digit <= 'Z'   ? digit - 'A'
-           : digit >= 'a' && digit <= 'z' ? digit - 'a' + 26
-           : digit >= '0' && digit <= '9' ? digit - '0' + 52
-           : digit == '+'                 ? 62
-           : digit == '/'                 ? 63
-                                          : -1;
+    return digit >= 'A' && digit <= 'Z'    ? digit - 'A'
+            : digit >= 'a' && digit <= 'z' ? digit - 'a' + 26
+            : digit >= '0' && digit <= '9' ? digit - '0' + 52
+            : digit == '+'                 ? 62
+            : digit == '/'                 ? 63
+                                           : -1;
 }
 
 // Bytes of ret that were filled; 0: not base64, or too much of it.
@@ -132,7 +141,8 @@ bool tokens_allow(const struct tokens *tokens, const char *authorization)
         const char *token = authorization + 7 + strspn(authorization + 7, " ");
         allowed = tokens_compare(tokens, token, strlen(token));
     } else if (authorization && strncasecmp(authorization, "Basic ", 6) == 0) {
-        size_t len = base64_decode(authorization + 6 + strspn(authorization + 6, " "), basic, sizeof basic);
+        size_t len = base64_decode(
+                authorization + 6 + strspn(authorization + 6, " "), basic, sizeof basic);
         const char *colon = memchr(basic, ':', len);
         if (colon)
             allowed = tokens_compare(tokens, colon + 1, len - (size_t)(colon + 1 - basic));

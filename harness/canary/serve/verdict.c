@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules by which a snapshot becomes a verdict. They lean to one side: a pass must have been said by the controller, or by
-// `upgate gate`; everything else is inconclusive or a fail.
+// The rules by which a snapshot becomes a verdict. They lean to one side: a pass must have been
+// said by the controller, or by `upgate gate`; everything else is inconclusive or a fail.
 #include "harness/canary/serve/verdict.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-    RETRY_S = 5,      // cells are stored every five seconds
-    REASON_CELLS = 3  // cells in a reason
+    RETRY_S = 5,     // cells are stored every five seconds
+    REASON_CELLS = 3 // cells in a reason
 };
 #define SECOND_NS INT64_C(1000000000)
 
@@ -23,10 +23,12 @@ enum verdict_kind verdict_by_cell(const char *text)
 {
     if (strcmp(text, "pass") == 0 || strcmp(text, "passed") == 0)
         return VERDICT_PASS;
-    return strcmp(text, "fail") == 0 || strcmp(text, "failed") == 0 ? VERDICT_FAIL : VERDICT_INCONCLUSIVE;
+    return strcmp(text, "fail") == 0 || strcmp(text, "failed") == 0 ? VERDICT_FAIL
+                                                                    : VERDICT_INCONCLUSIVE;
 }
 
-__attribute__((format(printf, 2, 3))) static void reason_add(struct verdict *verdict, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void reason_add(
+        struct verdict *verdict, const char *fmt, ...)
 {
     size_t len = strlen(verdict->reason);
     va_list args;
@@ -51,8 +53,8 @@ static void inconclusive(struct verdict *verdict, enum verdict_why why)
 // "latency_p99 1.031 [1.024, 1.039], limit 1.02"
 static void reason_cell(struct verdict *verdict, const struct snapshot_cell *cell)
 {
-    reason_add(verdict, "%s%s%s%s", verdict->reason[0] ? "; " : "", cell->workload ? cell->workload : "", cell->workload ? "." : "",
-               cell->metric);
+    reason_add(verdict, "%s%s%s%s", verdict->reason[0] ? "; " : "",
+            cell->workload ? cell->workload : "", cell->workload ? "." : "", cell->metric);
     if (!isnan(cell->value))
         reason_add(verdict, " %.4g", cell->value);
     if (!isnan(cell->low) && !isnan(cell->high))
@@ -64,7 +66,8 @@ static void reason_cell(struct verdict *verdict, const struct snapshot_cell *cel
 }
 
 // Up to three cells of a stage with this verdict; how many there are.
-static int reason_cells(struct verdict *verdict, const struct snapshot *snapshot, int64_t stage, enum verdict_kind kind)
+static int reason_cells(struct verdict *verdict, const struct snapshot *snapshot, int64_t stage,
+        enum verdict_kind kind)
 {
     int count = 0;
     for (int i = 0; i < snapshot->cell_count; i++) {
@@ -86,7 +89,8 @@ static bool is(const char *text, const char *word)
 
 static void verdict_run(const struct snapshot *snapshot, struct verdict *verdict)
 {
-    enum verdict_kind kind = snapshot->verdict ? verdict_by_cell(snapshot->verdict) : VERDICT_INCONCLUSIVE;
+    enum verdict_kind kind =
+            snapshot->verdict ? verdict_by_cell(snapshot->verdict) : VERDICT_INCONCLUSIVE;
     if (!is(snapshot->run_kind, "ab")) { // a baseline against itself says nothing about a candidate
         inconclusive(verdict, VERDICT_BLIND);
         reason_add(verdict, "an A/A run judges no candidate");
@@ -107,17 +111,22 @@ static void verdict_run(const struct snapshot *snapshot, struct verdict *verdict
 static bool controller_lives(const struct snapshot *snapshot, const struct verdict_clock *now)
 {
     int64_t age_s = (now->wall_ns - snapshot->heartbeat_ns) / SECOND_NS;
-    return snapshot->controlled && age_s <= VERDICT_CONTROLLER_S && age_s >= -VERDICT_CONTROLLER_S; // one from the future is as good as none
+    // one from the future is as good as none
+    return snapshot->controlled && age_s <= VERDICT_CONTROLLER_S && age_s >= -VERDICT_CONTROLLER_S;
 }
 
 // The stage at hand, or one before or after it, of a rollout that runs.
-static void verdict_stage(const struct snapshot *snapshot, const struct snapshot_stage *stage, bool whole, struct verdict *verdict)
+static void verdict_stage(const struct snapshot *snapshot, const struct snapshot_stage *stage,
+        bool whole, struct verdict *verdict)
 {
-    enum verdict_kind result = stage->result ? verdict_by_cell(stage->result) : VERDICT_INCONCLUSIVE;
-    bool fails = reason_cells(verdict, snapshot, stage->number, VERDICT_FAIL) || result == VERDICT_FAIL;
+    enum verdict_kind result =
+            stage->result ? verdict_by_cell(stage->result) : VERDICT_INCONCLUSIVE;
+    bool fails =
+            reason_cells(verdict, snapshot, stage->number, VERDICT_FAIL) || result == VERDICT_FAIL;
     if (fails && stage->aa) { // two baselines that differ say nothing about the candidate
         inconclusive(verdict, VERDICT_BLIND);
-        reason_add(verdict, " (stage %s: the baselines differ, what is measured cannot be trusted)", stage->name);
+        reason_add(verdict, " (stage %s: the baselines differ, what is measured cannot be trusted)",
+                stage->name);
     } else if (fails) {
         decide(verdict, VERDICT_FAIL, false);
         if (!verdict->reason[0])
@@ -133,19 +142,26 @@ static void verdict_stage(const struct snapshot *snapshot, const struct snapshot
         const struct snapshot_counts *candidate = &stage->arms[SNAPSHOT_CANDIDATE];
         if (!reason_cells(verdict, snapshot, stage->number, VERDICT_INCONCLUSIVE))
             reason_add(verdict, "stage %s has not ended", stage->name);
-        reason_add(verdict, " (stage %s, %lld requests of the candidate so far)", stage->name, (long long)candidate->requests);
+        reason_add(verdict, " (stage %s, %lld requests of the candidate so far)", stage->name,
+                (long long)candidate->requests);
     }
 }
 
-static void verdict_rollout(const struct snapshot *snapshot, const struct snapshot_stage *asked, const struct verdict_clock *now,
-                            struct verdict *verdict)
+static void verdict_rollout(const struct snapshot *snapshot, const struct snapshot_stage *asked,
+        const struct verdict_clock *now, struct verdict *verdict)
 {
-    const struct snapshot_stage *stage = asked ? asked : snapshot->has_stage ? snapshot_find_stage(snapshot, snapshot->stage) : NULL;
-    const char *reason = snapshot->reason && snapshot->reason[0] ? snapshot->reason : "no reason is stored";
+    const struct snapshot_stage *stage = asked ? asked
+            : snapshot->has_stage              ? snapshot_find_stage(snapshot, snapshot->stage)
+                                               : NULL;
+    const char *reason =
+            snapshot->reason && snapshot->reason[0] ? snapshot->reason : "no reason is stored";
     if (is(snapshot->state, "rolled_back") || is(snapshot->state, "aborted")) {
         decide(verdict, VERDICT_FAIL, true);
-        reason_add(verdict, "%s: %s", is(snapshot->state, "aborted") ? "aborted" : "rolled back", reason);
-    } else if (snapshot->rolls_back && (is(snapshot->state, "running") || is(snapshot->state, "paused"))) { // nothing takes it back
+        reason_add(verdict, "%s: %s", is(snapshot->state, "aborted") ? "aborted" : "rolled back",
+                reason);
+    } else if (snapshot->rolls_back &&
+            (is(snapshot->state, "running") ||
+                    is(snapshot->state, "paused"))) { // nothing takes it back
         decide(verdict, VERDICT_FAIL, false);
         reason_add(verdict, "to be rolled back: %s", reason);
     } else if (is(snapshot->state, "promoted")) {
@@ -171,22 +187,24 @@ static void verdict_rollout(const struct snapshot *snapshot, const struct snapsh
             verdict->reason[0] = 0;
             if (snapshot->controlled)
                 reason_add(verdict, "the controller has given no sign of life for %lld s",
-                           (long long)((now->wall_ns - snapshot->heartbeat_ns) / SECOND_NS));
+                        (long long)((now->wall_ns - snapshot->heartbeat_ns) / SECOND_NS));
             else
                 reason_add(verdict, "no controller is at work: `upgate canary run` goes on");
         }
     }
 }
 
-void verdict_of(const struct snapshot *snapshot, const struct snapshot_stage *stage, const struct verdict_clock *now,
-                struct verdict *ret_verdict)
+void verdict_of(const struct snapshot *snapshot, const struct snapshot_stage *stage,
+        const struct verdict_clock *now, struct verdict *ret_verdict)
 {
-    *ret_verdict = (struct verdict){.kind = VERDICT_INCONCLUSIVE, .why = VERDICT_BLIND, .retry_after_s = RETRY_S};
+    *ret_verdict = (struct verdict){
+            .kind = VERDICT_INCONCLUSIVE, .why = VERDICT_BLIND, .retry_after_s = RETRY_S};
     int64_t age_ns = now->monotonic_ns - snapshot->read_ns;
     if (snapshot->problem)
         reason_add(ret_verdict, "%s", snapshot->problem);
     else if (age_ns > SNAPSHOT_OLD_S * SECOND_NS)
-        reason_add(ret_verdict, "the store could not be read for %lld s", (long long)(age_ns / SECOND_NS));
+        reason_add(ret_verdict, "the store could not be read for %lld s",
+                (long long)(age_ns / SECOND_NS));
     else if (snapshot->kind == SNAPSHOT_RUN)
         verdict_run(snapshot, ret_verdict);
     else
@@ -197,7 +215,8 @@ bool verdict_wants_more(const struct snapshot *snapshot, const struct verdict_cl
 {
     struct verdict verdict;
     verdict_of(snapshot, NULL, now, &verdict);
-    bool held = verdict.kind == VERDICT_FAIL || (verdict.kind == VERDICT_INCONCLUSIVE && verdict.why != VERDICT_COLLECTS);
+    bool held = verdict.kind == VERDICT_FAIL ||
+            (verdict.kind == VERDICT_INCONCLUSIVE && verdict.why != VERDICT_COLLECTS);
     if (held || snapshot->kind != SNAPSHOT_ROLLOUT || !is(snapshot->state, "running"))
         return verdict.kind == VERDICT_PASS;
     // Half a percent: proxies make 1 % of 3 parts in 256.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors requests: a pair of transfers (libcurl's multi interface) for each, both begun at once, the first in turn; what came back
-// is compared when both are over, and counted in that second. One thread, bounded everywhere; nobody waits for it.
+// Mirrors requests: a pair of transfers (libcurl's multi interface) for each, both begun at once,
+// the first in turn; what came back is compared when both are over, and counted in that second. One
+// thread, bounded everywhere; nobody waits for it.
 #include "harness/canary/shadow/shadow.h"
 
 #include <curl/curl.h>
@@ -17,7 +18,13 @@
 #include "harness/canary/shadow/shadow_requests.h"
 #include "reports/analyse/parity.h"
 
-enum { SHADOW_ASKS = 3, SHADOW_AGAIN = 2, SHADOW_SECONDS = 64, SHADOW_PATHS_MAX = 16, SHADOW_EXAMPLE_BYTES = 600 };
+enum {
+    SHADOW_ASKS = 3,
+    SHADOW_AGAIN = 2,
+    SHADOW_SECONDS = 64,
+    SHADOW_PATHS_MAX = 16,
+    SHADOW_EXAMPLE_BYTES = 600
+};
 static const int64_t shadow_timeout_ns = INT64_C(10000000000), shadow_second_ns = 1000000000;
 
 struct shadow_ask { // one request to one arm; the third asks the baseline again
@@ -52,7 +59,7 @@ struct shadow {
     double allowed; // requests that may be mirrored now
     double behind;  // that were not, while all pairs were under way
     uint64_t begun;
-    double apart;   // how far two answers of the baseline were from each other; NAN: not known yet
+    double apart; // how far two answers of the baseline were from each other; NAN: not known yet
     struct shadow_slot slots[SHADOW_SECONDS];
     size_t slot_first, slot_count;
     struct shadow_example examples[SHADOW_EXAMPLES_MAX];
@@ -83,10 +90,13 @@ static void shadow_free_list(char **list)
 static int shadow_url(const char *url, char **ret_url, struct error *err)
 {
     size_t len = url ? strlen(url) : 0;
-    if (!url || (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) || strpbrk(url, " \t\r\n?#")) {
+    if (!url || (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) ||
+            strpbrk(url, " \t\r\n?#")) {
         char *plain = http_url_plain(url ? url : "");
-        int rc = error_set(err, -EINVAL, "the shadow stage needs the base URL of each arm, like http://127.0.0.1:8001, without spaces, `?` "
-                                              "and `#`; not '%.200s'", plain);
+        int rc = error_set(err, -EINVAL,
+                "the shadow stage needs the base URL of each arm, like http://127.0.0.1:8001, without spaces, `?` "
+                "and `#`; not '%.200s'",
+                plain);
         free(plain);
         return rc;
     }
@@ -107,12 +117,18 @@ int shadow_open(const struct shadow_opts *opts, struct shadow **ret_shadow, stru
     shadow->opts.methods = (const char *const *)shadow->methods;
     shadow->opts.ignore = (const char *const *)shadow->ignore;
     shadow->apart = NAN;
-    int rc = opts->mirror > 0 && opts->mirror <= 1 ? 0 : error_set(err, -EINVAL, "the shadow stage mirrors more than 0 and at most all of the requests");
+    int rc = opts->mirror > 0 && opts->mirror <= 1
+            ? 0
+            : error_set(err, -EINVAL,
+                      "the shadow stage mirrors more than 0 and at most all of the requests");
     for (int arm = 0; arm < CANARY_ARMS && rc == 0; arm++)
         rc = shadow_url(opts->urls[arm], &shadow->urls[arm], err);
     if (rc == 0)
-        rc = shadow_requests_load(opts->requests, shadow->opts.methods, &shadow->requests, &shadow->request_count, err);
-    if (rc == 0 && (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK || !(shadow->multi = curl_multi_init())))
+        rc = shadow_requests_load(opts->requests, shadow->opts.methods, &shadow->requests,
+                &shadow->request_count, err);
+    if (rc == 0 &&
+            (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK ||
+                    !(shadow->multi = curl_multi_init())))
         rc = error_set(err, -ENOMEM, "failed to start libcurl for the shadow stage");
     shadow->pairs = xcalloc((size_t)shadow->opts.concurrent, sizeof *shadow->pairs);
     if (rc) {
@@ -186,13 +202,16 @@ static size_t shadow_take_bytes(char *bytes, size_t size, size_t count, void *da
     return size * count;
 }
 
-static int shadow_ask_begin(struct shadow *shadow, const struct shadow_request *request, int arm, struct shadow_ask *ask, struct error *err)
+static int shadow_ask_begin(struct shadow *shadow, const struct shadow_request *request, int arm,
+        struct shadow_ask *ask, struct error *err)
 {
     CURL *easy = ask->easy = curl_easy_init();
     if (!easy)
-        return error_set(err, -ENOMEM, "failed to start a request of the shadow stage: out of memory");
+        return error_set(
+                err, -ENOMEM, "failed to start a request of the shadow stage: out of memory");
     ask->url = xasprintf("%s%s", shadow->urls[arm], request->path);
-    ask->headers = curl_slist_append(ask->headers, "X-Upgate-Shadow: 1"); // a server may leave it out of its own statistics
+    // a server may leave it out of its own statistics
+    ask->headers = curl_slist_append(ask->headers, "X-Upgate-Shadow: 1");
     ask->headers = curl_slist_append(ask->headers, "Expect:");
     curl_easy_setopt(easy, CURLOPT_URL, ask->url);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
@@ -207,7 +226,9 @@ static int shadow_ask_begin(struct shadow *shadow, const struct shadow_request *
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, ask);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, ask);
     if (request->body) {
-        ask->headers = curl_slist_append(ask->headers, strchr("{[", *request->body) ? "Content-Type: application/json" : "Content-Type: application/octet-stream");
+        ask->headers = curl_slist_append(ask->headers,
+                strchr("{[", *request->body) ? "Content-Type: application/json"
+                                             : "Content-Type: application/octet-stream");
         curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request->body);
         curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->size);
     }
@@ -237,7 +258,8 @@ static int shadow_begin(struct shadow *shadow, struct error *err)
         if (rc == 0)
             rc = shadow_ask_begin(shadow, &pair->request, !first, &pair->asks[!first], err);
         if (rc == 0 && pair->again)
-            rc = shadow_ask_begin(shadow, &pair->request, CANARY_BASELINE, &pair->asks[SHADOW_AGAIN], err);
+            rc = shadow_ask_begin(
+                    shadow, &pair->request, CANARY_BASELINE, &pair->asks[SHADOW_AGAIN], err);
         if (rc) {
             shadow_pair_clear(shadow, pair);
             return rc;
@@ -249,12 +271,15 @@ static int shadow_begin(struct shadow *shadow, struct error *err)
 static struct shadow_slot *shadow_slot_now(struct shadow *shadow)
 {
     int64_t now = clock_wall_ns() / shadow_second_ns;
-    struct shadow_slot *last = shadow->slot_count ? &shadow->slots[(shadow->slot_first + shadow->slot_count - 1) % SHADOW_SECONDS] : NULL;
+    struct shadow_slot *last = shadow->slot_count
+            ? &shadow->slots[(shadow->slot_first + shadow->slot_count - 1) % SHADOW_SECONDS]
+            : NULL;
     if (last && last->at_s >= now) // the clock was set back: time does not
         return last;
     if (shadow->slot_count == SHADOW_SECONDS) // nobody takes them: the last one holds what follows
         return last;
-    struct shadow_slot *slot = &shadow->slots[(shadow->slot_first + shadow->slot_count++) % SHADOW_SECONDS];
+    struct shadow_slot *slot =
+            &shadow->slots[(shadow->slot_first + shadow->slot_count++) % SHADOW_SECONDS];
     *slot = (struct shadow_slot){.at_s = now};
     return slot;
 }
@@ -271,13 +296,16 @@ static void shadow_count(struct canary_second *second, const struct shadow_ask *
 
 static struct shadow_answer shadow_answer(const struct shadow_ask *ask)
 {
-    return (struct shadow_answer){.status = ask->status, .body = ask->answer.text ? ask->answer.text : "", .size = ask->answer.len};
+    return (struct shadow_answer){.status = ask->status,
+            .body = ask->answer.text ? ask->answer.text : "",
+            .size = ask->answer.len};
 }
 
 static struct shadow_rule shadow_rule(const struct shadow *shadow)
 {
-    return (struct shadow_rule){.limit = parity_spread_limit(shadow->opts.tolerance, shadow->apart), .ignore = shadow->opts.ignore,
-                                .paths = (const char *const *)shadow->paths};
+    return (struct shadow_rule){.limit = parity_spread_limit(shadow->opts.tolerance, shadow->apart),
+            .ignore = shadow->opts.ignore,
+            .paths = (const char *const *)shadow->paths};
 }
 
 static bool shadow_answered(const struct shadow_ask *ask)
@@ -285,12 +313,15 @@ static bool shadow_answered(const struct shadow_ask *ask)
     return !ask->failed && !ask->too_long && ask->status < 500;
 }
 
-// What the baseline itself does not answer alike twice (a time, an id, the last bits of a sum in another batch) is no difference.
+// What the baseline itself does not answer alike twice (a time, an id, the last bits of a sum in
+// another batch) is no difference.
 static void shadow_learn(struct shadow *shadow, const struct shadow_pair *pair)
 {
-    if (!shadow_answered(&pair->asks[CANARY_BASELINE]) || !shadow_answered(&pair->asks[SHADOW_AGAIN]))
+    if (!shadow_answered(&pair->asks[CANARY_BASELINE]) ||
+            !shadow_answered(&pair->asks[SHADOW_AGAIN]))
         return;
-    struct shadow_answer first = shadow_answer(&pair->asks[CANARY_BASELINE]), second = shadow_answer(&pair->asks[SHADOW_AGAIN]);
+    struct shadow_answer first = shadow_answer(&pair->asks[CANARY_BASELINE]),
+                         second = shadow_answer(&pair->asks[SHADOW_AGAIN]);
     for (;;) {
         struct shadow_rule rule = shadow_rule(shadow);
         struct shadow_compared compared;
@@ -301,7 +332,8 @@ static void shadow_learn(struct shadow *shadow, const struct shadow_pair *pair)
             shadow->apart = compared.distance;
         if (learnt) {
             size_t used = strlen(shadow->state.ignored);
-            snprintf(shadow->state.ignored + used, sizeof shadow->state.ignored - used, "%s%s", used ? ", " : "", compared.path);
+            snprintf(shadow->state.ignored + used, sizeof shadow->state.ignored - used, "%s%s",
+                    used ? ", " : "", compared.path);
             shadow->paths[shadow->path_count++] = compared.path;
             compared.path = NULL;
         }
@@ -323,17 +355,22 @@ static char *shadow_cut(const char *text, size_t size)
     return copy;
 }
 
-static void shadow_keep(struct shadow *shadow, const struct shadow_pair *pair, const struct shadow_compared *compared)
+static void shadow_keep(struct shadow *shadow, const struct shadow_pair *pair,
+        const struct shadow_compared *compared)
 {
     if (shadow->example_count == SHADOW_EXAMPLES_MAX)
         return;
     const struct shadow_request *request = &pair->request;
     struct shadow_answer a = shadow_answer(&pair->asks[0]), b = shadow_answer(&pair->asks[1]);
-    char *body = shadow_cut(request->body ? request->body : "", request->size), *what = shadow_cut(compared->what, strlen(compared->what));
+    char *body = shadow_cut(request->body ? request->body : "", request->size),
+         *what = shadow_cut(compared->what, strlen(compared->what));
     char *first = shadow_cut(a.body, a.size), *second = shadow_cut(b.body, b.size);
-    shadow->examples[shadow->example_count++] = (struct shadow_example){.at_ns = clock_wall_ns(), .distance = isfinite(compared->distance) ? compared->distance : NAN,
-        .request = xasprintf("%s %s%s%s: %s", request->method, request->path, *body ? " " : "", body, what), .baseline = xasprintf("%ld %s", a.status, first),
-        .candidate = xasprintf("%ld %s", b.status, second)};
+    shadow->examples[shadow->example_count++] = (struct shadow_example){.at_ns = clock_wall_ns(),
+            .distance = isfinite(compared->distance) ? compared->distance : NAN,
+            .request = xasprintf(
+                    "%s %s%s%s: %s", request->method, request->path, *body ? " " : "", body, what),
+            .baseline = xasprintf("%ld %s", a.status, first),
+            .candidate = xasprintf("%ld %s", b.status, second)};
     free(first);
     free(second);
     free(body);
@@ -349,21 +386,24 @@ static void shadow_pair_over(struct shadow *shadow, struct shadow_pair *pair)
     shadow->state.pairs++;
     if (pair->again)
         shadow_learn(shadow, pair);
-    // A candidate that fails is an error, and counted as one; of a baseline that fails nothing can be learnt.
+    // A candidate that fails is an error, and counted as one; of a baseline that fails nothing can
+    // be learnt.
     if (shadow_answered(a) && shadow_answered(b)) {
         struct shadow_answer first = shadow_answer(a), second = shadow_answer(b);
         struct shadow_rule rule = shadow_rule(shadow);
         shadow_compare(&first, &second, &rule, &compared);
         wrong[CANARY_BASELINE] = compared.nan[CANARY_BASELINE];
-        wrong[CANARY_CANDIDATE] = !compared.equal && (compared.nan[CANARY_CANDIDATE] || !compared.nan[CANARY_BASELINE]);
+        wrong[CANARY_CANDIDATE] = !compared.equal &&
+                (compared.nan[CANARY_CANDIDATE] || !compared.nan[CANARY_BASELINE]);
         shadow->state.compared++;
         shadow->state.different += wrong[CANARY_CANDIDATE];
     } else if (!shadow_answered(a) || b->too_long) {
         shadow->state.unanswered++;
     }
     shadow_count(&slot->arms[CANARY_BASELINE], a, wrong[CANARY_BASELINE]);
-    // Where nothing was compared, nothing is known of the candidate: a stage of such answers would pass without a wrong one. Nor are its
-    // failures counted beside a baseline that fails: with none of the answers beside them, few of them would be all that there is.
+    // Where nothing was compared, nothing is known of the candidate: a stage of such answers would
+    // pass without a wrong one. Nor are its failures counted beside a baseline that fails: with
+    // none of the answers beside them, few of them would be all that there is.
     if (shadow_answered(a) && (!b->too_long || b->status >= 500))
         shadow_count(&slot->arms[CANARY_CANDIDATE], b, wrong[CANARY_CANDIDATE]);
     if (wrong[CANARY_CANDIDATE])
@@ -410,7 +450,8 @@ int shadow_poll(struct shadow *shadow, int timeout_ms, struct error *err)
     return 0;
 }
 
-bool shadow_take(struct shadow *shadow, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS])
+bool shadow_take(
+        struct shadow *shadow, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS])
 {
     struct shadow_slot *slot = &shadow->slots[shadow->slot_first];
     if (!shadow->slot_count || slot->at_s >= clock_wall_ns() / shadow_second_ns)

@@ -28,7 +28,8 @@ int shadow_poll(struct shadow *shadow, int timeout_ms, struct error *err)
     return shadow_open(NULL, &shadow, err);
 }
 
-bool shadow_take(struct shadow *shadow, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS])
+bool shadow_take(
+        struct shadow *shadow, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS])
 {
     (void)shadow;
     (void)ret_at_s;

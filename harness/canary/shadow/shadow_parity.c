@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks two JSON answers side by side: what must be equal is compared at once, numbers are gathered by field and compared together,
-// so that one that is near 0 is not judged by itself.
+// Walks two JSON answers side by side: what must be equal is compared at once, numbers are gathered
+// by field and compared together, so that one that is near 0 is not judged by itself.
 #include "harness/canary/shadow/shadow_parity.h"
 
 #include <ctype.h>
@@ -53,7 +53,8 @@ static void walk_number(struct parity_walk *walk, const char *path, double a, do
         if (strcmp(walk->fields[i].path, path) == 0)
             field = &walk->fields[i];
     if (!field && walk->field_count == PARITY_FIELDS_MAX) {
-        walk_differ(walk, path, xasprintf("more than %d fields with numbers: not compared", PARITY_FIELDS_MAX));
+        walk_differ(walk, path,
+                xasprintf("more than %d fields with numbers: not compared", PARITY_FIELDS_MAX));
         return;
     }
     if (!field) {
@@ -66,13 +67,16 @@ static void walk_number(struct parity_walk *walk, const char *path, double a, do
     field->b[field->count++] = b;
 }
 
-static void walk_value(struct parity_walk *walk, const json_t *a, const json_t *b, const char *path, int depth);
+static void walk_value(
+        struct parity_walk *walk, const json_t *a, const json_t *b, const char *path, int depth);
 
-static void walk_object(struct parity_walk *walk, const json_t *a, const json_t *b, const char *path, int depth)
+static void walk_object(
+        struct parity_walk *walk, const json_t *a, const json_t *b, const char *path, int depth)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)a, key, value) {
+    json_object_foreach((json_t *)a, key, value)
+    {
         char *below = xasprintf("%s.%s", path, key);
         const json_t *other = json_object_get(b, key);
         if (walk_listed(walk->rule->ignore, key) || walk_listed(walk->rule->paths, below)) {
@@ -85,18 +89,23 @@ static void walk_object(struct parity_walk *walk, const json_t *a, const json_t 
             walk_differ(walk, below, xasprintf("%.100s is missing", below));
         free(below);
     }
-    json_object_foreach((json_t *)b, key, value) {
+    json_object_foreach((json_t *)b, key, value)
+    {
         char *below = xasprintf("%s.%s", path, key);
-        if (!json_object_get(a, key) && !walk_listed(walk->rule->ignore, key) && !walk_listed(walk->rule->paths, below))
+        if (!json_object_get(a, key) && !walk_listed(walk->rule->ignore, key) &&
+                !walk_listed(walk->rule->paths, below))
             walk_differ(walk, below, xasprintf("%.100s is new", below));
         free(below);
     }
 }
 
-static void walk_array(struct parity_walk *walk, const json_t *a, const json_t *b, const char *path, int depth)
+static void walk_array(
+        struct parity_walk *walk, const json_t *a, const json_t *b, const char *path, int depth)
 {
     if (json_array_size(a) != json_array_size(b)) {
-        walk_differ(walk, path, xasprintf("%.100s has %zu elements and %zu", *path ? path : "the answer", json_array_size(a), json_array_size(b)));
+        walk_differ(walk, path,
+                xasprintf("%.100s has %zu elements and %zu", *path ? path : "the answer",
+                        json_array_size(a), json_array_size(b)));
         return;
     }
     char *below = xasprintf("%s[]", path);
@@ -105,16 +114,20 @@ static void walk_array(struct parity_walk *walk, const json_t *a, const json_t *
     free(below);
 }
 
-static void walk_value(struct parity_walk *walk, const json_t *a, const json_t *b, const char *path, int depth)
+static void walk_value(
+        struct parity_walk *walk, const json_t *a, const json_t *b, const char *path, int depth)
 {
     const char *name = *path ? path : "the answer";
     if (walk->what || walk_listed(walk->rule->paths, path))
         return;
     if (depth > PARITY_DEPTH_MAX)
         walk_differ(walk, path, xasprintf("deeper than %d levels: not compared", PARITY_DEPTH_MAX));
-    else if (json_is_integer(a) && json_is_integer(b) && json_integer_value(a) != json_integer_value(b))
+    else if (json_is_integer(a) && json_is_integer(b) &&
+            json_integer_value(a) != json_integer_value(b))
         // Identifiers, classes, counts: one beside another is not nearly right.
-        walk_differ(walk, path, xasprintf("%.100s is %lld and %lld", name, (long long)json_integer_value(a), (long long)json_integer_value(b)));
+        walk_differ(walk, path,
+                xasprintf("%.100s is %lld and %lld", name, (long long)json_integer_value(a),
+                        (long long)json_integer_value(b)));
     else if (json_is_integer(a) && json_is_integer(b))
         return;
     else if (json_is_number(a) && json_is_number(b))
@@ -136,13 +149,15 @@ static double walk_distance(struct parity_walk *walk)
     const struct parity_field *at = NULL;
     for (size_t i = 0; i < walk->field_count; i++) {
         const struct parity_field *field = &walk->fields[i];
-        struct parity_error error = parity_distance(field->a, field->b, field->count, parity_rms(field->a, field->count));
+        struct parity_error error = parity_distance(
+                field->a, field->b, field->count, parity_rms(field->a, field->count));
         double distance = fmax(error.all, error.chunk);
         if (!(distance <= worst))
             worst = distance, at = field;
     }
     if (at && !(worst <= walk->rule->limit))
-        walk_differ(walk, at->path, xasprintf("%.100s differs by %.2g of its rms", at->path, worst));
+        walk_differ(
+                walk, at->path, xasprintf("%.100s differs by %.2g of its rms", at->path, worst));
     return worst;
 }
 
@@ -156,8 +171,10 @@ static bool parity_has_nan(const struct shadow_answer *answer)
             i++;
         else if (c == '"')
             text = !text;
-        else if (!text && answer->size - i >= 3 && (strncasecmp(answer->body + i, "nan", 3) == 0 || strncasecmp(answer->body + i, "inf", 3) == 0) &&
-                 (i == 0 || !isalnum((unsigned char)answer->body[i - 1])))
+        else if (!text && answer->size - i >= 3 &&
+                (strncasecmp(answer->body + i, "nan", 3) == 0 ||
+                        strncasecmp(answer->body + i, "inf", 3) == 0) &&
+                (i == 0 || !isalnum((unsigned char)answer->body[i - 1])))
             return true;
     }
     return false;
@@ -176,7 +193,8 @@ static json_t *parity_load(const struct shadow_answer *answer)
     return parity_meant_json(answer) ? json_loadb(answer->body, answer->size, 0, NULL) : NULL;
 }
 
-static void parity_json(const json_t *a, const json_t *b, const struct shadow_rule *rule, struct shadow_compared *ret)
+static void parity_json(const json_t *a, const json_t *b, const struct shadow_rule *rule,
+        struct shadow_compared *ret)
 {
     struct parity_walk walk = {.rule = rule};
     walk_value(&walk, a, b, "", 0);
@@ -191,8 +209,8 @@ static void parity_json(const json_t *a, const json_t *b, const struct shadow_ru
     free(walk.fields);
 }
 
-void shadow_compare(const struct shadow_answer *baseline, const struct shadow_answer *candidate, const struct shadow_rule *rule,
-                    struct shadow_compared *ret)
+void shadow_compare(const struct shadow_answer *baseline, const struct shadow_answer *candidate,
+        const struct shadow_rule *rule, struct shadow_compared *ret)
 {
     *ret = (struct shadow_compared){.distance = NAN};
     json_t *a = parity_load(baseline), *b = parity_load(candidate);
@@ -202,12 +220,16 @@ void shadow_compare(const struct shadow_answer *baseline, const struct shadow_an
     if (baseline->status != candidate->status)
         ret->what = xasprintf("status %ld and %ld", baseline->status, candidate->status);
     else if (ret->nan[0] || ret->nan[1])
-        ret->what = xasprintf("NaN or Infinity in the answer of %s", !ret->nan[1] ? "the baseline" : ret->nan[0] ? "both" : "the candidate");
+        ret->what = xasprintf("NaN or Infinity in the answer of %s",
+                !ret->nan[1]          ? "the baseline"
+                        : ret->nan[0] ? "both"
+                                      : "the candidate");
     else if (a && b)
         parity_json(a, b, rule, ret);
     else if (a || b)
         ret->what = xasprintf("the answer of the %s is no JSON", a ? "candidate" : "baseline");
-    else if (baseline->size != candidate->size || memcmp(baseline->body, candidate->body, baseline->size) != 0)
+    else if (baseline->size != candidate->size ||
+            memcmp(baseline->body, candidate->body, baseline->size) != 0)
         ret->what = xasprintf("%zu bytes and %zu, which differ", baseline->size, candidate->size);
     ret->equal = !ret->what;
     json_decref(a);

@@ -26,7 +26,8 @@ bool shadow_request_allowed(const char *const *methods, const char *method)
 bool shadow_request_valid(const char *method, const char *path, size_t size)
 {
     size_t letters = strspn(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-    if (letters == 0 || method[letters] || letters > requests_method_max || *path != '/' || strlen(path) > requests_path_max || size > SHADOW_BODY_MAX)
+    if (letters == 0 || method[letters] || letters > requests_method_max || *path != '/' ||
+            strlen(path) > requests_path_max || size > SHADOW_BODY_MAX)
         return false;
     for (const unsigned char *c = (const unsigned char *)path; *c; c++)
         if (*c <= ' ' || *c >= 127) // a blank or a line end would end the request line
@@ -60,22 +61,26 @@ static char *requests_body(const json_t *body, size_t *ret_size)
     return text;
 }
 
-static int requests_line(const char *path, size_t number, const char *line, size_t len, const char *const *methods, struct shadow_request **requests,
-                         size_t *count, struct error *err)
+static int requests_line(const char *path, size_t number, const char *line, size_t len,
+        const char *const *methods, struct shadow_request **requests, size_t *count,
+        struct error *err)
 {
     json_error_t at;
     json_t *json = json_loadb(line, len, JSON_ALLOW_NUL, &at);
-    const char *method = json_string_value(json_object_get(json, "method")), *target = json_string_value(json_object_get(json, "path"));
+    const char *method = json_string_value(json_object_get(json, "method")),
+               *target = json_string_value(json_object_get(json, "path"));
     struct shadow_request request = {0};
     int rc = 0;
     if (!json_is_object(json) || !method || !target)
-        rc = error_set(err, -EINVAL, "%s:%zu: no request: %s; a line is {\"method\": \"POST\", \"path\": \"/score\", \"body\": {…}}", path, number,
-                       json ? "'method' or 'path' is missing" : at.text);
+        rc = error_set(err, -EINVAL,
+                "%s:%zu: no request: %s; a line is {\"method\": \"POST\", \"path\": \"/score\", \"body\": {…}}",
+                path, number, json ? "'method' or 'path' is missing" : at.text);
     if (rc == 0 && shadow_request_allowed(methods, method)) {
         request.body = requests_body(json_object_get(json, "body"), &request.size);
         if (!shadow_request_valid(method, target, request.size))
-            rc = error_set(err, -EINVAL, "%s:%zu: '%.20s %.60s' with %zu bytes is no request: capital letters, a path from '/' without blanks, %d bytes at most",
-                           path, number, method, target, request.size, SHADOW_BODY_MAX);
+            rc = error_set(err, -EINVAL,
+                    "%s:%zu: '%.20s %.60s' with %zu bytes is no request: capital letters, a path from '/' without blanks, %d bytes at most",
+                    path, number, method, target, request.size, SHADOW_BODY_MAX);
         request.method = xstrdup(method);
         request.path = xstrdup(target);
         if (rc == 0)
@@ -87,11 +92,13 @@ static int requests_line(const char *path, size_t number, const char *line, size
     return rc;
 }
 
-int shadow_requests_load(const char *path, const char *const *methods, struct shadow_request **ret_requests, size_t *ret_count, struct error *err)
+int shadow_requests_load(const char *path, const char *const *methods,
+        struct shadow_request **ret_requests, size_t *ret_count, struct error *err)
 {
     FILE *file = fopen(path, "re");
     if (!file)
-        return error_set(err, -EINVAL, "failed to read the requests '%s': %s", path, strerror(errno));
+        return error_set(
+                err, -EINVAL, "failed to read the requests '%s': %s", path, strerror(errno));
     struct shadow_request *requests = NULL;
     char *line = NULL;
     size_t room = 0, count = 0, number = 0;
@@ -105,7 +112,9 @@ int shadow_requests_load(const char *path, const char *const *methods, struct sh
     if (rc == 0 && ferror(file))
         rc = error_set(err, -EIO, "failed to read the requests '%s': %s", path, strerror(errno));
     if (rc == 0 && count == 0)
-        rc = error_set(err, -EINVAL, "'%s' holds no request that may be sent twice: %zu lines, none of a method that the plan allows", path, number);
+        rc = error_set(err, -EINVAL,
+                "'%s' holds no request that may be sent twice: %zu lines, none of a method that the plan allows",
+                path, number);
     free(line);
     fclose(file);
     if (rc) {

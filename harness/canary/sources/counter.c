@@ -11,7 +11,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
-#define COUNTER_SPARE 2 // times what was seen
+#define COUNTER_SPARE 2                      // times what was seen
 #define COUNTER_EXACT_MAX 9007199254740992.0 // 2^53: beyond, a counter cannot count by one
 
 static uint64_t counter_key(const char *labels)
@@ -25,23 +25,27 @@ static struct counter_series *counter_find(struct counter *counter, const char *
         return &counter->series[hint]; // answers mostly come in one order
     size_t at = 0;
     uint64_t key = counter_key(labels);
-    for (uint32_t i = map_first(&counter->by_labels, key, &at); i != MAP_NONE; i = map_next(&counter->by_labels, key, &at))
+    for (uint32_t i = map_first(&counter->by_labels, key, &at); i != MAP_NONE;
+            i = map_next(&counter->by_labels, key, &at))
         if (strcmp(counter->series[i].labels, labels) == 0)
             return &counter->series[i];
     return NULL;
 }
 
-// Of two replicas one has scraped later. rate() takes each fall for a beginning, and all that was ever counted for new: so a fall to more
-// than twice what the series has ever grown by in that time, and by no more than two looks, or a hundredth, is none. What may be
-// either began anew: events that come twice are the smaller evil, and are no more than twice what that time has ever brought.
+// Of two replicas one has scraped later. rate() takes each fall for a beginning, and all that was
+// ever counted for new: so a fall to more than twice what the series has ever grown by in that
+// time, and by no more than two looks, or a hundredth, is none. What may be either began anew:
+// events that come twice are the smaller evil, and are no more than twice what that time has ever
+// brought.
 static bool counter_is_behind(const struct counter_series *series, double value, double at_s)
 {
     double passed_s = at_s - series->at_s; // false for NaN: without a time nothing is known
     return passed_s > 0 && value > COUNTER_SPARE * series->fastest * passed_s &&
-           series->counted - value <= fmax(COUNTER_SPARE * series->most, series->counted / 100);
+            series->counted - value <= fmax(COUNTER_SPARE * series->most, series->counted / 100);
 }
 
-static void counter_grow(struct counter_series *series, const struct prometheus_sample *sample, double at_s, struct counter_look *ret)
+static void counter_grow(struct counter_series *series, const struct prometheus_sample *sample,
+        double at_s, struct counter_look *ret)
 {
     double passed_s = at_s - series->at_s;
     bool fell = sample->value < series->counted;
@@ -67,7 +71,8 @@ static void counter_grow(struct counter_series *series, const struct prometheus_
     series->fastest = fmax(series->fastest, (double)series->grown / passed_s);
 }
 
-void counter_look(struct counter *counter, const struct prometheus_answer *answer, bool from_zero, struct counter_look *ret)
+void counter_look(struct counter *counter, const struct prometheus_answer *answer, bool from_zero,
+        struct counter_look *ret)
 {
     *ret = (struct counter_look){0};
     for (int i = 0; i < counter->count; i++)
@@ -84,8 +89,10 @@ void counter_look(struct counter *counter, const struct prometheus_answer *answe
             ret->began |= counter->looked;
             map_add(&counter->by_labels, counter_key(sample->labels), (uint32_t)counter->count);
             vector_push(counter->series, counter->count,
-                        (struct counter_series){.labels = xstrdup(sample->labels), .le = sample->le,
-                                                .counted = zero ? 0 : sample->value, .at_s = answer->at_s});
+                    (struct counter_series){.labels = xstrdup(sample->labels),
+                            .le = sample->le,
+                            .counted = zero ? 0 : sample->value,
+                            .at_s = answer->at_s});
             series = &counter->series[counter->count - 1];
         }
         counter_grow(series, sample, answer->at_s, ret);
@@ -128,7 +135,8 @@ void counter_bins(const struct counter *counter, uint32_t bins[CANARY_BINS])
     int count = 0;
     for (int i = 0; i < counter->count; i++)
         if (!isnan(counter->series[i].le))
-            buckets[count++] = (struct counter_bucket){counter->series[i].le, counter->series[i].grown};
+            buckets[count++] =
+                    (struct counter_bucket){counter->series[i].le, counter->series[i].grown};
     qsort(buckets, (size_t)count, sizeof *buckets, counter_by_le);
     double low = 0;
     uint64_t below = 0, here = 0;

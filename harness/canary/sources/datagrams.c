@@ -18,10 +18,11 @@
 
 enum {
     DATAGRAMS_AT_ONCE = 64,
-    DATAGRAMS_BYTES_MAX = 8192,     // HAProxy's `len` is 1024 by default, and 65535 at most
-    DATAGRAMS_READS_MAX = 64,       // 4096 datagrams before others get their turn
-    DATAGRAMS_BUFFER = 32 << 20,    // 25,000 lines, 12 s at 2,000 a second: longer than a command to the proxy may take
-    DATAGRAMS_QUEUE_SHORT = 128     // datagrams of a Unix socket
+    DATAGRAMS_BYTES_MAX = 8192,  // HAProxy's `len` is 1024 by default, and 65535 at most
+    DATAGRAMS_READS_MAX = 64,    // 4096 datagrams before others get their turn
+    DATAGRAMS_BUFFER = 32 << 20, // 25,000 lines, 12 s at 2,000 a second: longer than a command to
+                                 // the proxy may take
+    DATAGRAMS_QUEUE_SHORT = 128  // datagrams of a Unix socket
 };
 #define DATAGRAMS_GATHER_NS 20000000LL // 50 wake-ups a second cost 0.1 % of a core
 
@@ -46,11 +47,14 @@ static int datagrams_open_udp(struct datagrams *datagrams, const char *listen, s
     const char *colon = strrchr(listen, ':');
     uint64_t port;
     if (!colon || colon == listen || unit_parse_uint(colon + 1, 1, 65535, &port, NULL))
-        return error_set(err, -EINVAL, "cannot listen at '%s': not HOST:PORT, [IPv6]:PORT or unix:PATH", listen);
+        return error_set(err, -EINVAL,
+                "cannot listen at '%s': not HOST:PORT, [IPv6]:PORT or unix:PATH", listen);
     size_t len = (size_t)(colon - listen);
     bool brackets = listen[0] == '[' && colon[-1] == ']';
-    char *host = brackets ? xasprintf("%.*s", (int)len - 2, listen + 1) : xasprintf("%.*s", (int)len, listen);
-    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found = NULL;
+    char *host = brackets ? xasprintf("%.*s", (int)len - 2, listen + 1)
+                          : xasprintf("%.*s", (int)len, listen);
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *found = NULL;
     int rc = getaddrinfo(host, colon + 1, &hints, &found);
     free(host);
     if (rc)
@@ -70,7 +74,8 @@ static bool datagrams_is_left(const struct sockaddr_un *address)
     if (lstat(address->sun_path, &status) || !S_ISSOCK(status.st_mode))
         return false;
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool left = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) && errno == ECONNREFUSED;
+    bool left = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) &&
+            errno == ECONNREFUSED;
     if (fd >= 0)
         close(fd);
     return left;
@@ -84,12 +89,14 @@ static long datagrams_queue(void)
     return queue;
 }
 
-static int datagrams_open_unix(struct datagrams *datagrams, const char *listen, const char *path, struct error *err)
+static int datagrams_open_unix(
+        struct datagrams *datagrams, const char *listen, const char *path, struct error *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (!*path || strlen(path) >= sizeof address.sun_path)
-        return error_set(err, -EINVAL, "cannot listen at '%s': the path of a Unix socket has 1 to %zu characters", listen,
-                         sizeof address.sun_path - 1);
+        return error_set(err, -EINVAL,
+                "cannot listen at '%s': the path of a Unix socket has 1 to %zu characters", listen,
+                sizeof address.sun_path - 1);
     strcpy(address.sun_path, path);
     datagrams->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (datagrams->fd < 0)
@@ -103,7 +110,8 @@ static int datagrams_open_unix(struct datagrams *datagrams, const char *listen, 
     if (chmod(path, 0666))
         return datagrams_fail(err, listen);
     datagrams->short_queue = datagrams_queue() < DATAGRAMS_QUEUE_SHORT;
-    datagrams->gather_ns = datagrams->short_queue ? 0 : DATAGRAMS_GATHER_NS; // of ten, none can wait
+    // of ten, none can wait
+    datagrams->gather_ns = datagrams->short_queue ? 0 : DATAGRAMS_GATHER_NS;
     return 0;
 }
 
@@ -111,7 +119,8 @@ static void datagrams_make_room(struct datagrams *datagrams)
 {
     int bytes = DATAGRAMS_BUFFER, on = 1;
     if (setsockopt(datagrams->fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes))
-        setsockopt(datagrams->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes); // what the system allows
+        // what the system allows
+        setsockopt(datagrams->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     setsockopt(datagrams->fd, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on);
     struct datagrams_room *room = xcalloc(1, sizeof *room);
     for (int i = 0; i < DATAGRAMS_AT_ONCE; i++) {
@@ -125,8 +134,9 @@ static void datagrams_make_room(struct datagrams *datagrams)
 int datagrams_open(struct datagrams *datagrams, const char *listen, struct error *err)
 {
     *datagrams = (struct datagrams){.fd = -1};
-    int rc = strncmp(listen, "unix:", 5) == 0 ? datagrams_open_unix(datagrams, listen, listen + 5, err)
-                                              : datagrams_open_udp(datagrams, listen, err);
+    int rc = strncmp(listen, "unix:", 5) == 0
+            ? datagrams_open_unix(datagrams, listen, listen + 5, err)
+            : datagrams_open_udp(datagrams, listen, err);
     if (rc)
         datagrams_close(datagrams);
     else
@@ -158,7 +168,8 @@ static void datagrams_count_drops(struct datagrams *datagrams, struct msghdr *he
     }
 }
 
-static void datagrams_lines(const char *bytes, size_t len, void (*take)(void *arg, const char *line, size_t len), void *arg)
+static void datagrams_lines(const char *bytes, size_t len,
+        void (*take)(void *arg, const char *line, size_t len), void *arg)
 {
     const char *end = bytes + len;
     while (bytes < end) {
@@ -170,8 +181,8 @@ static void datagrams_lines(const char *bytes, size_t len, void (*take)(void *ar
     }
 }
 
-bool datagrams_read(struct datagrams *datagrams, void (*take)(void *arg, const char *line, size_t len), void *arg,
-                    uint64_t *ret_count)
+bool datagrams_read(struct datagrams *datagrams,
+        void (*take)(void *arg, const char *line, size_t len), void *arg, uint64_t *ret_count)
 {
     struct datagrams_room *room = datagrams->room;
     *ret_count = 0;

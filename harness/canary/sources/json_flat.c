@@ -9,7 +9,8 @@ enum { JSON_FLAT_DEPTH_MAX = 16, TEXT_DIGITS_MAX = 18 }; // 10^18 fits into 63 b
 
 static void json_flat_space(struct json_flat *json)
 {
-    while (json->at < json->end && (*json->at == ' ' || *json->at == '\t' || *json->at == '\r' || *json->at == '\n'))
+    while (json->at < json->end &&
+            (*json->at == ' ' || *json->at == '\t' || *json->at == '\r' || *json->at == '\n'))
         json->at++;
 }
 
@@ -83,10 +84,10 @@ static bool json_flat_word(struct json_flat *json, struct json_member *member)
         json->at++;
     member->value = (struct text){from, (size_t)(json->at - from)};
     double number;
-    member->kind = text_is(member->value, "true")    ? JSON_FLAT_TRUE
-                   : text_is(member->value, "false") ? JSON_FLAT_FALSE
-                   : text_is(member->value, "null")  ? JSON_FLAT_NULL
-                                                     : JSON_FLAT_NUMBER;
+    member->kind = text_is(member->value, "true") ? JSON_FLAT_TRUE
+            : text_is(member->value, "false")     ? JSON_FLAT_FALSE
+            : text_is(member->value, "null")      ? JSON_FLAT_NULL
+                                                  : JSON_FLAT_NUMBER;
     return member->kind != JSON_FLAT_NUMBER || text_number(member->value, &number);
 }
 
@@ -128,8 +129,8 @@ bool json_flat_next(struct json_flat *json, struct json_member *ret)
         return json_flat_fail(json);
     json->first = false;
     json_flat_space(json);
-    if (json->at == json->end || *json->at != '"' || !json_flat_string(json, &ret->key) || !json_flat_char(json, ':') ||
-        !json_flat_value(json, ret))
+    if (json->at == json->end || *json->at != '"' || !json_flat_string(json, &ret->key) ||
+            !json_flat_char(json, ':') || !json_flat_value(json, ret))
         return json_flat_fail(json);
     return true;
 }
@@ -158,9 +159,10 @@ bool text_integer(struct text text, int64_t *ret)
     return true;
 }
 
-// Digits as a whole number below 10^18, which a division rounds once; digits beyond are passed over. Returns where
-// they end; *exponent: what was passed over before and taken behind the point.
-static const char *text_digits(const char *at, const char *end, bool behind, uint64_t *value, int *count, int *exponent)
+// Digits as a whole number below 10^18, which a division rounds once; digits beyond are passed
+// over. Returns where they end; *exponent: what was passed over before and taken behind the point.
+static const char *text_digits(
+        const char *at, const char *end, bool behind, uint64_t *value, int *count, int *exponent)
 {
     for (; at < end && *at >= '0' && *at <= '9'; at++) {
         bool fits = *value < 100000000000000000u; // 10^17
@@ -187,14 +189,16 @@ bool text_number(struct text text, double *ret)
         return false;
     if (at < end && (*at == 'e' || *at == 'E')) {
         int64_t more;
-        if (!text_integer((struct text){at + 1, (size_t)(end - at - 1)}, &more) || more > 400 || more < -400)
+        if (!text_integer((struct text){at + 1, (size_t)(end - at - 1)}, &more) || more > 400 ||
+                more < -400)
             return false;
         exponent += (int)more;
         at = end;
     }
     if (at != end)
         return false;
-    double number = exponent < 0 && exponent >= -22 ? (double)value / pow(10, -exponent) : (double)value * pow(10, exponent);
+    double number = exponent < 0 && exponent >= -22 ? (double)value / pow(10, -exponent)
+                                                    : (double)value * pow(10, exponent);
     if (!isfinite(number))
         return false;
     *ret = minus ? -number : number;

@@ -41,10 +41,10 @@ static void prometheus_sample(struct prometheus_answer *answer, json_t *metric, 
     }
     answer->at_s = json_number_value(at);
     vector_push(answer->samples, answer->count,
-                (struct prometheus_sample){.labels = labels,
-                                           .bare = json_object_size(metric) == (le ? 1 : 0),
-                                           .le = le ? prometheus_number(le) : NAN,
-                                           .value = number});
+            (struct prometheus_sample){.labels = labels,
+                    .bare = json_object_size(metric) == (le ? 1 : 0),
+                    .le = le ? prometheus_number(le) : NAN,
+                    .value = number});
 }
 
 static int prometheus_vector(struct prometheus_answer *answer, json_t *result, struct error *err)
@@ -54,9 +54,10 @@ static int prometheus_vector(struct prometheus_answer *answer, json_t *result, s
     if (!json_is_array(result))
         return error_set(err, -EBADMSG, "the answer of Prometheus has no result");
     if (json_array_size(result) > PROMETHEUS_SAMPLES_MAX)
-        return error_set(err, -EINVAL, "the query gives %zu series, more than %d; sum them", json_array_size(result),
-                         PROMETHEUS_SAMPLES_MAX);
-    json_array_foreach (result, i, item) {
+        return error_set(err, -EINVAL, "the query gives %zu series, more than %d; sum them",
+                json_array_size(result), PROMETHEUS_SAMPLES_MAX);
+    json_array_foreach(result, i, item)
+    {
         json_t *metric = json_object_get(item, "metric");
         if (json_is_object(metric))
             prometheus_sample(answer, metric, json_object_get(item, "value"));
@@ -79,7 +80,8 @@ static int prometheus_refused(long status, json_t *root, struct error *err)
     prometheus_words(words, sizeof words, text);
     // 400: not a query; 422: cannot be carried out. 503, 5xx and others: not now.
     bool query = status == 400 || status == 422;
-    return error_set(err, query ? -EINVAL : -EIO, "Prometheus answers %ld%s%s", status, words[0] ? ": " : "", words);
+    return error_set(err, query ? -EINVAL : -EIO, "Prometheus answers %ld%s%s", status,
+            words[0] ? ": " : "", words);
 }
 
 static int prometheus_read(json_t *root, struct prometheus_answer *answer, struct error *err)
@@ -89,7 +91,7 @@ static int prometheus_read(json_t *root, struct prometheus_answer *answer, struc
     if (!type)
         return error_set(err, -EBADMSG, "the answer of Prometheus has no resultType");
     prometheus_words(answer->warning, sizeof answer->warning,
-                     json_string_value(json_array_get(json_object_get(root, "warnings"), 0)));
+            json_string_value(json_array_get(json_object_get(root, "warnings"), 0)));
     if (strcmp(type, "vector") == 0)
         return prometheus_vector(answer, result, err);
     if (strcmp(type, "scalar") == 0) {
@@ -98,10 +100,12 @@ static int prometheus_read(json_t *root, struct prometheus_answer *answer, struc
     }
     char words[40];
     prometheus_words(words, sizeof words, type);
-    return error_set(err, -EINVAL, "the query gives a %s; one that gives an instant vector is wanted", words);
+    return error_set(err, -EINVAL,
+            "the query gives a %s; one that gives an instant vector is wanted", words);
 }
 
-int prometheus_parse(long status, const char *body, struct prometheus_answer *ret, struct error *err)
+int prometheus_parse(
+        long status, const char *body, struct prometheus_answer *ret, struct error *err)
 {
     json_error_t bad;
     struct prometheus_answer answer = {.at_s = NAN};

@@ -17,17 +17,19 @@ struct prometheus_answer {
         bool bare;    // no label but `le`: a sum of series
         double le;    // of a bucket; +INFINITY for the last; NaN: it is none
         double value; // finite, not negative
-    } *samples;
+    } * samples;
     int count;
-    uint64_t dropped; // NaN, infinite, negative, or not a number
+    uint64_t dropped;  // NaN, infinite, negative, or not a number
     char warning[160]; // of Prometheus; ""
 };
 
-// status: of HTTP. -EBADMSG for what is no such answer, -EINVAL for a query that was refused or that is no instant one,
-// -EIO for a server that cannot answer now, all in words.
-int prometheus_parse(long status, const char *body, struct prometheus_answer *ret, struct error *err);
+// status: of HTTP. -EBADMSG for what is no such answer, -EINVAL for a query that was refused or
+// that is no instant one, -EIO for a server that cannot answer now, all in words.
+int prometheus_parse(
+        long status, const char *body, struct prometheus_answer *ret, struct error *err);
 void prometheus_answer_free(struct prometheus_answer *answer);
 
-char *prometheus_form(const char *query, int64_t timeout_ns); // "query=…&timeout=…"; the caller frees it
+// "query=…&timeout=…"; the caller frees it
+char *prometheus_form(const char *query, int64_t timeout_ns);
 
 #endif

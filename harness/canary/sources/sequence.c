@@ -2,7 +2,9 @@
 // Counting what never came.
 #include "harness/canary/sources/sequence.h"
 
-enum { SEQUENCE_BACK = 65536 }; // a number so far below the highest was not overtaken: the process began anew
+enum {
+    SEQUENCE_BACK = 65536
+}; // a number so far below the highest was not overtaken: the process began anew
 #define SEQUENCE_FORWARD 4294967296u // nor is a gap of so many lines a loss
 #define SEQUENCE_SETTLE_NS 1000000000LL
 
@@ -38,9 +40,12 @@ void sequence_add(struct sequence *sequence, uint64_t key, uint64_t number, int6
     for (int i = 0; !stream && i < sequence->stream_count; i++)
         if (sequence->streams[i].key == key)
             stream = &sequence->streams[i];
-    if (stream && (number + SEQUENCE_BACK < stream->highest || number > stream->highest + SEQUENCE_FORWARD)) {
+    if (stream &&
+            (number + SEQUENCE_BACK < stream->highest ||
+                    number > stream->highest + SEQUENCE_FORWARD)) {
         sequence->ended += sequence_stream_lost(stream);
-        *stream = (struct sequence_stream){.key = key, .first = number, .highest = number, .count = 1, .last_ns = now_ns};
+        *stream = (struct sequence_stream){
+                .key = key, .first = number, .highest = number, .count = 1, .last_ns = now_ns};
         return;
     }
     if (!stream) {

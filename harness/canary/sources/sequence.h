@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many numbered lines never came. HAProxy numbers the log lines of each frontend and process from 0; threads may
-// give one number twice and leave out the next, and lines may overtake each other, so counts are compared, not numbers.
+// How many numbered lines never came. HAProxy numbers the log lines of each frontend and process
+// from 0; threads may give one number twice and leave out the next, and lines may overtake each
+// other, so counts are compared, not numbers.
 #ifndef UPGATE_HARNESS_CANARY_SOURCES_SEQUENCE_H
 #define UPGATE_HARNESS_CANARY_SOURCES_SEQUENCE_H
 
@@ -15,7 +16,7 @@ struct sequence {
         int64_t last_ns;
     } streams[SEQUENCE_STREAMS_MAX];
     int stream_count;
-    uint64_t ended;              // lost of streams that are no longer kept
+    uint64_t ended;               // lost of streams that are no longer kept
     uint64_t lost, lost_at_least; // told; the least since `since_ns`
     int64_t since_ns;
 };

@@ -3,13 +3,17 @@
 #include "harness/canary/sources/source_clock.h"
 
 enum { SOURCE_CLOCK_LEAP_LINES = 8 };
-#define SOURCE_CLOCK_SAME_NS 2000000000LL    // the time after which a second is finished: less makes no line late
-#define SOURCE_CLOCK_BEHIND_NS 3000000000LL  // all lines behind for so long: the clock was set back, and nothing is held up
-#define SOURCE_CLOCK_MINUTE_NS 60000000000LL // clocks that are steered drift by 0.5 ms in a second at most: 60 ms
+#define SOURCE_CLOCK_SAME_NS \
+    2000000000LL // the time after which a second is finished: less makes no line late
+#define SOURCE_CLOCK_BEHIND_NS \
+    3000000000LL // all lines behind for so long: the clock was set back, and nothing is held up
+#define SOURCE_CLOCK_MINUTE_NS \
+    60000000000LL // clocks that are steered drift by 0.5 ms in a second at most: 60 ms
 
 static void source_clock_set(struct source_clock *clock, int64_t ahead_ns, int64_t now_ns)
 {
-    *clock = (struct source_clock){.ahead_ns = ahead_ns, .best_ns = {ahead_ns, INT64_MIN}, .minute_began_ns = now_ns};
+    *clock = (struct source_clock){
+            .ahead_ns = ahead_ns, .best_ns = {ahead_ns, INT64_MIN}, .minute_began_ns = now_ns};
 }
 
 void source_clock_begin(struct source_clock *clock, int64_t wall_ahead_ns, int64_t now_ns)
@@ -39,7 +43,8 @@ static void source_clock_behind(struct source_clock *clock, int64_t ahead_ns, in
         source_clock_set(clock, clock->behind_best_ns, now_ns);
 }
 
-bool source_clock_place(struct source_clock *clock, int64_t stamp_ns, int64_t now_ns, int64_t *ret_end_ns)
+bool source_clock_place(
+        struct source_clock *clock, int64_t stamp_ns, int64_t now_ns, int64_t *ret_end_ns)
 {
     int64_t ahead_ns = stamp_ns - now_ns;
     if (ahead_ns - clock->ahead_ns > SOURCE_CLOCK_SAME_NS) {

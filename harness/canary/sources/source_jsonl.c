@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evidence from JSON lines, one file an arm: {"t": 1763859022.25, "status": 200, "ms": 4.1, "wrong": false, "truncated": false}
-// t: the request's end in seconds since 1970, as a number. status 0 or none: not answered. Other members are passed over.
+// Evidence from JSON lines, one file an arm: {"t": 1763859022.25, "status": 200, "ms": 4.1,
+// "wrong": false, "truncated": false} t: the request's end in seconds since 1970, as a number.
+// status 0 or none: not answered. Other members are passed over.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,8 @@ static int source_jsonl_open(struct source *source, struct error *err)
     (void)err;
     source->own = jsonl;
     for (int i = 0; i < CANARY_ARMS; i++) {
-        jsonl->arms[i] = (struct source_jsonl_arm){.source = source, .arm = (enum timeline_arm)i, .clock = source->clock};
+        jsonl->arms[i] = (struct source_jsonl_arm){
+                .source = source, .arm = (enum timeline_arm)i, .clock = source->clock};
         if (source->plan->paths[i])
             tail_begin(&jsonl->arms[i].tail, source->plan->paths[i]);
     }
@@ -54,11 +56,13 @@ static int64_t source_jsonl_due_ns(const struct source *source)
 static bool source_jsonl_bool(const struct json_member *member, bool *ret)
 {
     *ret = member->kind == JSON_FLAT_TRUE;
-    return member->kind == JSON_FLAT_TRUE || member->kind == JSON_FLAT_FALSE || member->kind == JSON_FLAT_NULL;
+    return member->kind == JSON_FLAT_TRUE || member->kind == JSON_FLAT_FALSE ||
+            member->kind == JSON_FLAT_NULL;
 }
 
 // False: not such a line.
-static bool source_jsonl_parse(const char *line, size_t len, double *ret_t, struct timeline_request *ret)
+static bool source_jsonl_parse(
+        const char *line, size_t len, double *ret_t, struct timeline_request *ret)
 {
     struct json_flat json;
     struct json_member member;
@@ -126,11 +130,14 @@ static bool source_jsonl_read(struct source *source, int64_t now_ns)
     if (!more)
         source->complete_ns = now_ns;
     if (!problem[0] && source->state.dropped && !source->state.kept)
-        source_problem(source, "%llu lines were not understood ({\"t\": seconds, \"status\": 200, \"ms\": 4.1} is wanted), the "
-                               "last: %s", (unsigned long long)source->state.dropped, jsonl->unknown);
+        source_problem(source,
+                "%llu lines were not understood ({\"t\": seconds, \"status\": 200, \"ms\": 4.1} is wanted), the "
+                "last: %s",
+                (unsigned long long)source->state.dropped, jsonl->unknown);
     else
         source_problem(source, "%s", problem);
     return source->state.seen != before;
 }
 
-const struct source_ops source_jsonl_ops = {source_jsonl_open, source_jsonl_close, source_jsonl_due_ns, source_jsonl_read};
+const struct source_ops source_jsonl_ops = {
+        source_jsonl_open, source_jsonl_close, source_jsonl_due_ns, source_jsonl_read};

@@ -23,10 +23,10 @@ struct source_log {
     struct tail tail;           // where it has `file`
     struct sequence sequence;
     struct text backend, servers[TIMELINE_ARMS];
-    int64_t now_ns, read_ns;   // of the read under way; of the last one
-    int64_t zone_ns, zone_s;   // what local time is ahead of UTC, and in which second that was asked
-    uint64_t too_long;         // lines, as counted so far
-    char unknown[120];         // the last line that was not understood
+    int64_t now_ns, read_ns; // of the read under way; of the last one
+    int64_t zone_ns, zone_s; // what local time is ahead of UTC, and in which second that was asked
+    uint64_t too_long;       // lines, as counted so far
+    char unknown[120];       // the last line that was not understood
 };
 
 static struct text source_log_text(const char *word)
@@ -37,9 +37,11 @@ static struct text source_log_text(const char *word)
 static int source_log_open(struct source *source, struct error *err)
 {
     const struct rollout_traffic *traffic = &source->rollout->traffic;
-    if (!traffic->backend || !traffic->servers[CANARY_BASELINE] || !traffic->servers[CANARY_CANDIDATE])
-        return error_set(err, -EINVAL, "the source haproxy_log needs traffic.haproxy with backend, baseline and candidate: "
-                                       "lines are told apart by the names of the servers");
+    if (!traffic->backend || !traffic->servers[CANARY_BASELINE] ||
+            !traffic->servers[CANARY_CANDIDATE])
+        return error_set(err, -EINVAL,
+                "the source haproxy_log needs traffic.haproxy with backend, baseline and candidate: "
+                "lines are told apart by the names of the servers");
     struct source_log *log = xcalloc(1, sizeof *log);
     source->own = log;
     log->datagrams.fd = -1;
@@ -77,7 +79,8 @@ static bool source_log_same(struct text a, struct text b)
     return a.len == b.len && a.len && memcmp(a.at, b.at, a.len) == 0;
 }
 
-// Local time of text lines: the proxy is taken to have our time zone; another one is found as a clock that differs.
+// Local time of text lines: the proxy is taken to have our time zone; another one is found as a
+// clock that differs.
 static int64_t source_log_utc(struct source_log *log, int64_t local_ns)
 {
     int64_t now_s = local_ns / 1000000000;
@@ -102,15 +105,16 @@ static void source_log_request(struct source *source, const struct log_line *lin
     if (arm == TIMELINE_ARMS)
         return;
     struct timeline_request request = {
-        .error = line->end == LOG_END_ERROR || line->end == LOG_END_TRUNCATED,
-        .truncated = line->end == LOG_END_TRUNCATED,
-        .refused = line->refused,
-        .wrong = line->wrong,
-        .rejected = line->rejected,
-        .given_up = line->given_up,
-        .latency_s = line->took_ns < 0 ? NAN : (double)line->took_ns * 1e-9,
+            .error = line->end == LOG_END_ERROR || line->end == LOG_END_TRUNCATED,
+            .truncated = line->end == LOG_END_TRUNCATED,
+            .refused = line->refused,
+            .wrong = line->wrong,
+            .rejected = line->rejected,
+            .given_up = line->given_up,
+            .latency_s = line->took_ns < 0 ? NAN : (double)line->took_ns * 1e-9,
     };
-    int64_t end_ns = line->end_ns >= 0 && line->end_is_local ? source_log_utc(log, line->end_ns) : line->end_ns;
+    int64_t end_ns = line->end_ns >= 0 && line->end_is_local ? source_log_utc(log, line->end_ns)
+                                                             : line->end_ns;
     source_request(source, (enum timeline_arm)arm, end_ns, log->now_ns, &request);
 }
 
@@ -129,8 +133,9 @@ static void source_log_take(void *arg, const char *bytes, size_t len)
     if (line.kind != LOG_REQUEST)
         return;
     if (line.numbered)
-        sequence_add(&log->sequence, hash_mix(hash_bytes(0, line.front.at, line.front.len), line.pid), line.sequence,
-                     log->now_ns);
+        sequence_add(&log->sequence,
+                hash_mix(hash_bytes(0, line.front.at, line.front.len), line.pid), line.sequence,
+                log->now_ns);
     source_log_request(source, &line);
 }
 
@@ -141,14 +146,20 @@ static void source_log_tell(struct source *source)
     if (log->tail.problem[0])
         source_problem(source, "%s", log->tail.problem);
     else if (state->dropped && !state->kept)
-        source_problem(source, "%llu lines were not understood (option httplog or the JSON log-format of docs/CANARY.md is "
-                               "wanted), the last: %s", (unsigned long long)state->dropped, log->unknown);
+        source_problem(source,
+                "%llu lines were not understood (option httplog or the JSON log-format of docs/CANARY.md is "
+                "wanted), the last: %s",
+                (unsigned long long)state->dropped, log->unknown);
     else if (state->late > state->kept / 100 && state->late > 10)
-        source_problem(source, "%llu of %llu lines came more than 2 s after their requests had ended: what brings them holds "
-                               "them up", (unsigned long long)state->late, (unsigned long long)(state->kept + state->late));
+        source_problem(source,
+                "%llu of %llu lines came more than 2 s after their requests had ended: what brings them holds "
+                "them up",
+                (unsigned long long)state->late, (unsigned long long)(state->kept + state->late));
     else if (state->lost && log->datagrams.short_queue)
-        source_problem(source, "%llu lines were lost: the kernel keeps only a few datagrams of a Unix socket; raise "
-                               "net.unix.max_dgram_qlen to 1024 or use UDP", (unsigned long long)state->lost);
+        source_problem(source,
+                "%llu lines were lost: the kernel keeps only a few datagrams of a Unix socket; raise "
+                "net.unix.max_dgram_qlen to 1024 or use UDP",
+                (unsigned long long)state->lost);
     else
         source_problem(source, "%s", "");
 }
@@ -177,4 +188,5 @@ static bool source_log_read(struct source *source, int64_t now_ns)
     return source->state.seen != before;
 }
 
-const struct source_ops source_log_ops = {source_log_open, source_log_close, source_log_due_ns, source_log_read};
+const struct source_ops source_log_ops = {
+        source_log_open, source_log_close, source_log_due_ns, source_log_read};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evidence from servers that tell their requests by the step protocol (ug_request_done() of contracts/upgate_step.h): one step file an
-// arm, any number of processes in it. Their clock is ours. The files outlive us, as the servers do: what stood there at the begin is
-// passed over, and who comes after us reads on.
+// Evidence from servers that tell their requests by the step protocol (ug_request_done() of
+// contracts/upgate_step.h): one step file an arm, any number of processes in it. Their clock is
+// ours. The files outlive us, as the servers do: what stood there at the begin is passed over, and
+// who comes after us reads on.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 #include "harness/steps/reader.h"
 
 #define SOURCE_STEPS_LOOK_NS 50000000LL
-#define SOURCE_STEPS_SLOTS 256 // processes over the life of a file: it costs memory only as they come
+#define SOURCE_STEPS_SLOTS \
+    256 // processes over the life of a file: it costs memory only as they come
 
 struct source_steps {
     struct source_steps_arm {
@@ -21,7 +23,8 @@ struct source_steps {
         enum timeline_arm arm;
         struct reader *reader;
         bool cut; // somebody made the file shorter: what would be read is no longer there
-        uint64_t missed[SOURCE_STEPS_SLOTS]; // of a process: records for which there was no room, as counted so far
+        uint64_t missed[SOURCE_STEPS_SLOTS]; // of a process: records for which there was no room,
+                                             // as counted so far
     } arms[CANARY_ARMS];
     int64_t now_ns, read_ns;
     uint64_t steps; // marks of steps, which are no requests
@@ -33,11 +36,13 @@ static void source_steps_pass_over(void *arg, uint32_t slot, const struct ug_ste
     (void)arg, (void)slot, (void)record;
 }
 
-// What a process had to leave out since the last look. One that came between two looks, as if we had been there.
+// What a process had to leave out since the last look. One that came between two looks, as if we
+// had been there.
 static uint64_t source_steps_missed(struct source_steps_arm *arm, uint32_t slot)
 {
     struct reader_counters counters;
-    if (reader_counters(arm->reader, slot, &counters) || counters.records_dropped <= arm->missed[slot])
+    if (reader_counters(arm->reader, slot, &counters) ||
+            counters.records_dropped <= arm->missed[slot])
         return 0;
     uint64_t missed = counters.records_dropped - arm->missed[slot];
     arm->missed[slot] = counters.records_dropped;
@@ -47,7 +52,8 @@ static uint64_t source_steps_missed(struct source_steps_arm *arm, uint32_t slot)
 static int source_steps_open(struct source *source, struct error *err)
 {
     struct source_steps *steps = xcalloc(1, sizeof *steps);
-    const struct reader_opts opts = {.slot_count = SOURCE_STEPS_SLOTS, .ring_bytes = 1, .keep = true, .open = true};
+    const struct reader_opts opts = {
+            .slot_count = SOURCE_STEPS_SLOTS, .ring_bytes = 1, .keep = true, .open = true};
     source->own = steps;
     for (int i = 0; i < CANARY_ARMS; i++) {
         struct source_steps_arm *arm = &steps->arms[i];
@@ -90,17 +96,17 @@ static void source_steps_take(void *arg, uint32_t slot, const struct ug_step_rec
     if (record->end_ns > (uint64_t)steps->now_ns)
         steps->now_ns = clock_monotonic_ns(); // it ended while we read
     // The process is not trusted: it may write anything here.
-    bool whole = record->end_ns <= (uint64_t)steps->now_ns && record->begin_ns <= record->end_ns && record->value >= 0 &&
-                 record->value < 1000;
+    bool whole = record->end_ns <= (uint64_t)steps->now_ns && record->begin_ns <= record->end_ns &&
+            record->value >= 0 && record->value < 1000;
     if (!whole) {
         source->state.dropped++;
         return;
     }
     struct timeline_request request = {
-        .error = record->value < 100 || record->value >= 500,
-        .rejected = record->value >= 400 && record->value < 500,
-        .wrong = strcmp(record->name, "wrong") == 0,
-        .latency_s = (double)(record->end_ns - record->begin_ns) * 1e-9,
+            .error = record->value < 100 || record->value >= 500,
+            .rejected = record->value >= 400 && record->value < 500,
+            .wrong = strcmp(record->name, "wrong") == 0,
+            .latency_s = (double)(record->end_ns - record->begin_ns) * 1e-9,
     };
     source_request(source, arm->arm, -1, (int64_t)record->end_ns, &request);
 }
@@ -132,25 +138,33 @@ static void source_steps_tell(struct source *source)
     for (int i = 0; i < CANARY_ARMS; i++) {
         const struct source_steps_arm *arm = &steps->arms[i];
         if (arm->cut) {
-            source_problem(source, "%.150s was cut short; remove it, and start its servers and this command again",
-                           source_steps_name(arm));
+            source_problem(source,
+                    "%.150s was cut short; remove it, and start its servers and this command again",
+                    source_steps_name(arm));
             return;
         }
         if (reader_slot_count(arm->reader) == 0)
-            source_problem(source, "no server has come to %.150s yet: is UPGATE_STEPS of its servers this path, and are they "
-                                   "of the same user?", source_steps_name(arm));
-        else if (reader_slot_count(arm->reader) == SOURCE_STEPS_SLOTS && reader_refused_count(arm->reader))
-            source_problem(source, "%.150s is full: %d processes have been in it. Remove it, and start its servers and this "
-                                   "command again", source_steps_name(arm), SOURCE_STEPS_SLOTS);
+            source_problem(source,
+                    "no server has come to %.150s yet: is UPGATE_STEPS of its servers this path, and are they "
+                    "of the same user?",
+                    source_steps_name(arm));
+        else if (reader_slot_count(arm->reader) == SOURCE_STEPS_SLOTS &&
+                reader_refused_count(arm->reader))
+            source_problem(source,
+                    "%.150s is full: %d processes have been in it. Remove it, and start its servers and this "
+                    "command again",
+                    source_steps_name(arm), SOURCE_STEPS_SLOTS);
     }
     if (steps->damaged)
         source_problem(source, "a server wrote over its own records: some were passed over");
     else if (source->state.problem[0])
         return;
     else if (state->dropped && !state->kept)
-        source_problem(source, "%llu requests were not understood", (unsigned long long)state->dropped);
+        source_problem(
+                source, "%llu requests were not understood", (unsigned long long)state->dropped);
     else if (steps->steps && !state->seen)
-        source_problem(source, "steps come, but no requests: call ug_request_done() or upgate.request_done() when one is answered");
+        source_problem(source,
+                "steps come, but no requests: call ug_request_done() or upgate.request_done() when one is answered");
 }
 
 static bool source_steps_read(struct source *source, int64_t now_ns)
@@ -165,4 +179,5 @@ static bool source_steps_read(struct source *source, int64_t now_ns)
     return source->state.seen != before;
 }
 
-const struct source_ops source_steps_ops = {source_steps_open, source_steps_close, source_steps_due_ns, source_steps_read};
+const struct source_ops source_steps_ops = {
+        source_steps_open, source_steps_close, source_steps_due_ns, source_steps_read};

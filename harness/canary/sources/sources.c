@@ -15,8 +15,11 @@
 #include "harness/canary/sources/sources_internal.h"
 
 enum { SOURCES_MAX = 64 };
-#define SOURCES_GATHER_NS 20000000LL // what comes within that is told at once: who asks has more to do than to read
-#define SOURCES_QUIET_NS 100000000LL // a socket is asked so often, too, though nothing has come: its seconds go on being finished
+#define SOURCES_GATHER_NS \
+    20000000LL // what comes within that is told at once: who asks has more to do than to read
+#define SOURCES_QUIET_NS \
+    100000000LL // a socket is asked so often, too, though nothing has come: its seconds go on being
+                // finished
 
 struct sources {
     struct source all[SOURCES_MAX];
@@ -33,7 +36,7 @@ void source_problem(struct source *source, const char *fmt, ...)
 }
 
 void source_request(struct source *source, enum timeline_arm arm, int64_t stamp_ns, int64_t now_ns,
-                    struct timeline_request *request)
+        struct timeline_request *request)
 {
     request->end_ns = now_ns;
     if (stamp_ns >= 0 && !source_clock_place(&source->clock, stamp_ns, now_ns, &request->end_ns)) {
@@ -50,35 +53,42 @@ void source_request(struct source *source, enum timeline_arm arm, int64_t stamp_
 
 static bool sources_counts_requests(const struct rollout_source *plan)
 {
-    return plan->kind != ROLLOUT_PROMETHEUS || plan->queries[CANARY_BASELINE].requests || plan->queries[CANARY_CANDIDATE].requests;
+    return plan->kind != ROLLOUT_PROMETHEUS || plan->queries[CANARY_BASELINE].requests ||
+            plan->queries[CANARY_CANDIDATE].requests;
 }
 
 static int sources_check(const struct rollout *rollout, struct error *err)
 {
     int first = -1;
     if (rollout->source_count < 1 || rollout->source_count > SOURCES_MAX)
-        return error_set(err, -EINVAL, "a rollout has 1 to %d sources, not %d", SOURCES_MAX, rollout->source_count);
+        return error_set(err, -EINVAL, "a rollout has 1 to %d sources, not %d", SOURCES_MAX,
+                rollout->source_count);
     for (int i = 0; i < rollout->source_count; i++) {
         const struct rollout_source *plan = &rollout->sources[i];
         if (!sources_counts_requests(plan))
             continue;
         if (first >= 0 && rollout->sources[first].kind != plan->kind)
-            return error_set(err, -EINVAL, "the sources %s and %s would both count the same requests; leave one out, or ask "
-                                           "prometheus for 'wrong' only",
-                             rollout_source_kind_name(rollout->sources[first].kind), rollout_source_kind_name(plan->kind));
+            return error_set(err, -EINVAL,
+                    "the sources %s and %s would both count the same requests; leave one out, or ask "
+                    "prometheus for 'wrong' only",
+                    rollout_source_kind_name(rollout->sources[first].kind),
+                    rollout_source_kind_name(plan->kind));
         first = i;
     }
-    return first >= 0 ? 0 : error_set(err, -EINVAL, "no source counts requests; give the source prometheus a query 'requests', "
-                                                    "or add another source");
+    return first >= 0
+            ? 0
+            : error_set(err, -EINVAL,
+                      "no source counts requests; give the source prometheus a query 'requests', "
+                      "or add another source");
 }
 
 int sources_open(const struct rollout *rollout, struct sources **ret_sources, struct error *err)
 {
     static const struct source_ops *const ops[ROLLOUT_SOURCE_KINDS] = {
-        [ROLLOUT_HAPROXY_LOG] = &source_log_ops,
-        [ROLLOUT_PROMETHEUS] = &source_prometheus_ops,
-        [ROLLOUT_JSONL] = &source_jsonl_ops,
-        [ROLLOUT_STEPS] = &source_steps_ops,
+            [ROLLOUT_HAPROXY_LOG] = &source_log_ops,
+            [ROLLOUT_PROMETHEUS] = &source_prometheus_ops,
+            [ROLLOUT_JSONL] = &source_jsonl_ops,
+            [ROLLOUT_STEPS] = &source_steps_ops,
     };
     int64_t now_ns = clock_monotonic_ns(), wall_ns = clock_wall_ns();
     int rc = sources_check(rollout, err);
@@ -89,12 +99,12 @@ int sources_open(const struct rollout *rollout, struct sources **ret_sources, st
     for (int i = 0; rc == 0 && i < rollout->source_count; i++) {
         struct source *source = &sources->all[sources->count++];
         *source = (struct source){
-            .ops = ops[rollout->sources[i].kind],
-            .rollout = rollout,
-            .plan = &rollout->sources[i],
-            .timeline = &sources->timeline,
-            .complete_ns = now_ns,
-            .fd = -1,
+                .ops = ops[rollout->sources[i].kind],
+                .rollout = rollout,
+                .plan = &rollout->sources[i],
+                .timeline = &sources->timeline,
+                .complete_ns = now_ns,
+                .fd = -1,
         };
         source_clock_begin(&source->clock, wall_ns - now_ns, now_ns);
         rc = source->ops->open(source, err);
@@ -116,8 +126,10 @@ void sources_close(struct sources *sources)
     free(sources);
 }
 
-// Who is due, and until when nobody is. Descriptors of those that are not due yet are left alone: so one wake-up takes many.
-static int sources_wait(const struct sources *sources, int64_t until_ns, struct pollfd fds[SOURCES_MAX])
+// Who is due, and until when nobody is. Descriptors of those that are not due yet are left alone:
+// so one wake-up takes many.
+static int sources_wait(
+        const struct sources *sources, int64_t until_ns, struct pollfd fds[SOURCES_MAX])
 {
     int64_t now_ns = clock_monotonic_ns();
     for (int i = 0; i < sources->count; i++) {
@@ -142,7 +154,8 @@ static bool sources_read(struct sources *sources, const struct pollfd *fds)
     timeline_tick(&sources->timeline, now_ns, clock_wall_ns());
     for (int i = 0; i < sources->count; i++) {
         struct source *source = &sources->all[i];
-        bool quiet = source->fd >= 0 && !fds[i].revents && now_ns - source->complete_ns < SOURCES_QUIET_NS;
+        bool quiet = source->fd >= 0 && !fds[i].revents &&
+                now_ns - source->complete_ns < SOURCES_QUIET_NS;
         if (!quiet && source->ops->due_ns(source) <= now_ns)
             came |= source->ops->read(source, now_ns);
     }
@@ -170,22 +183,27 @@ static bool sources_second_arm_is_baseline2(const struct sources *sources, bool 
     return aa && sources->all[0].rollout->traffic.baseline2;
 }
 
-bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s, struct canary_second ret_arms[CANARY_ARMS])
+bool sources_take(struct sources *sources, bool aa, int64_t *ret_at_s,
+        struct canary_second ret_arms[CANARY_ARMS])
 {
     int64_t complete_ns = INT64_MAX;
     for (int i = 0; i < sources->count; i++)
         if (sources->all[i].complete_ns < complete_ns)
             complete_ns = sources->all[i].complete_ns;
-    return timeline_take(&sources->timeline, complete_ns - SOURCE_FINISH_NS, sources_second_arm_is_baseline2(sources, aa), ret_at_s,
-                         ret_arms);
+    return timeline_take(&sources->timeline, complete_ns - SOURCE_FINISH_NS,
+            sources_second_arm_is_baseline2(sources, aa), ret_at_s, ret_arms);
 }
 
-void sources_totals(const struct sources *sources, bool aa, struct sources_total ret_arms[CANARY_ARMS])
+void sources_totals(
+        const struct sources *sources, bool aa, struct sources_total ret_arms[CANARY_ARMS])
 {
-    enum timeline_arm second = sources_second_arm_is_baseline2(sources, aa) ? TIMELINE_BASELINE2 : TIMELINE_CANDIDATE;
+    enum timeline_arm second =
+            sources_second_arm_is_baseline2(sources, aa) ? TIMELINE_BASELINE2 : TIMELINE_CANDIDATE;
     for (int i = 0; i < CANARY_ARMS; i++) {
-        const struct timeline_total *total = &sources->timeline.totals[i == CANARY_BASELINE ? TIMELINE_BASELINE : second];
-        ret_arms[i] = (struct sources_total){total->requests, total->errors, total->refused, total->given_up};
+        const struct timeline_total *total =
+                &sources->timeline.totals[i == CANARY_BASELINE ? TIMELINE_BASELINE : second];
+        ret_arms[i] = (struct sources_total){
+                total->requests, total->errors, total->refused, total->given_up};
     }
 }
 

@@ -24,17 +24,21 @@ struct source {
 struct source_ops {
     int (*open)(struct source *source, struct error *err);
     void (*close)(struct source *source); // also half-open
-    // When it wants to be read again, though nothing has come at fd. For one with fd: not before, though something has.
+    // When it wants to be read again, though nothing has come at fd. For one with fd: not before,
+    // though something has.
     int64_t (*due_ns)(const struct source *source);
     // Reads what has come, never waits; sets complete_ns. True: something came.
     bool (*read)(struct source *source, int64_t now_ns);
 };
 
-extern const struct source_ops source_log_ops, source_jsonl_ops, source_prometheus_ops, source_steps_ops;
+extern const struct source_ops source_log_ops, source_jsonl_ops, source_prometheus_ops,
+        source_steps_ops;
 
-// One request by its stamp of the source's clock (-1: it has just ended). What becomes of it is counted in the state.
+// One request by its stamp of the source's clock (-1: it has just ended). What becomes of it is
+// counted in the state.
 void source_request(struct source *source, enum timeline_arm arm, int64_t stamp_ns, int64_t now_ns,
-                    struct timeline_request *request);
-void source_problem(struct source *source, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+        struct timeline_request *request);
+void source_problem(struct source *source, const char *fmt, ...)
+        __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -12,7 +12,9 @@
 
 #include "common/strings.h"
 
-enum { TAIL_READS_MAX = 64 }; // of TAIL_LINE_MAX bytes: 4 MiB, 15,000 lines, before others get their turn
+enum {
+    TAIL_READS_MAX = 64
+}; // of TAIL_LINE_MAX bytes: 4 MiB, 15,000 lines, before others get their turn
 #define TAIL_LOOK_NS 200000000LL
 
 static void tail_close(struct tail *tail)
@@ -49,7 +51,7 @@ static void tail_tell(struct tail *tail, int rc)
         tail->problem[0] = 0;
     else
         snprintf(tail->problem, sizeof tail->problem, "%.150s: %s", tail->path,
-                 rc == -EINVAL ? "is not a regular file" : strerror(-rc));
+                rc == -EINVAL ? "is not a regular file" : strerror(-rc));
 }
 
 void tail_begin(struct tail *tail, const char *path)
@@ -77,7 +79,8 @@ void tail_end(struct tail *tail)
     *tail = (struct tail){.fd = -1};
 }
 
-static void tail_lines(struct tail *tail, void (*take)(void *arg, const char *line, size_t len), void *arg)
+static void tail_lines(
+        struct tail *tail, void (*take)(void *arg, const char *line, size_t len), void *arg)
 {
     char *from = tail->buf, *end = tail->buf + tail->len;
     for (char *stop; (stop = memchr(from, '\n', (size_t)(end - from))); from = stop + 1) {
@@ -94,16 +97,17 @@ static void tail_lines(struct tail *tail, void (*take)(void *arg, const char *li
     }
 }
 
-// Another file has the name, and somebody writes to it: so nobody writes to ours any more. An empty one may have been made before
-// the writer was told.
+// Another file has the name, and somebody writes to it: so nobody writes to ours any more. An empty
+// one may have been made before the writer was told.
 static bool tail_replaced(const struct tail *tail)
 {
     struct stat status;
     return stat(tail->path, &status) == 0 && status.st_size > 0 &&
-           (status.st_dev != tail->device || status.st_ino != tail->inode);
+            (status.st_dev != tail->device || status.st_ino != tail->inode);
 }
 
-static bool tail_read_file(struct tail *tail, void (*take)(void *arg, const char *line, size_t len), void *arg)
+static bool tail_read_file(
+        struct tail *tail, void (*take)(void *arg, const char *line, size_t len), void *arg)
 {
     struct stat status;
     if (fstat(tail->fd, &status) == 0 && status.st_size < tail->at) { // cut to nothing
@@ -124,12 +128,14 @@ static bool tail_read_file(struct tail *tail, void (*take)(void *arg, const char
     return true;
 }
 
-bool tail_read(struct tail *tail, int64_t now_ns, void (*take)(void *arg, const char *line, size_t len), void *arg)
+bool tail_read(struct tail *tail, int64_t now_ns,
+        void (*take)(void *arg, const char *line, size_t len), void *arg)
 {
     bool look = now_ns - tail->looked_ns >= TAIL_LOOK_NS;
     if (look)
         tail->looked_ns = now_ns;
-    bool replaced = look && tail->fd >= 0 && tail_replaced(tail); // asked before ours is read to its end
+    // asked before ours is read to its end
+    bool replaced = look && tail->fd >= 0 && tail_replaced(tail);
     if (tail->fd >= 0 && tail_read_file(tail, take, arg))
         return true;
     if (replaced)

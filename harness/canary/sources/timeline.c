@@ -5,7 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { TIMELINE_BEFORE = 60 }; // seconds before the begin that may still be told, by counters that grew in them
+enum {
+    TIMELINE_BEFORE = 60
+}; // seconds before the begin that may still be told, by counters that grew in them
 
 void timeline_begin(struct timeline *timeline, int64_t monotonic_ns, int64_t wall_ns)
 {
@@ -60,14 +62,16 @@ struct canary_second *timeline_at(struct timeline *timeline, int64_t at_s, enum 
     return &slot->arms[arm];
 }
 
-bool timeline_add(struct timeline *timeline, enum timeline_arm arm, const struct timeline_request *request)
+bool timeline_add(
+        struct timeline *timeline, enum timeline_arm arm, const struct timeline_request *request)
 {
     struct timeline_total *total = &timeline->totals[arm];
     total->requests++;
     total->errors += request->error;
     total->refused += request->refused;
     total->given_up += request->given_up;
-    struct canary_second *second = timeline_at(timeline, timeline_second_of(timeline, request->end_ns), arm);
+    struct canary_second *second =
+            timeline_at(timeline, timeline_second_of(timeline, request->end_ns), arm);
     if (!second)
         return false;
     second->requests++;
@@ -91,13 +95,14 @@ static void timeline_settle(struct timeline *timeline, struct timeline_slot *slo
 {
     for (int arm = 0; arm < TIMELINE_ARMS; arm++) {
         struct canary_second *second = &slot->arms[arm];
-        second->errors = timeline_carry(second->errors, second->requests, &timeline->errors_left[arm]);
+        second->errors =
+                timeline_carry(second->errors, second->requests, &timeline->errors_left[arm]);
         second->wrong = timeline_carry(second->wrong, second->requests, &timeline->wrong_left[arm]);
     }
 }
 
 bool timeline_take(struct timeline *timeline, int64_t until_ns, bool aa, int64_t *ret_at_s,
-                   struct canary_second ret_arms[CANARY_ARMS])
+        struct canary_second ret_arms[CANARY_ARMS])
 {
     int64_t until_s = timeline_second_of(timeline, until_ns); // the first that is not finished
     if (until_s > timeline->newest_s + 1)

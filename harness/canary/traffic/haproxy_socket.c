@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One command, one connection: what is left of an earlier answer can never be taken for the next one.
+// One command, one connection: what is left of an earlier answer can never be taken for the next
+// one.
 #include "harness/canary/traffic/haproxy_socket.h"
 
 #include <errno.h>
@@ -27,7 +28,8 @@ static int haproxy_address_unix(const char *path, struct haproxy_address *ret, s
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path)
-        return error_set(err, -EINVAL, "the path of a socket has %zu characters at most: '%s'", sizeof address.sun_path - 1, path);
+        return error_set(err, -EINVAL, "the path of a socket has %zu characters at most: '%s'",
+                sizeof address.sun_path - 1, path);
     strcpy(address.sun_path, path);
     memcpy(&ret->bytes, &address, sizeof address);
     ret->len = sizeof address;
@@ -46,12 +48,14 @@ static int haproxy_address_read(const char *text, struct haproxy_address *ret, s
         return error_set(err, -EINVAL, "the socket '%s' is neither a path nor HOST:PORT", text);
     size_t len = (size_t)(colon - text);
     bool brackets = len > 1 && text[0] == '[' && colon[-1] == ']';
-    char *host = brackets ? xasprintf("%.*s", (int)len - 2, text + 1) : xasprintf("%.*s", (int)len, text);
+    char *host = brackets ? xasprintf("%.*s", (int)len - 2, text + 1)
+                          : xasprintf("%.*s", (int)len, text);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found = NULL;
     int rc = getaddrinfo(*host ? host : NULL, colon + 1, &hints, &found);
     free(host);
     if (rc)
-        return error_set(err, -EINVAL, "the socket '%s' is neither a path nor HOST:PORT: %s", text, gai_strerror(rc));
+        return error_set(err, -EINVAL, "the socket '%s' is neither a path nor HOST:PORT: %s", text,
+                gai_strerror(rc));
     memcpy(&ret->bytes, found->ai_addr, found->ai_addrlen);
     ret->len = found->ai_addrlen;
     freeaddrinfo(found);
@@ -66,7 +70,8 @@ static int haproxy_wait(int fd, short events, int64_t deadline_ns)
         int64_t left_ns = deadline_ns - clock_monotonic_ns();
         if (left_ns <= 0)
             return -ETIMEDOUT;
-        int rc = poll(&poll_fd, 1, (int)(left_ns / 1000000 < 60000 ? left_ns / 1000000 + 1 : 60000));
+        int rc =
+                poll(&poll_fd, 1, (int)(left_ns / 1000000 < 60000 ? left_ns / 1000000 + 1 : 60000));
         if (rc > 0)
             return 0;
         if (rc < 0 && errno != EINTR)
@@ -130,7 +135,8 @@ static int haproxy_receive(int fd, int64_t deadline_ns, struct strbuf *answer)
     }
 }
 
-static int haproxy_try(const struct haproxy_address *address, const char *line, int64_t deadline_ns, struct strbuf *answer)
+static int haproxy_try(const struct haproxy_address *address, const char *line, int64_t deadline_ns,
+        struct strbuf *answer)
 {
     int fd = socket(address->bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -146,22 +152,24 @@ static int haproxy_try(const struct haproxy_address *address, const char *line, 
 
 static bool haproxy_comes_back(int rc)
 {
-    return rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -EPIPE || rc == -EAGAIN;
+    return rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -EPIPE ||
+            rc == -EAGAIN;
 }
 
 static int haproxy_tell(const char *address, const char *command, int rc, struct error *err)
 {
     const char *hint = rc == -ENOENT || rc == -ECONNREFUSED
-                           ? "; is HAProxy running, with `stats socket PATH level admin` in `global`?"
-                       : rc == -EACCES   ? "; run as root, or give the socket `mode 660 group GROUP`"
-                       : rc == -EMSGSIZE ? "; it answers more than 4 MiB, so it is not HAProxy"
-                       : rc == -ETIMEDOUT ? "; it did not answer in time"
-                                          : "";
-    return error_set(err, rc, "failed to ask HAProxy at '%s' (%.60s): %s%s", address, command, strerror(-rc), hint);
+            ? "; is HAProxy running, with `stats socket PATH level admin` in `global`?"
+            : rc == -EACCES    ? "; run as root, or give the socket `mode 660 group GROUP`"
+            : rc == -EMSGSIZE  ? "; it answers more than 4 MiB, so it is not HAProxy"
+            : rc == -ETIMEDOUT ? "; it did not answer in time"
+                               : "";
+    return error_set(err, rc, "failed to ask HAProxy at '%s' (%.60s): %s%s", address, command,
+            strerror(-rc), hint);
 }
 
-int haproxy_ask(const char *address, const char *command, uint64_t retries, int64_t deadline_ns, char **ret_answer,
-                struct error *err)
+int haproxy_ask(const char *address, const char *command, uint64_t retries, int64_t deadline_ns,
+        char **ret_answer, struct error *err)
 {
     struct haproxy_address where;
     struct strbuf answer = {0};
@@ -171,7 +179,8 @@ int haproxy_ask(const char *address, const char *command, uint64_t retries, int6
     char *line = xasprintf("%s\n", command);
     for (uint64_t i = 0;; i++) {
         rc = haproxy_try(&where, line, deadline_ns, &answer);
-        if (rc == 0 || !haproxy_comes_back(rc) || i >= retries || clock_monotonic_ns() + HAPROXY_RETRY_NS >= deadline_ns)
+        if (rc == 0 || !haproxy_comes_back(rc) || i >= retries ||
+                clock_monotonic_ns() + HAPROXY_RETRY_NS >= deadline_ns)
             break;
         strbuf_free(&answer);
         clock_sleep_until_ns(clock_monotonic_ns() + HAPROXY_RETRY_NS);

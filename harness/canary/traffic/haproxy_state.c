@@ -15,7 +15,8 @@ enum {
     HAPROXY_FIELDS_MAX = 256, // `show stat` of 2.6 has 95
     HAPROXY_FIELD_LEN = 128,
     // srv_admin_state of `show servers state`
-    HAPROXY_ADMIN_MAINTENANCE = 0x01 | 0x02 | 0x04 | 0x20 | 0x40, // forced, inherited, configured, by the resolver
+    // forced, inherited, configured, by the resolver
+    HAPROXY_ADMIN_MAINTENANCE = 0x01 | 0x02 | 0x04 | 0x20 | 0x40,
     HAPROXY_ADMIN_DRAIN = 0x08
 };
 
@@ -30,7 +31,8 @@ static void haproxy_put(struct haproxy_row *row, size_t *len, char c)
         row->fields[row->count][(*len)++] = c;
 }
 
-// One line, up to its end; fields may stand in quotes, and then "" is a quote. Returns where the next line begins, NULL: none.
+// One line, up to its end; fields may stand in quotes, and then "" is a quote. Returns where the
+// next line begins, NULL: none.
 static const char *haproxy_row_read(const char *at, char separator, struct haproxy_row *row)
 {
     size_t len = 0;
@@ -96,13 +98,16 @@ static struct haproxy_server *haproxy_server_put(struct haproxy_backend *backend
 
 static int haproxy_refuse(const char *answer, const char *command, struct error *err)
 {
-    return error_set(err, -EBADMSG, "the socket does not answer '%s' as HAProxy does, but: %.120s", command, answer);
+    return error_set(err, -EBADMSG, "the socket does not answer '%s' as HAProxy does, but: %.120s",
+            command, answer);
 }
 
-// "Name: HAProxy", "Pid: 812", "Uptime_sec: 7", … up to an empty line. Returns what follows it; `answer` where it is no such thing.
+// "Name: HAProxy", "Pid: 812", "Uptime_sec: 7", … up to an empty line. Returns what follows it;
+// `answer` where it is no such thing.
 static const char *haproxy_read_info(const char *answer, struct haproxy_backend *ret)
 {
-    const char *end = strstr(answer, "\n\n"), *pid = strstr(answer, "\nPid: "), *uptime = strstr(answer, "\nUptime_sec: ");
+    const char *end = strstr(answer, "\n\n"), *pid = strstr(answer, "\nPid: "),
+               *uptime = strstr(answer, "\nUptime_sec: ");
     if (!end || !pid || !uptime || pid > end || uptime > end)
         return answer;
     ret->pid = strtoull(pid + 6, NULL, 10);
@@ -111,7 +116,8 @@ static const char *haproxy_read_info(const char *answer, struct haproxy_backend 
 }
 
 // "1", "# be_id be_name srv_id srv_name …", one line a server.
-int haproxy_read_state(const char *answer, const char *backend, struct haproxy_backend *ret, struct error *err)
+int haproxy_read_state(
+        const char *answer, const char *backend, struct haproxy_backend *ret, struct error *err)
 {
     struct haproxy_row *names = xcalloc(2, sizeof *names), *row = names + 1;
     answer = haproxy_read_info(answer, ret);
@@ -122,15 +128,18 @@ int haproxy_read_state(const char *answer, const char *backend, struct haproxy_b
     const char *at = strstr(answer, "# ");
     int servers = 0;
     at = at ? haproxy_row_read(at + 2, ' ', names) : NULL;
-    int column_backend = haproxy_column(names, "be_name"), column_name = haproxy_column(names, "srv_name");
-    int column_weight = haproxy_column(names, "srv_uweight"), column_admin = haproxy_column(names, "srv_admin_state");
+    int column_backend = haproxy_column(names, "be_name"),
+        column_name = haproxy_column(names, "srv_name");
+    int column_weight = haproxy_column(names, "srv_uweight"),
+        column_admin = haproxy_column(names, "srv_admin_state");
     int column_begin = haproxy_column(names, "srv_iweight");
     if (!at || column_backend < 0 || column_name < 0 || column_weight < 0 || column_admin < 0) {
         free(names);
         return haproxy_refuse(answer, "show servers state", err);
     }
     while ((at = haproxy_row_read(at, ' ', row))) {
-        if (strcmp(haproxy_field(row, column_backend), backend) != 0 || !*haproxy_field(row, column_name))
+        if (strcmp(haproxy_field(row, column_backend), backend) != 0 ||
+                !*haproxy_field(row, column_name))
             continue;
         struct haproxy_server *server = haproxy_server_put(ret, haproxy_field(row, column_name));
         if (!server)
@@ -144,25 +153,32 @@ int haproxy_read_state(const char *answer, const char *backend, struct haproxy_b
         servers++;
     }
     free(names);
-    return servers ? 0 : error_set(err, -ENOENT, "the backend '%s' of HAProxy has no servers", backend);
+    return servers ? 0
+                   : error_set(err, -ENOENT, "the backend '%s' of HAProxy has no servers", backend);
 }
 
-// "UP", "UP 1/3", "no check", "DRAIN" (weight 0, or to be drained), "NOLB"; not up: "DOWN", "DOWN 1/2", "MAINT", "MAINT (via …)".
+// "UP", "UP 1/3", "no check", "DRAIN" (weight 0, or to be drained), "NOLB"; not up: "DOWN", "DOWN
+// 1/2", "MAINT", "MAINT (via …)".
 static bool haproxy_is_up(const char *status)
 {
-    return strncmp(status, "UP", 2) == 0 || strncmp(status, "DRAIN", 5) == 0 || strncmp(status, "NOLB", 4) == 0 ||
-           strcmp(status, "no check") == 0;
+    return strncmp(status, "UP", 2) == 0 || strncmp(status, "DRAIN", 5) == 0 ||
+            strncmp(status, "NOLB", 4) == 0 || strcmp(status, "no check") == 0;
 }
 
 // "# pxname,svname,qcur,…", one line a server, and one of the backend itself.
-int haproxy_read_stat(const char *answer, const char *backend, struct haproxy_backend *ret, struct error *err)
+int haproxy_read_stat(
+        const char *answer, const char *backend, struct haproxy_backend *ret, struct error *err)
 {
     struct haproxy_row *names = xcalloc(2, sizeof *names), *row = names + 1;
-    const char *at = strncmp(answer, "# ", 2) == 0 ? haproxy_row_read(answer + 2, ',', names) : NULL;
-    int column_backend = haproxy_column(names, "pxname"), column_name = haproxy_column(names, "svname");
-    int column_status = haproxy_column(names, "status"), column_sessions = haproxy_column(names, "scur");
+    const char *at =
+            strncmp(answer, "# ", 2) == 0 ? haproxy_row_read(answer + 2, ',', names) : NULL;
+    int column_backend = haproxy_column(names, "pxname"),
+        column_name = haproxy_column(names, "svname");
+    int column_status = haproxy_column(names, "status"),
+        column_sessions = haproxy_column(names, "scur");
     int column_queued = haproxy_column(names, "qcur"), column_total = haproxy_column(names, "stot");
-    int column_backup = haproxy_column(names, "bck"), column_algorithm = haproxy_column(names, "algo");
+    int column_backup = haproxy_column(names, "bck"),
+        column_algorithm = haproxy_column(names, "algo");
     int column_cookie = haproxy_column(names, "cookie");
     if (!at || column_backend < 0 || column_name < 0 || column_status < 0 || column_sessions < 0) {
         free(names);
@@ -170,10 +186,12 @@ int haproxy_read_stat(const char *answer, const char *backend, struct haproxy_ba
     }
     while ((at = haproxy_row_read(at, ',', row))) {
         const char *name = haproxy_field(row, column_name);
-        if (strcmp(haproxy_field(row, column_backend), backend) != 0 || !*name || strcmp(name, "FRONTEND") == 0)
+        if (strcmp(haproxy_field(row, column_backend), backend) != 0 || !*name ||
+                strcmp(name, "FRONTEND") == 0)
             continue;
         if (strcmp(name, "BACKEND") == 0) {
-            snprintf(ret->algorithm, sizeof ret->algorithm, "%.31s", haproxy_field(row, column_algorithm));
+            snprintf(ret->algorithm, sizeof ret->algorithm, "%.31s",
+                    haproxy_field(row, column_algorithm));
             snprintf(ret->cookie, sizeof ret->cookie, "%.63s", haproxy_field(row, column_cookie));
             continue;
         }

@@ -2,9 +2,11 @@
 // Any other system: commands of the user, or one address that JSON is posted to.
 //   set   "{percent}": of the candidate; exit 0, or 2xx: done
 //   get   prints the candidate's percent (also with a % sign); of an address: {"percent": 5}
-//   drain "{arm}": baseline or candidate; exit 0, or 2xx: nothing is in flight; of an address also {"in_flight": 3}
-// The address gets {"rollout": NAME, "verb": "set", "percent": 5.0}, {…, "verb": "get"}, {…, "verb": "drain", "arm": "candidate"}.
-// What fails is tried again while there is time. What is set is read back where there is a `get`; else it is believed.
+//   drain "{arm}": baseline or candidate; exit 0, or 2xx: nothing is in flight; of an address also
+//   {"in_flight": 3}
+// The address gets {"rollout": NAME, "verb": "set", "percent": 5.0}, {…, "verb": "get"}, {…,
+// "verb": "drain", "arm": "candidate"}. What fails is tried again while there is time. What is set
+// is read back where there is a `get`; else it is believed.
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -52,12 +54,16 @@ static void traffic_hooks_close(struct traffic *traffic)
     free(own);
 }
 
-static int hooks_post(struct traffic *traffic, const char *body, int64_t deadline_ns, char **ret_answer, struct error *err)
+static int hooks_post(struct traffic *traffic, const char *body, int64_t deadline_ns,
+        char **ret_answer, struct error *err)
 {
     struct traffic_hooks *own = traffic->own;
     int64_t left_ns = deadline_ns - clock_monotonic_ns();
-    struct http_request request = {.url = traffic->plan->url, .content_type = "application/json", .body = body,
-                                   .timeout_ns = left_ns > 0 ? left_ns : 0, .answer_max = HOOKS_ANSWER_MAX};
+    struct http_request request = {.url = traffic->plan->url,
+            .content_type = "application/json",
+            .body = body,
+            .timeout_ns = left_ns > 0 ? left_ns : 0,
+            .answer_max = HOOKS_ANSWER_MAX};
     struct http_call *call;
     const char *answer;
     long status = 0;
@@ -80,9 +86,10 @@ static int hooks_post(struct traffic *traffic, const char *body, int64_t deadlin
     return rc;
 }
 
-// One verb, by command or by address. Failures that a second try could mend are tried again: not a command that is not there.
-static int hooks_run(struct traffic *traffic, char *const *argv, const char *body, int64_t deadline_ns, char **ret_answer,
-                     struct error *err)
+// One verb, by command or by address. Failures that a second try could mend are tried again: not a
+// command that is not there.
+static int hooks_run(struct traffic *traffic, char *const *argv, const char *body,
+        int64_t deadline_ns, char **ret_answer, struct error *err)
 {
     int64_t pause_ns = HOOKS_RETRY_NS;
     for (uint64_t i = 0;; i++, pause_ns *= 2) {
@@ -100,10 +107,11 @@ static int64_t hooks_deadline_ns(const struct traffic *traffic)
     return clock_monotonic_ns() + traffic->plan->timeout_ns;
 }
 
-static int hooks_verb(struct traffic *traffic, const char *verb, char *const *command, json_t *more, const struct hook_word *word,
-                      int64_t deadline_ns, char **ret_answer, struct error *err)
+static int hooks_verb(struct traffic *traffic, const char *verb, char *const *command, json_t *more,
+        const struct hook_word *word, int64_t deadline_ns, char **ret_answer, struct error *err)
 {
-    json_t *body = json_pack("{s:s, s:s}", "rollout", traffic->rollout->name ? traffic->rollout->name : "", "verb", verb);
+    json_t *body = json_pack("{s:s, s:s}", "rollout",
+            traffic->rollout->name ? traffic->rollout->name : "", "verb", verb);
     json_object_update(body, more);
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL, **argv = NULL;
     json_decref(body);
@@ -157,17 +165,20 @@ static int traffic_hooks_get(struct traffic *traffic, double *ret_percent, struc
         *ret_percent = own->percent;
         return 0;
     }
-    int rc = hooks_verb(traffic, "get", traffic->plan->get, NULL, NULL, hooks_deadline_ns(traffic), &answer, err);
+    int rc = hooks_verb(traffic, "get", traffic->plan->get, NULL, NULL, hooks_deadline_ns(traffic),
+            &answer, err);
     if (rc)
         return rc;
-    bool ok = traffic->plan->url ? hooks_member(answer, "percent", &percent) && percent >= 0 && percent <= 100
-                                 : hooks_percent(answer, &percent);
+    bool ok = traffic->plan->url
+            ? hooks_member(answer, "percent", &percent) && percent >= 0 && percent <= 100
+            : hooks_percent(answer, &percent);
     if (ok) {
         *ret_percent = percent;
     } else {
         string_make_plain(answer, strlen(answer));
-        rc = error_set(err, -EPROTO, "the hook 'get' must tell the candidate's share, 0 to 100%s, not: %.100s",
-                       traffic->plan->url ? " as {\"percent\": 5}" : "", answer);
+        rc = error_set(err, -EPROTO,
+                "the hook 'get' must tell the candidate's share, 0 to 100%s, not: %.100s",
+                traffic->plan->url ? " as {\"percent\": 5}" : "", answer);
     }
     free(answer);
     return rc;
@@ -181,7 +192,8 @@ static bool hooks_same(double wanted, double have)
     return have > 0 && have < 100 && fabs(wanted - have) <= HOOKS_ROUNDING;
 }
 
-static int traffic_hooks_set(struct traffic *traffic, double percent, double *ret_percent, struct error *err)
+static int traffic_hooks_set(
+        struct traffic *traffic, double percent, double *ret_percent, struct error *err)
 {
     struct traffic_hooks *own = traffic->own;
     char number[32], *answer;
@@ -189,7 +201,8 @@ static int traffic_hooks_set(struct traffic *traffic, double percent, double *re
     snprintf(number, sizeof number, "%.10g", percent);
     struct hook_word word = {"percent", number};
     json_t *more = json_pack("{s:f}", "percent", percent);
-    int rc = hooks_verb(traffic, "set", traffic->plan->set, more, &word, hooks_deadline_ns(traffic), &answer, err);
+    int rc = hooks_verb(traffic, "set", traffic->plan->set, more, &word, hooks_deadline_ns(traffic),
+            &answer, err);
     if (rc)
         return rc;
     free(answer);
@@ -198,12 +211,14 @@ static int traffic_hooks_set(struct traffic *traffic, double percent, double *re
     if (rc)
         return rc;
     if (!hooks_same(percent, have))
-        return error_set(err, -EPROTO, "the hook 'set' was told %g %%, and the hook 'get' tells %g %%", percent, have);
+        return error_set(err, -EPROTO,
+                "the hook 'set' was told %g %%, and the hook 'get' tells %g %%", percent, have);
     *ret_percent = have;
     return 0;
 }
 
-static int traffic_hooks_set_aa(struct traffic *traffic, double percent, double *ret_percent, struct error *err)
+static int traffic_hooks_set_aa(
+        struct traffic *traffic, double percent, double *ret_percent, struct error *err)
 {
     (void)traffic;
     (void)percent;
@@ -211,7 +226,8 @@ static int traffic_hooks_set_aa(struct traffic *traffic, double percent, double 
     return error_set(err, -ENOTSUP, "hooks know no second baseline");
 }
 
-static int traffic_hooks_look(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err)
+static int traffic_hooks_look(
+        struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err)
 {
     (void)traffic;
     (void)err;
@@ -220,8 +236,8 @@ static int traffic_hooks_look(struct traffic *traffic, struct traffic_arm ret_ar
     return 0;
 }
 
-static int traffic_hooks_drain(struct traffic *traffic, enum canary_arm arm, int64_t deadline_ns, uint64_t *ret_left,
-                               struct error *err)
+static int traffic_hooks_drain(struct traffic *traffic, enum canary_arm arm, int64_t deadline_ns,
+        uint64_t *ret_left, struct error *err)
 {
     char *answer;
     double left = 0;
@@ -231,10 +247,12 @@ static int traffic_hooks_drain(struct traffic *traffic, enum canary_arm arm, int
     }
     struct hook_word word = {"arm", hooks_arms[arm]};
     json_t *more = json_pack("{s:s}", "arm", hooks_arms[arm]);
-    int rc = hooks_verb(traffic, "drain", traffic->plan->drain, more, &word, deadline_ns, &answer, err);
+    int rc = hooks_verb(
+            traffic, "drain", traffic->plan->drain, more, &word, deadline_ns, &answer, err);
     if (rc)
         return rc;
-    if (traffic->plan->url && hooks_member(answer, "in_flight", &left) && !(left >= 0 && left < 1e15))
+    if (traffic->plan->url && hooks_member(answer, "in_flight", &left) &&
+            !(left >= 0 && left < 1e15))
         left = 0;
     *ret_left = (uint64_t)left;
     free(answer);
@@ -242,11 +260,11 @@ static int traffic_hooks_drain(struct traffic *traffic, enum canary_arm arm, int
 }
 
 const struct traffic_ops traffic_hooks_ops = {
-    .open = traffic_hooks_open,
-    .close = traffic_hooks_close,
-    .set = traffic_hooks_set,
-    .set_aa = traffic_hooks_set_aa,
-    .get = traffic_hooks_get,
-    .look = traffic_hooks_look,
-    .drain = traffic_hooks_drain,
+        .open = traffic_hooks_open,
+        .close = traffic_hooks_close,
+        .set = traffic_hooks_set,
+        .set_aa = traffic_hooks_set_aa,
+        .get = traffic_hooks_get,
+        .look = traffic_hooks_look,
+        .drain = traffic_hooks_drain,
 };

@@ -20,8 +20,10 @@ struct traffic_ops { // as the functions of traffic.h
     int (*get)(struct traffic *traffic, double *ret_percent, struct error *err);
     const char *(*began_anew)(const struct traffic *traffic); // NULL: never
     int64_t (*age_ns)(const struct traffic *traffic);         // NULL: not told
-    int (*look)(struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err);
-    int (*drain)(struct traffic *traffic, enum canary_arm arm, int64_t deadline_ns, uint64_t *ret_left, struct error *err);
+    int (*look)(
+            struct traffic *traffic, struct traffic_arm ret_arms[CANARY_ARMS], struct error *err);
+    int (*drain)(struct traffic *traffic, enum canary_arm arm, int64_t deadline_ns,
+            uint64_t *ret_left, struct error *err);
 };
 
 extern const struct traffic_ops traffic_haproxy_ops, traffic_hooks_ops;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two children that record, watched without waiting. A child finds its target itself, after the fork: looking through /proc would
-// keep the controller from the rollback.
+// Two children that record, watched without waiting. A child finds its target itself, after the
+// fork: looking through /proc would keep the controller from the rollback.
 #include "harness/canary/why/why.h"
 
 #include <errno.h>
@@ -21,14 +21,16 @@
 #include "harness/canary/why/why_pids.h"
 
 enum { WHY_NICE = 5, WHY_TEXT_MAX = 4096 };
-// Attaching BPF and writing the store's end take seconds on a loaded machine; whoever needs longer hangs.
-static const int64_t why_grace_ns = INT64_C(20000000000), why_kill_ns = INT64_C(10000000000), why_name_ns = 1000000;
+// Attaching BPF and writing the store's end take seconds on a loaded machine; whoever needs longer
+// hangs.
+static const int64_t why_grace_ns = INT64_C(20000000000), why_kill_ns = INT64_C(10000000000),
+                     why_name_ns = 1000000;
 
 struct why_child {
-    pid_t pid;          // 0: none
-    int text_fd;        // its stderr, in memory; -1: none
+    pid_t pid;           // 0: none
+    int text_fd;         // its stderr, in memory; -1: none
     int64_t deadline_ns; // CLOCK_MONOTONIC
-    bool asked;         // SIGINT was sent
+    bool asked;          // SIGINT was sent
     char *path, *problem;
     int64_t begin_ns, end_ns; // CLOCK_REALTIME; -1: not known
 };
@@ -80,10 +82,11 @@ void why_free(struct why *why)
     free(why);
 }
 
-// --- in the child ----------------------------------------------------------------------------------------
+// --- in the child --------------------------------------------------------------------------------
 
 // "--pid" and "12,13", or "--cgroup" and its path; exits with a sentence where there is no target.
-static void why_target(const struct rollout *rollout, int arm, const char **ret_option, char **ret_value)
+static void why_target(
+        const struct rollout *rollout, int arm, const char **ret_option, char **ret_value)
 {
     const struct rollout_hold *hold = &rollout->why;
     struct error err = {0};
@@ -114,14 +117,16 @@ static void why_target(const struct rollout *rollout, int arm, const char **ret_
     *ret_value = strbuf_take(&list);
 }
 
-static void why_child_run(const struct why *why, const struct rollout *rollout, int arm, int text_fd) __attribute__((noreturn));
-static void why_child_run(const struct why *why, const struct rollout *rollout, int arm, int text_fd)
+static void why_child_run(const struct why *why, const struct rollout *rollout, int arm,
+        int text_fd) __attribute__((noreturn));
+static void why_child_run(
+        const struct why *why, const struct rollout *rollout, int arm, int text_fd)
 {
     sigset_t none;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setpgid(0, 0); // a Ctrl-C at the controller's terminal is the controller's
+    setpgid(0, 0);                   // a Ctrl-C at the controller's terminal is the controller's
     prctl(PR_SET_PDEATHSIG, SIGINT); // it ends its recording whole when the controller is gone
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
@@ -133,14 +138,15 @@ static void why_child_run(const struct why *why, const struct rollout *rollout, 
     const char *option = NULL;
     char *value = NULL, *duration = xasprintf("%" PRId64 "ms", rollout->why.duration_ns / 1000000);
     why_target(rollout, arm, &option, &value);
-    char *const arguments[] = {(char *)"upgate", (char *)"record", (char *)"--quiet", (char *)"--output", why->children[arm].path, (char *)"--duration",
-                               duration, (char *)option, value, NULL};
+    char *const arguments[] = {(char *)"upgate", (char *)"record", (char *)"--quiet",
+            (char *)"--output", why->children[arm].path, (char *)"--duration", duration,
+            (char *)option, value, NULL};
     execv(why->program, arguments);
     dprintf(STDERR_FILENO, "failed to start '%s': %s\n", why->program, strerror(errno));
     _exit(4);
 }
 
-// --- in the controller -----------------------------------------------------------------------------------
+// --- in the controller ---------------------------------------------------------------------------
 
 void why_begin(void *arg, const struct rollout *rollout, struct store *store)
 {
@@ -154,8 +160,9 @@ void why_begin(void *arg, const struct rollout *rollout, struct store *store)
         why_child_clear(child);
         child->begin_ns = clock_wall_ns();
         child->end_ns = -1;
-        child->path = xasprintf("%s.%s.%" PRId64 ".db", store_path(store), arm == CANARY_BASELINE ? "baseline" : "candidate",
-                                child->begin_ns / why_name_ns); // of a second there may be two
+        child->path = xasprintf("%s.%s.%" PRId64 ".db", store_path(store),
+                arm == CANARY_BASELINE ? "baseline" : "candidate",
+                child->begin_ns / why_name_ns); // of a second there may be two
         child->deadline_ns = clock_monotonic_ns() + rollout->why.duration_ns + why->grace_ns;
         child->text_fd = memfd_create("upgate-why", MFD_CLOEXEC);
         pid_t pid = child->text_fd < 0 ? -1 : fork();
@@ -173,7 +180,9 @@ static char *why_last_line(const struct why_child *child)
 {
     char text[WHY_TEXT_MAX + 1];
     off_t size = lseek(child->text_fd, 0, SEEK_END);
-    ssize_t len = size <= 0 ? 0 : pread(child->text_fd, text, WHY_TEXT_MAX, size > WHY_TEXT_MAX ? size - WHY_TEXT_MAX : 0);
+    ssize_t len = size <= 0 ? 0
+                            : pread(child->text_fd, text, WHY_TEXT_MAX,
+                                      size > WHY_TEXT_MAX ? size - WHY_TEXT_MAX : 0);
     text[len > 0 ? len : 0] = 0;
     string_make_plain(text, strlen(text));
     for (size_t end = strlen(text); end && text[end - 1] == '\n';)
@@ -185,15 +194,17 @@ static char *why_last_line(const struct why_child *child)
     return *line ? xstrdup(line) : NULL;
 }
 
-// When it really recorded: between start and attaching there are seconds. The recording's clock is CLOCK_MONOTONIC.
+// When it really recorded: between start and attaching there are seconds. The recording's clock is
+// CLOCK_MONOTONIC.
 static void why_window(struct why_child *child)
 {
     struct store *store = NULL;
     struct error err = {0};
     int64_t begin = 0, end = 0, offset = clock_wall_ns() - clock_monotonic_ns();
     child->begin_ns = child->end_ns = -1;
-    if (store_open(child->path, STORE_READ, &store, &err) == 0 && store_get_int(store, &begin, &err, "SELECT begin_ns FROM recording", "") == 0 &&
-        store_get_int(store, &end, &err, "SELECT end_ns FROM recording", "") == 0) {
+    if (store_open(child->path, STORE_READ, &store, &err) == 0 &&
+            store_get_int(store, &begin, &err, "SELECT begin_ns FROM recording", "") == 0 &&
+            store_get_int(store, &end, &err, "SELECT end_ns FROM recording", "") == 0) {
         child->begin_ns = begin + offset;
         child->end_ns = end + offset;
     } else {
@@ -259,12 +270,14 @@ bool why_done(void *arg, struct store *store)
     if (!over)
         return false;
     if (why->begun && !why->written) {
-        const struct why_child *a = &why->children[CANARY_BASELINE], *b = &why->children[CANARY_CANDIDATE];
+        const struct why_child *a = &why->children[CANARY_BASELINE],
+                               *b = &why->children[CANARY_CANDIDATE];
         struct error err = {0};
         // A store that cannot be written loses the explanation, not the rollback.
-        if (store_exec(store, &err, "INSERT OR REPLACE INTO rollout_recording (arm, path, begin_ns, end_ns, problem) VALUES (0, ?, ?, ?, ?), (1, ?, ?, ?, ?)",
-                       "sIIssIIs", a->path, why_known(&a->begin_ns), why_known(&a->end_ns), a->problem, b->path, why_known(&b->begin_ns), why_known(&b->end_ns),
-                       b->problem))
+        if (store_exec(store, &err,
+                    "INSERT OR REPLACE INTO rollout_recording (arm, path, begin_ns, end_ns, problem) VALUES (0, ?, ?, ?, ?), (1, ?, ?, ?, ?)",
+                    "sIIssIIs", a->path, why_known(&a->begin_ns), why_known(&a->end_ns), a->problem,
+                    b->path, why_known(&b->begin_ns), why_known(&b->end_ns), b->problem))
             err.code = 0;
     }
     why->written = true;

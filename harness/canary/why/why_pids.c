@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a port to the sockets that listen on it (/proc/net/tcp, tcp6), from those to who holds them (/proc/PID/fd). Takes tens of
-// milliseconds on a machine with thousands of processes: called in a child, never in the controller's loop.
+// From a port to the sockets that listen on it (/proc/net/tcp, tcp6), from those to who holds them
+// (/proc/PID/fd). Takes tens of milliseconds on a machine with thousands of processes: called in a
+// child, never in the controller's loop.
 #include "harness/canary/why/why_pids.h"
 
 #include <ctype.h>
@@ -24,7 +25,8 @@ int why_port(const char *url, uint16_t *ret_port)
     if (!tls && strncmp(url, "http://", 7) != 0)
         return -EINVAL;
     const char *host = url + (tls ? 8 : 7), *end = host + strcspn(host, "/?#");
-    const char *at = *host == '[' ? memchr(host, ']', (size_t)(end - host)) : host, *colon = at ? memchr(at, ':', (size_t)(end - at)) : NULL;
+    const char *at = *host == '[' ? memchr(host, ']', (size_t)(end - host)) : host,
+               *colon = at ? memchr(at, ':', (size_t)(end - at)) : NULL;
     if (end == host || !at)
         return -EINVAL;
     uint64_t port = tls ? 443 : 80;
@@ -44,8 +46,9 @@ static void pids_inodes(const char *table, uint16_t port, unsigned long **inodes
     while (file && fgets(line, sizeof line, file)) {
         unsigned local = 0, state = 0;
         unsigned long inode = 0;
-        if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*d %lu", &local, &state, &inode) == 3 && local == port &&
-            state == PIDS_LISTEN && inode)
+        if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*d %lu",
+                    &local, &state, &inode) == 3 &&
+                local == port && state == PIDS_LISTEN && inode)
             vector_push(*inodes, *count, inode);
     }
     if (file)
@@ -86,8 +89,10 @@ int why_pids(uint16_t port, pid_t *ret_pids, size_t *ret_count, struct error *er
         closedir(dir);
     free(inodes);
     if (pids == 0)
-        return error_set(err, -ESRCH, count ? "who listens on port %u cannot be seen from here: `why: {baseline: {pid}, candidate: {pid}}` names it"
-                                            : "nothing on this machine listens on port %u", port);
+        return error_set(err, -ESRCH,
+                count ? "who listens on port %u cannot be seen from here: `why: {baseline: {pid}, candidate: {pid}}` names it"
+                      : "nothing on this machine listens on port %u",
+                port);
     *ret_count = pids;
     return 0;
 }

@@ -31,13 +31,13 @@ enum calibration_stage {
 void calibration_kind(const struct workload_facts *facts, char kind[CERTIFICATE_TEXT])
 {
     snprintf(kind, CERTIFICATE_TEXT, "%s %s", plan_mode_name(facts->mode),
-             facts->plan && facts->plan->model ? "model" : "command");
+            facts->plan && facts->plan->model ? "model" : "command");
 }
 
 bool calibration_concerns(const struct cell *cell)
 {
     return cell->gating && cell->pairs > 0 &&
-           (cell->verdict == CELL_PASS || cell->verdict == CELL_FAIL);
+            (cell->verdict == CELL_PASS || cell->verdict == CELL_FAIL);
 }
 
 static int calibration_gated(const struct run_workload *workload)
@@ -49,12 +49,11 @@ static int calibration_gated(const struct run_workload *workload)
 }
 
 static enum calibration_stage calibration_stage(const struct run_facts *run,
-                                                const struct run_workload *workload,
-                                                const struct cell *cell,
-                                                const struct certificate *one)
+        const struct run_workload *workload, const struct cell *cell, const struct certificate *one)
 {
     char kind[CERTIFICATE_TEXT];
-    bool host = strcmp(one->scope, "host") == 0; // so may a workload be named: that one's own is of its kind anyway
+    bool host = strcmp(one->scope, "host") ==
+            0; // so may a workload be named: that one's own is of its kind anyway
     bool own = !host && strcmp(one->scope, workload->facts.name) == 0;
     calibration_kind(&workload->facts, kind);
     if (one->metric != cell->metric || (!own && !host))
@@ -68,18 +67,16 @@ static enum calibration_stage calibration_stage(const struct run_facts *run,
     if (one->margin > cell->margin)
         return CALIBRATION_SMALLER_MARGIN;
     if (one->upper_bound > run->gate.calibration_bound ||
-        run->started_wall_ns - one->made_wall_ns > run->gate.calibration_age_ns)
+            run->started_wall_ns - one->made_wall_ns > run->gate.calibration_age_ns)
         return CALIBRATION_POLICY;
     if (!control_spread_covered(cell->pair_sd, cell->pairs, one->pair_sd, (int)one->aa_pairs,
-                                cell->margin,
-                                calibration_spread_alpha / calibration_gated(workload)))
+                cell->margin, calibration_spread_alpha / calibration_gated(workload)))
         return CALIBRATION_SPREAD;
     return CALIBRATION_COVERS;
 }
 
 static char *calibration_why(const struct run_facts *run, const struct run_workload *workload,
-                             const struct cell *cell, const struct certificate *one,
-                             enum calibration_stage stage)
+        const struct cell *cell, const struct certificate *one, enum calibration_stage stage)
 {
     char here[CERTIFICATE_TEXT], cell_margin[32], margin[32], cell_spread[32], spread[32];
     calibration_kind(&workload->facts, here);
@@ -88,39 +85,39 @@ static char *calibration_why(const struct run_facts *run, const struct run_workl
     switch (stage) {
     case CALIBRATION_OTHER_TURNS:
         return xasprintf("certificates are of turns of %s only, and it takes turns of %s",
-                         plan_interleave_name(one->interleave),
-                         plan_interleave_name(workload->facts.interleave));
+                plan_interleave_name(one->interleave),
+                plan_interleave_name(workload->facts.interleave));
     case CALIBRATION_OTHER_KIND:
         return xasprintf("certificates are of workloads of the kind '%s' only, and it is '%s'",
-                         one->kind, here);
+                one->kind, here);
     case CALIBRATION_NO_CERTIFICATE:
         return xstrdup(one->objection);
     case CALIBRATION_SMALLER_MARGIN:
-        return xasprintf("its margin is %s, the certificate is for %s and more", cell_margin,
-                         margin);
+        return xasprintf(
+                "its margin is %s, the certificate is for %s and more", cell_margin, margin);
     case CALIBRATION_POLICY:
         if (one->upper_bound > run->gate.calibration_bound)
             return xasprintf("%lld A/A gates bound false fails at %.2g %% only, the policy asks "
                              "for %.2g %%",
-                             (long long)one->gates, 100 * one->upper_bound,
-                             100 * run->gate.calibration_bound);
+                    (long long)one->gates, 100 * one->upper_bound,
+                    100 * run->gate.calibration_bound);
         return xasprintf("its certificate is %.0f days old, the policy allows %.0f",
-                         (double)(run->started_wall_ns - one->made_wall_ns) / calibration_day_ns,
-                         (double)run->gate.calibration_age_ns / calibration_day_ns);
+                (double)(run->started_wall_ns - one->made_wall_ns) / calibration_day_ns,
+                (double)run->gate.calibration_age_ns / calibration_day_ns);
     case CALIBRATION_SPREAD:
-        return xasprintf("its pairs spread %s, those of the control %s", phrase_fraction(cell_spread, sizeof cell_spread, cell->pair_sd),
-                         phrase_fraction(spread, sizeof spread, one->pair_sd));
+        return xasprintf("its pairs spread %s, those of the control %s",
+                phrase_fraction(cell_spread, sizeof cell_spread, cell->pair_sd),
+                phrase_fraction(spread, sizeof spread, one->pair_sd));
     default:
         return xasprintf("no control of turns of %s with workloads of the kind '%s' is known here",
-                         plan_interleave_name(workload->facts.interleave), here);
+                plan_interleave_name(workload->facts.interleave), here);
     }
 }
 
 const struct certificate *calibration_find(const struct run_facts *run,
-                                           const struct run_workload *workload,
-                                           const struct cell *cell,
-                                           const struct certificate *certificates, int count,
-                                           const struct certificate **ret_nearest, char **ret_why)
+        const struct run_workload *workload, const struct cell *cell,
+        const struct certificate *certificates, int count, const struct certificate **ret_nearest,
+        char **ret_why)
 {
     const struct certificate *best = NULL;
     enum calibration_stage reached = CALIBRATION_OTHER_METRIC;
@@ -129,9 +126,9 @@ const struct certificate *calibration_find(const struct run_facts *run,
         enum calibration_stage stage = calibration_stage(run, workload, cell, one);
         bool own = strcmp(one->scope, "host") != 0;
         bool better = best && stage == reached && stage > CALIBRATION_OTHER_METRIC &&
-                      (own > (strcmp(best->scope, "host") != 0) ||
-                       (own == (strcmp(best->scope, "host") != 0) &&
-                        one->made_wall_ns > best->made_wall_ns));
+                (own > (strcmp(best->scope, "host") != 0) ||
+                        (own == (strcmp(best->scope, "host") != 0) &&
+                                one->made_wall_ns > best->made_wall_ns));
         if (stage > reached || better) {
             best = one;
             reached = stage;
@@ -147,10 +144,10 @@ const struct certificate *calibration_find(const struct run_facts *run,
 }
 
 int calibration_load(struct store *store, struct certificate **ret_certificates, int *ret_count,
-                     struct error *err)
+        struct error *err)
 {
     sqlite3_stmt *stmt =
-        store_query(store, err, "SELECT " CERTIFICATE_COLUMNS " FROM control ORDER BY id", "");
+            store_query(store, err, "SELECT " CERTIFICATE_COLUMNS " FROM control ORDER BY id", "");
     struct certificate *all = NULL, one;
     int count = 0, rc;
     if (!stmt)
@@ -169,7 +166,7 @@ int calibration_load(struct store *store, struct certificate **ret_certificates,
     return 0;
 }
 
-// --- in words --------------------------------------------------------------------------------------
+// --- in words ------------------------------------------------------------------------------------
 
 static void calibration_add_name(struct strbuf *list, enum metric_id metric)
 {
@@ -185,9 +182,10 @@ static char *calibration_origin(const struct run_facts *run, const struct certif
                     : xasprintf("a control %.0f day%s ago", days, days < 2 ? "" : "s");
 }
 
-// One workload whose cells are covered: what was held longer and found, and what rests on equal sides.
+// One workload whose cells are covered: what was held longer and found, and what rests on equal
+// sides.
 static void calibration_tell(const struct run_facts *run, const struct run_workload *workload,
-                             const struct certificate *const *found, struct strbuf *text)
+        const struct certificate *const *found, struct strbuf *text)
 {
     struct strbuf others = {0}, unfelt = {0};
     const struct certificate *first = NULL, *any = NULL;
@@ -206,19 +204,17 @@ static void calibration_tell(const struct run_facts *run, const struct run_workl
     strbuf_add(text, "%s%s: ", text->len ? "; " : "", workload->facts.name);
     if (first)
         strbuf_add(text,
-                   "a side held %.2g %% longer was found, %+.2f to %+.2f %% in %s, at %lld pairs "
-                   "of %s%s%s; equal sides %+.2f to %+.2f %%",
-                   100 * first->held, 100 * expm1(first->held_lower),
-                   100 * expm1(first->held_upper), metric_infos[first->metric].name,
-                   (long long)first->held_pairs, origin, others.len ? ", and in " : "",
-                   others.len ? others.text : "", 100 * expm1(first->aa_lower),
-                   100 * expm1(first->aa_upper));
+                "a side held %.2g %% longer was found, %+.2f to %+.2f %% in %s, at %lld pairs "
+                "of %s%s%s; equal sides %+.2f to %+.2f %%",
+                100 * first->held, 100 * expm1(first->held_lower), 100 * expm1(first->held_upper),
+                metric_infos[first->metric].name, (long long)first->held_pairs, origin,
+                others.len ? ", and in " : "", others.len ? others.text : "",
+                100 * expm1(first->aa_lower), 100 * expm1(first->aa_upper));
     if (unfelt.len)
         strbuf_add(text, "%s%s by equal sides alone%s%s", first ? "; " : "", unfelt.text,
-                   first ? "" : " of ", first ? "" : origin);
-    strbuf_add(text, "; %lld false fail%s in %lld A/A gate%s here",
-               (long long)any->false_fails, any->false_fails == 1 ? "" : "s",
-               (long long)any->gates, any->gates == 1 ? "" : "s");
+                first ? "" : " of ", first ? "" : origin);
+    strbuf_add(text, "; %lld false fail%s in %lld A/A gate%s here", (long long)any->false_fails,
+            any->false_fails == 1 ? "" : "s", (long long)any->gates, any->gates == 1 ? "" : "s");
     strbuf_free(&others);
     strbuf_free(&unfelt);
     free(origin);
@@ -229,9 +225,9 @@ static bool calibration_resplit(struct store *store)
 {
     int64_t tables = 0, rows = 0;
     store_get_int(store, &tables, NULL,
-                  "SELECT count(*) FROM main.sqlite_master WHERE type = 'table' AND name = "
-                  "'calibration'",
-                  "");
+            "SELECT count(*) FROM main.sqlite_master WHERE type = 'table' AND name = "
+            "'calibration'",
+            "");
     if (tables)
         store_get_int(store, &rows, NULL, "SELECT count(*) FROM main.calibration", "");
     return rows > 0;
@@ -239,8 +235,8 @@ static bool calibration_resplit(struct store *store)
 
 // Of one workload: cells that are covered go into *covered, the first that is not into *open.
 static int calibration_workload(const struct run_facts *run, const struct run_workload *workload,
-                                const struct certificate *certificates, int count,
-                                struct strbuf *covered, struct strbuf *open)
+        const struct certificate *certificates, int count, struct strbuf *covered,
+        struct strbuf *open)
 {
     const struct certificate *found[METRIC_COUNT] = {NULL};
     int uncovered = 0, cells = 0;
@@ -262,35 +258,34 @@ static int calibration_workload(const struct run_facts *run, const struct run_wo
 }
 
 int calibration_check(struct store *store, const struct run_facts *run,
-                      struct calibration *ret_calibration, struct error *err)
+        struct calibration *ret_calibration, struct error *err)
 {
     struct strbuf covered = {0}, open = {0};
     struct certificate *certificates = NULL;
     int count = 0, uncovered = 0;
     if (run->aa) {
-        *ret_calibration =
-            (struct calibration){true, xstrdup("an A/A run needs no certificate: it makes one")};
+        *ret_calibration = (struct calibration){
+                true, xstrdup("an A/A run needs no certificate: it makes one")};
         return 0;
     }
     int rc = calibration_load(store, &certificates, &count, err);
     if (rc)
         return rc;
     for (int i = 0; i < run->workload_count; i++)
-        uncovered += calibration_workload(run, &run->workloads[i], certificates, count, &covered,
-                                          &open);
+        uncovered +=
+                calibration_workload(run, &run->workloads[i], certificates, count, &covered, &open);
     ret_calibration->covered = !uncovered && covered.len;
     if (uncovered && calibration_resplit(store))
         ret_calibration->note = xstrdup("its certificate is of a kind that could not fail (pairs "
                                         "with their signs flipped): not covered");
     else if (uncovered > 1)
-        ret_calibration->note =
-            xasprintf("not covered by a control: %s; nor %s %d more cell%s", open.text,
-                      uncovered == 2 ? "is" : "are", uncovered - 1, uncovered == 2 ? "" : "s");
+        ret_calibration->note = xasprintf("not covered by a control: %s; nor %s %d more cell%s",
+                open.text, uncovered == 2 ? "is" : "are", uncovered - 1, uncovered == 2 ? "" : "s");
     else if (uncovered)
         ret_calibration->note = xasprintf("not covered by a control: %s", open.text);
     else
-        ret_calibration->note = xstrdup(
-            covered.len ? covered.text
+        ret_calibration->note = xstrdup(covered.len
+                        ? covered.text
                         : "not covered by a control: no cell passes or fails, so none was asked for");
     strbuf_free(&covered);
     strbuf_free(&open);

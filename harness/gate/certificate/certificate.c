@@ -31,17 +31,17 @@ enum {
 };
 
 static const char certificate_schema[] =
-    "CREATE TABLE IF NOT EXISTS certificate (host_key TEXT NOT NULL, scope TEXT NOT NULL, "
-    "kind TEXT NOT NULL, interleave TEXT NOT NULL, metric TEXT NOT NULL, margin REAL NOT NULL, "
-    "made_wall_ns INTEGER NOT NULL, aa_pairs INTEGER NOT NULL, aa_lower REAL, aa_upper REAL, "
-    "mde REAL, pair_sd REAL, held REAL, planted REAL, held_pairs INTEGER NOT NULL, "
-    "held_lower REAL, held_upper REAL, source_run TEXT NOT NULL, "
-    "PRIMARY KEY (host_key, scope, interleave, metric)) STRICT, WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS aa_gate (host_key TEXT NOT NULL, scope TEXT NOT NULL, "
-    "source_run TEXT NOT NULL, kind TEXT NOT NULL, interleave TEXT NOT NULL, "
-    "made_wall_ns INTEGER NOT NULL, failed INTEGER NOT NULL, "
-    "PRIMARY KEY (host_key, scope, source_run)) STRICT, WITHOUT ROWID;"
-    "PRAGMA application_id = 0x55504743; PRAGMA user_version = 2;";
+        "CREATE TABLE IF NOT EXISTS certificate (host_key TEXT NOT NULL, scope TEXT NOT NULL, "
+        "kind TEXT NOT NULL, interleave TEXT NOT NULL, metric TEXT NOT NULL, margin REAL NOT NULL, "
+        "made_wall_ns INTEGER NOT NULL, aa_pairs INTEGER NOT NULL, aa_lower REAL, aa_upper REAL, "
+        "mde REAL, pair_sd REAL, held REAL, planted REAL, held_pairs INTEGER NOT NULL, "
+        "held_lower REAL, held_upper REAL, source_run TEXT NOT NULL, "
+        "PRIMARY KEY (host_key, scope, interleave, metric)) STRICT, WITHOUT ROWID;"
+        "CREATE TABLE IF NOT EXISTS aa_gate (host_key TEXT NOT NULL, scope TEXT NOT NULL, "
+        "source_run TEXT NOT NULL, kind TEXT NOT NULL, interleave TEXT NOT NULL, "
+        "made_wall_ns INTEGER NOT NULL, failed INTEGER NOT NULL, "
+        "PRIMARY KEY (host_key, scope, source_run)) STRICT, WITHOUT ROWID;"
+        "PRAGMA application_id = 0x55504743; PRAGMA user_version = 2;";
 
 char *certificate_path(void)
 {
@@ -62,16 +62,16 @@ static bool certificate_damaged(int rc)
 static int certificate_error(sqlite3 *db, const char *path, const char *what, struct error *err)
 {
     int rc = db ? sqlite3_extended_errcode(db) : SQLITE_NOMEM;
-    int code = certificate_damaged(rc)          ? -EBADMSG
-               : (rc & 0xff) == SQLITE_READONLY ? -EROFS
-               : (rc & 0xff) == SQLITE_CANTOPEN ? -EACCES
-               : (rc & 0xff) == SQLITE_BUSY     ? -EBUSY
-               : (rc & 0xff) == SQLITE_FULL     ? -ENOSPC
-                                                : -EIO;
+    int code = certificate_damaged(rc)       ? -EBADMSG
+            : (rc & 0xff) == SQLITE_READONLY ? -EROFS
+            : (rc & 0xff) == SQLITE_CANTOPEN ? -EACCES
+            : (rc & 0xff) == SQLITE_BUSY     ? -EBUSY
+            : (rc & 0xff) == SQLITE_FULL     ? -ENOSPC
+                                             : -EIO;
     return error_set(err, code, "failed to %s the host's certificates '%s': %s", what, path,
-                     code == -EBADMSG ? "the file is damaged"
-                     : db             ? sqlite3_errmsg(db)
-                                      : "out of memory");
+            code == -EBADMSG ? "the file is damaged"
+                    : db     ? sqlite3_errmsg(db)
+                             : "out of memory");
 }
 
 static int certificate_pragma(sqlite3 *db, const char *sql, int *ret_value)
@@ -91,21 +91,21 @@ static int certificate_check(sqlite3 *db, const char *path, bool empty_ok, struc
 {
     int magic = 0, version = 0, tables = 0;
     if (certificate_pragma(db, "SELECT count(*) FROM sqlite_master", &tables) ||
-        certificate_pragma(db, "PRAGMA application_id", &magic) ||
-        certificate_pragma(db, "PRAGMA user_version", &version))
+            certificate_pragma(db, "PRAGMA application_id", &magic) ||
+            certificate_pragma(db, "PRAGMA user_version", &version))
         return certificate_error(db, path, "read", err);
     if (tables == 0 && magic == 0)
         return empty_ok ? 0 : error_set(err, -ENOENT, "'%s' holds no certificate", path);
     if (magic != CERTIFICATE_MAGIC)
         return error_set(err, -EBADMSG, "'%s' is not a file of certificates", path);
     if (version > CERTIFICATE_VERSION)
-        return error_set(err, -EPROTO, "'%s' was written by a newer upgate (version %d)", path,
-                         version);
+        return error_set(
+                err, -EPROTO, "'%s' was written by a newer upgate (version %d)", path, version);
     if (version < CERTIFICATE_VERSION)
         return error_set(err, -ESTALE,
-                         "the certificates in '%s' are of a kind that could not fail (version %d): "
-                         "they prove nothing",
-                         path, version);
+                "the certificates in '%s' are of a kind that could not fail (version %d): "
+                "they prove nothing",
+                path, version);
     return 0;
 }
 
@@ -140,7 +140,7 @@ static int certificate_put_aside(const char *path, int reason, struct error *err
         sqlite3 *db = NULL;
         struct error again = {0};
         if (certificate_open(path, SQLITE_OPEN_READONLY, &db, &again) == reason &&
-            rename(path, aside) < 0)
+                rename(path, aside) < 0)
             rc = error_set(err, -errno, "failed to put '%s' aside: %s", path, strerror(errno));
         sqlite3_close(db);
     }
@@ -180,22 +180,22 @@ static int certificate_exec(sqlite3 *db, const char *sql, const char *format, ..
 static int certificate_insert(sqlite3 *db, const char *host_key, const struct certificate *one)
 {
     return certificate_exec(db,
-                            "INSERT INTO certificate VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                            "sssssdiiddddddidds", host_key, one->scope, one->kind,
-                            plan_interleave_name(one->interleave), metric_infos[one->metric].name,
-                            one->margin, one->made_wall_ns, one->aa_pairs, one->aa_lower,
-                            one->aa_upper, one->mde, one->pair_sd, one->held, one->planted,
-                            one->held_pairs, one->held_lower, one->held_upper, one->source_run);
+            "INSERT INTO certificate VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            "sssssdiiddddddidds", host_key, one->scope, one->kind,
+            plan_interleave_name(one->interleave), metric_infos[one->metric].name, one->margin,
+            one->made_wall_ns, one->aa_pairs, one->aa_lower, one->aa_upper, one->mde, one->pair_sd,
+            one->held, one->planted, one->held_pairs, one->held_lower, one->held_upper,
+            one->source_run);
 }
 
 static int certificate_count(sqlite3 *db, const char *host_key, const struct certificate_gate *gate,
-                             int64_t *ret_gates, int64_t *ret_false_fails)
+        int64_t *ret_gates, int64_t *ret_false_fails)
 {
     sqlite3_stmt *stmt = NULL;
     int rc = sqlite3_prepare_v2(db,
-                                "SELECT count(*), sum(failed) FROM aa_gate WHERE host_key = ? AND "
-                                "kind = ? AND interleave = ?",
-                                -1, &stmt, NULL);
+            "SELECT count(*), sum(failed) FROM aa_gate WHERE host_key = ? AND "
+            "kind = ? AND interleave = ?",
+            -1, &stmt, NULL);
     if (rc == SQLITE_OK) {
         sqlite3_bind_text(stmt, 1, host_key, -1, SQLITE_STATIC);
         sqlite3_bind_text(stmt, 2, gate->kind, -1, SQLITE_STATIC);
@@ -212,19 +212,18 @@ static int certificate_count(sqlite3 *db, const char *host_key, const struct cer
 }
 
 static int certificate_replace(sqlite3 *db, const char *host_key,
-                               const struct certificate_gate *gate,
-                               const struct certificate *certificates, int count)
+        const struct certificate_gate *gate, const struct certificate *certificates, int count)
 {
     const char *interleave = plan_interleave_name(gate->interleave);
     int rc = sqlite3_exec(db, certificate_schema, NULL, NULL, NULL);
     if (rc == SQLITE_OK)
-        rc = certificate_exec(
-            db, "DELETE FROM certificate WHERE host_key = ? AND scope = ? AND interleave = ?",
-            "sss", host_key, gate->scope, interleave);
+        rc = certificate_exec(db,
+                "DELETE FROM certificate WHERE host_key = ? AND scope = ? AND interleave = ?",
+                "sss", host_key, gate->scope, interleave);
     if (rc == SQLITE_OK)
         rc = certificate_exec(db, "INSERT OR REPLACE INTO aa_gate VALUES (?,?,?,?,?,?,?)",
-                              "sssssii", host_key, gate->scope, gate->source_run, gate->kind,
-                              interleave, gate->made_wall_ns, (int64_t)gate->failed);
+                "sssssii", host_key, gate->scope, gate->source_run, gate->kind, interleave,
+                gate->made_wall_ns, (int64_t)gate->failed);
     for (int i = 0; i < count && rc == SQLITE_OK; i++)
         if (!certificates[i].objection)
             rc = certificate_insert(db, host_key, &certificates[i]);
@@ -232,9 +231,8 @@ static int certificate_replace(sqlite3 *db, const char *host_key,
 }
 
 static int certificate_try_save(const char *path, const char *host_key,
-                                const struct certificate_gate *gate,
-                                const struct certificate *certificates, int count,
-                                int64_t *ret_gates, int64_t *ret_false_fails, struct error *err)
+        const struct certificate_gate *gate, const struct certificate *certificates, int count,
+        int64_t *ret_gates, int64_t *ret_false_fails, struct error *err)
 {
     sqlite3 *db = NULL;
     int64_t gates = 0, false_fails = 0;
@@ -242,9 +240,9 @@ static int certificate_try_save(const char *path, const char *host_key,
     if (rc)
         return rc;
     if (sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK ||
-        certificate_replace(db, host_key, gate, certificates, count) != SQLITE_OK ||
-        certificate_count(db, host_key, gate, &gates, &false_fails) != SQLITE_OK ||
-        sqlite3_exec(db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
+            certificate_replace(db, host_key, gate, certificates, count) != SQLITE_OK ||
+            certificate_count(db, host_key, gate, &gates, &false_fails) != SQLITE_OK ||
+            sqlite3_exec(db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
         rc = certificate_error(db, path, "write", err);
     sqlite3_close(db); // rolls back what is open
     if (rc)
@@ -255,22 +253,22 @@ static int certificate_try_save(const char *path, const char *host_key,
 }
 
 int certificate_save(const char *path, const char *host_key, const struct certificate_gate *gate,
-                     const struct certificate *certificates, int count, int64_t *ret_gates,
-                     int64_t *ret_false_fails, struct error *err)
+        const struct certificate *certificates, int count, int64_t *ret_gates,
+        int64_t *ret_false_fails, struct error *err)
 {
     int rc = directory_make_above(path, 0755, err);
     if (rc) {
         error_prefix(err, "no place for the host's certificates");
         return rc;
     }
-    rc = certificate_try_save(path, host_key, gate, certificates, count, ret_gates, ret_false_fails,
-                              err);
+    rc = certificate_try_save(
+            path, host_key, gate, certificates, count, ret_gates, ret_false_fails, err);
     if (rc != -EBADMSG && rc != -ESTALE)
         return rc;
     rc = certificate_put_aside(path, rc, err);
     return rc ? rc
-              : certificate_try_save(path, host_key, gate, certificates, count, ret_gates,
-                                     ret_false_fails, err);
+              : certificate_try_save(
+                        path, host_key, gate, certificates, count, ret_gates, ret_false_fails, err);
 }
 
 static void certificate_text(sqlite3_stmt *stmt, int column, char to[CERTIFICATE_TEXT])
@@ -297,23 +295,23 @@ bool certificate_read(sqlite3_stmt *stmt, struct certificate *ret_certificate)
         return false;
     const char *objection = (const char *)sqlite3_column_text(stmt, 5);
     struct certificate one = {.interleave = (enum plan_interleave)interleave,
-                              .metric = (enum metric_id)metric,
-                              .margin = sqlite3_column_double(stmt, 4),
-                              .objection = objection ? xstrdup(objection) : NULL,
-                              .made_wall_ns = sqlite3_column_int64(stmt, 6),
-                              .aa_pairs = sqlite3_column_int(stmt, 7),
-                              .aa_lower = store_double(stmt, 8),
-                              .aa_upper = store_double(stmt, 9),
-                              .mde = store_double(stmt, 10),
-                              .pair_sd = store_double(stmt, 11),
-                              .held = store_double(stmt, 12),
-                              .planted = store_double(stmt, 13),
-                              .held_pairs = sqlite3_column_int64(stmt, 14),
-                              .held_lower = store_double(stmt, 15),
-                              .held_upper = store_double(stmt, 16),
-                              .gates = sqlite3_column_int64(stmt, 17),
-                              .false_fails = sqlite3_column_int64(stmt, 18),
-                              .upper_bound = sqlite3_column_double(stmt, 19)};
+            .metric = (enum metric_id)metric,
+            .margin = sqlite3_column_double(stmt, 4),
+            .objection = objection ? xstrdup(objection) : NULL,
+            .made_wall_ns = sqlite3_column_int64(stmt, 6),
+            .aa_pairs = sqlite3_column_int(stmt, 7),
+            .aa_lower = store_double(stmt, 8),
+            .aa_upper = store_double(stmt, 9),
+            .mde = store_double(stmt, 10),
+            .pair_sd = store_double(stmt, 11),
+            .held = store_double(stmt, 12),
+            .planted = store_double(stmt, 13),
+            .held_pairs = sqlite3_column_int64(stmt, 14),
+            .held_lower = store_double(stmt, 15),
+            .held_upper = store_double(stmt, 16),
+            .gates = sqlite3_column_int64(stmt, 17),
+            .false_fails = sqlite3_column_int64(stmt, 18),
+            .upper_bound = sqlite3_column_double(stmt, 19)};
     certificate_text(stmt, 0, one.scope);
     certificate_text(stmt, 1, one.kind);
     certificate_text(stmt, 20, one.source_run);
@@ -329,23 +327,23 @@ void certificates_free(struct certificate *certificates, int count)
 }
 
 static const char certificate_select[] =
-    "SELECT c.scope, c.kind, c.interleave, c.metric, c.margin, NULL, c.made_wall_ns, c.aa_pairs, "
-    "c.aa_lower, c.aa_upper, c.mde, c.pair_sd, c.held, c.planted, c.held_pairs, c.held_lower, "
-    "c.held_upper, count(*) AS gates, sum(g.failed) AS false_fails, 1, c.source_run FROM certificate c JOIN aa_gate g ON "
-    "g.host_key = c.host_key AND g.kind = c.kind AND g.interleave = c.interleave "
-    "WHERE c.host_key = ? GROUP BY c.scope, c.interleave, c.metric "
-    "ORDER BY c.made_wall_ns DESC, c.scope, c.metric";
+        "SELECT c.scope, c.kind, c.interleave, c.metric, c.margin, NULL, c.made_wall_ns, c.aa_pairs, "
+        "c.aa_lower, c.aa_upper, c.mde, c.pair_sd, c.held, c.planted, c.held_pairs, c.held_lower, "
+        "c.held_upper, count(*) AS gates, sum(g.failed) AS false_fails, 1, c.source_run FROM certificate c JOIN aa_gate g ON "
+        "g.host_key = c.host_key AND g.kind = c.kind AND g.interleave = c.interleave "
+        "WHERE c.host_key = ? GROUP BY c.scope, c.interleave, c.metric "
+        "ORDER BY c.made_wall_ns DESC, c.scope, c.metric";
 
 int certificate_load(const char *path, const char *host_key, struct certificate **ret_certificates,
-                     int *ret_count, struct error *err)
+        int *ret_count, struct error *err)
 {
     sqlite3 *db = NULL;
     sqlite3_stmt *stmt = NULL;
     struct certificate *all = NULL, one;
     int count = 0, step;
     if (access(path, F_OK) < 0)
-        return error_set(err, -ENOENT, "this host has no certificate yet ('%s' does not exist)",
-                         path);
+        return error_set(
+                err, -ENOENT, "this host has no certificate yet ('%s' does not exist)", path);
     int rc = certificate_open(path, SQLITE_OPEN_READONLY, &db, err);
     if (rc)
         return rc;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a machine is known to see: kept in the host's state directory, one SQLite file for all runs.
-// Shared by concurrent runs: SQLite's own locking, short transactions. A file that cannot be used is
-// a reason; it never stops a run.
+// Shared by concurrent runs: SQLite's own locking, short transactions. A file that cannot be used
+// is a reason; it never stops a run.
 #ifndef UPGATE_GATE_CERTIFICATE_H
 #define UPGATE_GATE_CERTIFICATE_H
 
@@ -16,7 +16,8 @@ enum { CERTIFICATE_TEXT = PLAN_NAME_BYTES_MAX + 1 }; // the longest: the name of
 
 // Columns of table control (contracts/schema.sql says what they mean).
 struct certificate {
-    char scope[CERTIFICATE_TEXT]; // in the host's file: the hash of a workload; in a run: the name of its own, or "host"
+    char scope[CERTIFICATE_TEXT]; // in the host's file: the hash of a workload; in a run: the name
+                                  // of its own, or "host"
     char kind[CERTIFICATE_TEXT];
     enum plan_interleave interleave;
     enum metric_id metric;
@@ -33,9 +34,9 @@ struct certificate {
 };
 
 // What certificate_read reads, in this order.
-#define CERTIFICATE_COLUMNS                                                                        \
-    "scope, kind, interleave, metric, margin, objection, made_wall_ns, aa_pairs, aa_lower, "       \
-    "aa_upper, mde, pair_sd, held, planted, held_pairs, held_lower, held_upper, gates, "           \
+#define CERTIFICATE_COLUMNS \
+    "scope, kind, interleave, metric, margin, objection, made_wall_ns, aa_pairs, aa_lower, " \
+    "aa_upper, mde, pair_sd, held, planted, held_pairs, held_lower, held_upper, gates, " \
     "false_fails, upper_bound, source_run"
 // False: a metric or an interleave that this program does not know.
 bool certificate_read(sqlite3_stmt *stmt, struct certificate *ret_certificate);
@@ -56,11 +57,11 @@ struct certificate_gate {
 // and *ret_false_fails: of this host, kind and interleave, with this one. Makes the directory. A
 // damaged file is put aside as calibration.db.damaged, one of certificates that could not fail
 // (version 1) as calibration.db.old.
-ERROR_CHECKED int certificate_save(const char *path, const char *host_key, const struct certificate_gate *gate,
-                     const struct certificate *certificates, int count, int64_t *ret_gates,
-                     int64_t *ret_false_fails, struct error *err);
+ERROR_CHECKED int certificate_save(const char *path, const char *host_key,
+        const struct certificate_gate *gate, const struct certificate *certificates, int count,
+        int64_t *ret_gates, int64_t *ret_false_fails, struct error *err);
 // All of this host, newest first; the caller frees. -ENOENT: none. -ESTALE: a file of version 1.
 int certificate_load(const char *path, const char *host_key, struct certificate **ret_certificates,
-                     int *ret_count, struct error *err);
+        int *ret_count, struct error *err);
 
 #endif

@@ -17,31 +17,29 @@
 #include "harness/gate/gate.h"
 #include "reports/analyse/binomial.h"
 
-int certify_insert(struct store *store, const struct certificate *one, const char *scope,
-                   struct error *err)
+int certify_insert(
+        struct store *store, const struct certificate *one, const char *scope, struct error *err)
 {
-    return store_exec(
-        store, err,
-        "INSERT INTO control (" CERTIFICATE_COLUMNS
-        ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        "ssssdsiiddddddiddiids", scope, one->kind, plan_interleave_name(one->interleave),
-        metric_infos[one->metric].name, one->margin, one->objection, one->made_wall_ns,
-        one->aa_pairs, one->aa_lower, one->aa_upper, one->mde, one->pair_sd, one->held,
-        one->planted, one->held_pairs, one->held_lower, one->held_upper, one->gates,
-        one->false_fails, one->upper_bound, one->source_run);
+    return store_exec(store, err,
+            "INSERT INTO control (" CERTIFICATE_COLUMNS
+            ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "ssssdsiiddddddiddiids", scope, one->kind, plan_interleave_name(one->interleave),
+            metric_infos[one->metric].name, one->margin, one->objection, one->made_wall_ns,
+            one->aa_pairs, one->aa_lower, one->aa_upper, one->mde, one->pair_sd, one->held,
+            one->planted, one->held_pairs, one->held_lower, one->held_upper, one->gates,
+            one->false_fails, one->upper_bound, one->source_run);
 }
 
 // What a workload is known by in the host's file: all that makes the noise of its pairs.
-static int certify_scope(const struct plan *plan, const struct plan_workload *workload, char *scope,
-                         size_t size)
+static int certify_scope(
+        const struct plan *plan, const struct plan_workload *workload, char *scope, size_t size)
 {
     json_t *json = plan_to_json(plan);
-    json_t *one =
-        json_array_get(json_object_get(json, "workloads"), (size_t)(workload - plan->workloads));
+    json_t *one = json_array_get(
+            json_object_get(json, "workloads"), (size_t)(workload - plan->workloads));
     json_t *schedule = json_object_get(json, "schedule");
     json_t *key = json_pack("{s:O?, s:O?, s:O?}", "workload", one, "looks",
-                            json_object_get(schedule, "looks"), "block",
-                            json_object_get(schedule, "block_ns"));
+            json_object_get(schedule, "looks"), "block", json_object_get(schedule, "block_ns"));
     json_object_del(json_object_get(key, "workload"), "name"); // the name makes no noise
     char *text = key ? json_dumps(key, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
     uint64_t hash = 0xcbf29ce484222325u; // FNV-1a
@@ -56,40 +54,40 @@ static int certify_scope(const struct plan *plan, const struct plan_workload *wo
 }
 
 // An A/A gate that failed falsely: by its cells, or, of a run's own control, by its equal sides.
-static bool certify_failed(const struct run_facts *run, const struct cell *cell,
-                           const struct control_result *result)
+static bool certify_failed(
+        const struct run_facts *run, const struct cell *cell, const struct control_result *result)
 {
-    if (run->aa) // the screen counts: what confirmation mends afterwards was a false fail all the same
+    if (run->aa) // the screen counts: what confirmation mends afterwards was a false fail all the
+                 // same
         return cell->look >= 0 &&
-               (cell->verdict == CELL_FAIL || cell->confirmed >= 0 || cell->want_confirm);
+                (cell->verdict == CELL_FAIL || cell->confirmed >= 0 || cell->want_confirm);
     return result->aa.has_bounds && result->aa.lower > log1p(cell->margin);
 }
 
 static struct certificate certify_cell(const struct run_facts *run,
-                                       const struct run_workload *workload,
-                                       const struct control_pairs *pairs, const struct cell *cell,
-                                       bool *failed)
+        const struct run_workload *workload, const struct control_pairs *pairs,
+        const struct cell *cell, bool *failed)
 {
     struct control_result result = control_of_cell(run, workload, pairs, cell);
     *failed = *failed || certify_failed(run, cell, &result);
     struct certificate one = {
-        .interleave = workload->facts.interleave,
-        .metric = cell->metric,
-        .margin = cell->margin,
-        .objection = result.state == CONTROL_CERTIFIED
-                         ? NULL
-                         : control_objection(&result, run, cell->margin),
-        .made_wall_ns = clock_wall_ns(),
-        .aa_pairs = result.aa_pairs,
-        .aa_lower = result.aa.has_bounds ? result.aa.lower : NAN,
-        .aa_upper = result.aa.has_bounds ? result.aa.upper : NAN,
-        .mde = result.mde,
-        .pair_sd = result.pair_sd,
-        .held = result.felt ? pairs->share : NAN,
-        .planted = result.planted,
-        .held_pairs = result.held_pairs,
-        .held_lower = result.held.has_bounds ? result.held.lower : NAN,
-        .held_upper = result.held.has_bounds ? result.held.upper : NAN,
+            .interleave = workload->facts.interleave,
+            .metric = cell->metric,
+            .margin = cell->margin,
+            .objection = result.state == CONTROL_CERTIFIED
+                    ? NULL
+                    : control_objection(&result, run, cell->margin),
+            .made_wall_ns = clock_wall_ns(),
+            .aa_pairs = result.aa_pairs,
+            .aa_lower = result.aa.has_bounds ? result.aa.lower : NAN,
+            .aa_upper = result.aa.has_bounds ? result.aa.upper : NAN,
+            .mde = result.mde,
+            .pair_sd = result.pair_sd,
+            .held = result.felt ? pairs->share : NAN,
+            .planted = result.planted,
+            .held_pairs = result.held_pairs,
+            .held_lower = result.held.has_bounds ? result.held.lower : NAN,
+            .held_upper = result.held.has_bounds ? result.held.upper : NAN,
     };
     calibration_kind(&workload->facts, one.kind);
     snprintf(one.source_run, sizeof one.source_run, "%s", run->uuid);
@@ -98,8 +96,8 @@ static struct certificate certify_cell(const struct run_facts *run,
 
 // Into the host's file. Without a writable state directory the run still has it.
 static int certify_save(struct store *store, const struct run_facts *run,
-                        const struct certificate_gate *gate, struct certificate *certificates,
-                        int count, struct error *err)
+        const struct certificate_gate *gate, struct certificate *certificates, int count,
+        struct error *err)
 {
     struct error local = {0};
     int rc = 0;
@@ -107,12 +105,12 @@ static int certify_save(struct store *store, const struct run_facts *run,
     char *path = certificate_path();
     if (!path)
         rc = store_note(store, err, "warning",
-                        "what the control showed is kept in this run only: no HOME, XDG_STATE_HOME or "
-                        "UPGATE_STATE_DIR");
-    else if (certificate_save(path, run->host_key, gate, certificates, count, &gates, &false_fails,
-                              &local))
-        rc = store_note(store, err, "warning", "what the control showed is kept in this run only: %s",
-                        local.text);
+                "what the control showed is kept in this run only: no HOME, XDG_STATE_HOME or "
+                "UPGATE_STATE_DIR");
+    else if (certificate_save(
+                     path, run->host_key, gate, certificates, count, &gates, &false_fails, &local))
+        rc = store_note(store, err, "warning",
+                "what the control showed is kept in this run only: %s", local.text);
     free(path);
     for (int i = 0; i < count; i++) {
         certificates[i].gates = gates;
@@ -123,19 +121,19 @@ static int certify_save(struct store *store, const struct run_facts *run,
 }
 
 static int certify_tell(struct store *store, const struct workload_facts *facts,
-                        const struct certificate *certificates, int count, struct error *err)
+        const struct certificate *certificates, int count, struct error *err)
 {
     int rc = 0;
     for (int i = 0; i < count && rc == 0; i++)
         if (certificates[i].objection)
             rc = store_note(store, err, "warning", "workload '%s' gives no certificate for %s: %s",
-                            facts->name, metric_infos[certificates[i].metric].name,
-                            certificates[i].objection);
+                    facts->name, metric_infos[certificates[i].metric].name,
+                    certificates[i].objection);
     return rc;
 }
 
 static int certify_workload(struct store *store, const struct run_facts *run,
-                            const struct run_workload *workload, struct error *err)
+        const struct run_workload *workload, struct error *err)
 {
     const struct workload_facts *facts = &workload->facts;
     struct control_pairs pairs;
@@ -160,8 +158,8 @@ static int certify_workload(struct store *store, const struct run_facts *run,
     if (judged && facts->plan && certify_scope(run->plan, facts->plan, scope, sizeof scope) == 0) {
         for (int i = 0; i < count; i++)
             snprintf(all[i].scope, sizeof all[i].scope, "%s", scope);
-        struct certificate_gate gate = {scope, kind, run->uuid, facts->interleave,
-                                        clock_wall_ns(), failed};
+        struct certificate_gate gate = {
+                scope, kind, run->uuid, facts->interleave, clock_wall_ns(), failed};
         rc = certify_save(store, run, &gate, all, count, err);
     }
     if (rc == 0)

@@ -6,7 +6,7 @@
 #include "harness/gate/certificate/certificate.h"
 #include "tracer/store/store.h"
 
-ERROR_CHECKED int certify_insert(struct store *store, const struct certificate *one, const char *scope,
-                   struct error *err);
+ERROR_CHECKED int certify_insert(
+        struct store *store, const struct certificate *one, const char *scope, struct error *err);
 
 #endif

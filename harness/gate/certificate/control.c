@@ -15,8 +15,8 @@ struct control_hold {
     bool frozen;
 };
 
-// Every step of side b took 1 + share times as long as it would have: what follows it comes earlier,
-// and its block is shorter.
+// Every step of side b took 1 + share times as long as it would have: what follows it comes
+// earlier, and its block is shorter.
 static void control_strip_steps(struct pair_rows *rows, double share)
 {
     struct launch_rows *launch = &rows->sides[1];
@@ -30,7 +30,7 @@ static void control_strip_steps(struct pair_rows *rows, double share)
             rank->dur_ns[i] -= (int64_t)more;
             waited += more;
             while (b < rows->block_count &&
-                   rank->idx[i] >= rows->blocks[b].first_step[1] + rows->blocks[b].steps[1])
+                    rank->idx[i] >= rows->blocks[b].first_step[1] + rows->blocks[b].steps[1])
                 b++;
             // Ranks wait for each other: what one of them waited is what the block is longer by.
             if (r == 0 && b < rows->block_count && rank->idx[i] >= rows->blocks[b].first_step[1])
@@ -52,12 +52,12 @@ int control_pairs_count(const struct workload_facts *facts)
     int count = 0;
     for (int i = 0; i < facts->head_count; i++)
         count += facts->heads[i].phase == PAIR_PHASE_CONTROL &&
-                 facts->heads[i].fate == PAIR_FATE_VALID;
+                facts->heads[i].fate == PAIR_FATE_VALID;
     return count;
 }
 
-static int control_hold_load(struct store *store, int64_t pair_id, struct control_hold *ret_hold,
-                             struct error *err)
+static int control_hold_load(
+        struct store *store, int64_t pair_id, struct control_hold *ret_hold, struct error *err)
 {
     static const char sql[] = "SELECT coalesce(json_extract(covariates, '$.control_ppm'), 0), "
                               "coalesce(json_extract(covariates, '$.control_wait_ns'), 0), "
@@ -67,20 +67,20 @@ static int control_hold_load(struct store *store, int64_t pair_id, struct contro
     sqlite3_stmt *stmt = store_query(store, err, sql, "i", pair_id);
     int rc = stmt ? store_step(store, stmt, err) : -EIO;
     if (rc == 0)
-        return error_set(err, -EINVAL, "store '%s': a control pair has no side b",
-                         store_path(store));
+        return error_set(
+                err, -EINVAL, "store '%s': a control pair has no side b", store_path(store));
     if (rc < 0)
         return rc;
     *ret_hold = (struct control_hold){.share = 1e-6 * sqlite3_column_double(stmt, 0),
-                                      .wait_ns = sqlite3_column_double(stmt, 1),
-                                      .cpu_ns = sqlite3_column_double(stmt, 2),
-                                      .frozen = sqlite3_column_int(stmt, 3) != 0};
+            .wait_ns = sqlite3_column_double(stmt, 1),
+            .cpu_ns = sqlite3_column_double(stmt, 2),
+            .frozen = sqlite3_column_int(stmt, 3) != 0};
     sqlite3_reset(stmt);
     return 0;
 }
 
 static int control_pair_load(struct store *store, const struct pair_head *head,
-                             struct control_pairs *pairs, struct error *err)
+        struct control_pairs *pairs, struct error *err)
 {
     struct pair_rows rows;
     struct control_hold hold = {0};
@@ -98,11 +98,11 @@ static int control_pair_load(struct store *store, const struct pair_head *head,
 }
 
 int control_pairs_load(struct store *store, const struct workload_facts *facts,
-                       struct control_pairs *ret_pairs, struct error *err)
+        struct control_pairs *ret_pairs, struct error *err)
 {
     size_t count = (size_t)control_pairs_count(facts);
     struct control_pairs pairs = {.held = xcalloc(count, sizeof *pairs.held),
-                                  .without = xcalloc(count, sizeof *pairs.without)};
+            .without = xcalloc(count, sizeof *pairs.without)};
     int rc = 0;
     for (int i = 0; i < facts->head_count && rc == 0; i++)
         if (facts->heads[i].phase == PAIR_PHASE_CONTROL && facts->heads[i].fate == PAIR_FATE_VALID)
@@ -129,9 +129,11 @@ static double *control_ratios(const struct measure_pair *pairs, int count, enum 
     return ratios;
 }
 
-// Log ratios of equal sides of a numerator become those of its quotient. The other workload has no control pairs; its main pairs tell how much it
-// spreads, and their mean, a difference of the sides, is left out. Returns how many there are.
-static int control_spread(double *values, int count, const struct workload_facts *other, enum metric_id quantity)
+// Log ratios of equal sides of a numerator become those of its quotient. The other workload has no
+// control pairs; its main pairs tell how much it spreads, and their mean, a difference of the
+// sides, is left out. Returns how many there are.
+static int control_spread(
+        double *values, int count, const struct workload_facts *other, enum metric_id quantity)
 {
     double *more = control_ratios(other->main, other->main_count, quantity), middle = 0;
     int used = 0;
@@ -147,28 +149,30 @@ static int control_spread(double *values, int count, const struct workload_facts
 }
 
 struct control_result control_of_cell(const struct run_facts *run,
-                                      const struct run_workload *workload,
-                                      const struct control_pairs *pairs, const struct cell *cell)
+        const struct run_workload *workload, const struct control_pairs *pairs,
+        const struct cell *cell)
 {
     const struct workload_facts *facts = &workload->facts;
     const struct plan_schedule *schedule = &run->plan->schedule;
     struct control_rule rule = {.alpha = run->gate.alpha / schedule->look_count,
-                                .margin = cell->margin,
-                                .pairs_min = (int)schedule->looks[0],
-                                .own_pairs = !run->aa};
-    // Of a quotient what is planted is found in its numerator: control pairs are of this workload alone.
+            .margin = cell->margin,
+            .pairs_min = (int)schedule->looks[0],
+            .own_pairs = !run->aa};
+    // Of a quotient what is planted is found in its numerator: control pairs are of this workload
+    // alone.
     enum metric_id quantity = workload_facts_quantity(facts, cell->metric);
     double *held = control_ratios(pairs->held, pairs->count, quantity);
     double *without = control_ratios(pairs->without, pairs->count, quantity);
-    double *aa = run->aa ? control_ratios(facts->main, facts->main_count, cell->metric) : control_ratios(pairs->without, pairs->count, quantity);
+    double *aa = run->aa ? control_ratios(facts->main, facts->main_count, cell->metric)
+                         : control_ratios(pairs->without, pairs->count, quantity);
     int aa_count = run->aa ? facts->main_count : pairs->count;
     if (!run->aa && quantity != cell->metric && facts->against[cell->metric])
         aa_count = control_spread(aa, aa_count, facts->against[cell->metric], quantity);
     struct control_values values = {.aa = aa,
-                                    .aa_count = aa_count,
-                                    .held = held,
-                                    .without = without,
-                                    .held_count = pairs->count};
+            .aa_count = aa_count,
+            .held = held,
+            .without = without,
+            .held_count = pairs->count};
     struct control_result result = control_judge(&rule, &values);
     free(held);
     free(without);
@@ -176,8 +180,8 @@ struct control_result control_of_cell(const struct run_facts *run,
     return result;
 }
 
-char *control_objection(const struct control_result *result, const struct run_facts *run,
-                        double margin)
+char *control_objection(
+        const struct control_result *result, const struct run_facts *run, double margin)
 {
     char text[32], seen[PHRASE_SIZE], planted[32];
     int wanted = (int)run->plan->schedule.looks[0];
@@ -186,23 +190,23 @@ char *control_objection(const struct control_result *result, const struct run_fa
     switch (result->state) {
     case CONTROL_TOO_FEW:
         return xasprintf("%d pairs of equal sides have it, the first look is at %d",
-                         result->aa_pairs, wanted);
+                result->aa_pairs, wanted);
     case CONTROL_BIASED:
         return xasprintf("equal sides are not seen as equal: %s, and that must lie within half the "
                          "margin of %s",
-                         phrase_change(seen, sizeof seen, &result->aa), text);
+                phrase_change(seen, sizeof seen, &result->aa), text);
     case CONTROL_INSENSITIVE:
         return xasprintf("the smallest effect that %d pairs of equal sides show is %s, not "
                          "below the margin of %s",
-                         result->aa_pairs, phrase_fraction(seen, sizeof seen, result->mde), text);
+                result->aa_pairs, phrase_fraction(seen, sizeof seen, result->mde), text);
     case CONTROL_TOO_FEW_HELD:
         return xasprintf("%d control pairs have it, %d are needed", result->held_pairs, wanted);
     case CONTROL_NOT_FOUND:
         return xasprintf("a side that was held %s longer was not found: %s", planted,
-                         phrase_change(seen, sizeof seen, &result->held));
+                phrase_change(seen, sizeof seen, &result->held));
     case CONTROL_WRONG_SIZE:
         return xasprintf("a side that was held %s longer was seen as another size: %s", planted,
-                         phrase_change(seen, sizeof seen, &result->held));
+                phrase_change(seen, sizeof seen, &result->held));
     default:
         return xstrdup("certified");
     }

@@ -19,8 +19,7 @@ static bool control_storable(struct store *store)
 {
     int64_t at = 0;
     store_get_int(store, &at, NULL,
-                  "SELECT instr(sql, '''control''') FROM main.sqlite_master WHERE name = 'pair'",
-                  "");
+            "SELECT instr(sql, '''control''') FROM main.sqlite_master WHERE name = 'pair'", "");
     return at > 0;
 }
 
@@ -61,11 +60,10 @@ static bool control_noted(struct store *store, const char *text)
     return count > 0;
 }
 
-// Rows of the run and of the host's file, in this order; the caller frees. A file that cannot be read
-// is said, once, and is none.
+// Rows of the run and of the host's file, in this order; the caller frees. A file that cannot be
+// read is said, once, and is none.
 static int control_known(struct store *store, const struct run_facts *run, bool host_too,
-                         struct certificate **ret_all, int *ret_own, int *ret_count,
-                         struct error *err)
+        struct certificate **ret_all, int *ret_own, int *ret_count, struct error *err)
 {
     struct certificate *all = NULL, *host = NULL;
     struct error local = {0};
@@ -96,15 +94,16 @@ static bool control_has(const struct certificate *all, int count, const struct c
 {
     for (int i = 0; i < count; i++)
         if (strcmp(all[i].scope, "host") == 0 && all[i].metric == one->metric &&
-            all[i].interleave == one->interleave && all[i].made_wall_ns == one->made_wall_ns &&
-            strcmp(all[i].source_run, one->source_run) == 0)
+                all[i].interleave == one->interleave && all[i].made_wall_ns == one->made_wall_ns &&
+                strcmp(all[i].source_run, one->source_run) == 0)
             return true;
     return false;
 }
 
-// For each cell the certificate that covers it, else the nearest, into the run. *ret_covered: all are.
+// For each cell the certificate that covers it, else the nearest, into the run. *ret_covered: all
+// are.
 static int control_copy(struct store *store, const struct run_facts *run,
-                        const struct run_workload *workload, bool *ret_covered, struct error *err)
+        const struct run_workload *workload, bool *ret_covered, struct error *err)
 {
     struct certificate *all;
     // Once control pairs are made, what the host knows has been copied.
@@ -127,10 +126,11 @@ static int control_copy(struct store *store, const struct run_facts *run,
     return rc;
 }
 
-// Do these control pairs certify every gated cell? *ret_usable: pairs that the cell with the fewest has.
+// Do these control pairs certify every gated cell? *ret_usable: pairs that the cell with the fewest
+// has.
 static int control_certified(struct store *store, const struct run_facts *run,
-                             const struct run_workload *workload, int *ret_usable,
-                             bool *ret_certified, struct error *err)
+        const struct run_workload *workload, int *ret_usable, bool *ret_certified,
+        struct error *err)
 {
     struct control_pairs pairs;
     int rc = control_pairs_load(store, &workload->facts, &pairs, err);
@@ -151,8 +151,7 @@ static int control_certified(struct store *store, const struct run_facts *run,
 }
 
 static int control_held_need(struct store *store, const struct run_facts *run,
-                             const struct run_workload *workload, struct gate_control *control,
-                             struct error *err)
+        const struct run_workload *workload, struct gate_control *control, struct error *err)
 {
     const struct plan_schedule *schedule = &run->plan->schedule;
     const struct workload_facts *facts = &workload->facts;
@@ -160,13 +159,14 @@ static int control_held_need(struct store *store, const struct run_facts *run,
     bool certified = false;
     control->share = control_share(workload);
     control->frozen = facts->interleave == PLAN_INTERLEAVE_SLICES ||
-                      (facts->interleave == PLAN_INTERLEAVE_LAUNCHES && !facts->has_steps);
+            (facts->interleave == PLAN_INTERLEAVE_LAUNCHES && !facts->has_steps);
     control->need = (struct gate_need){"control", count, first};
     if (count < first)
         return 0;
     int rc = control_certified(store, run, workload, &usable, &certified, err);
-    // At most one look more than the cells themselves took: they may have passed by a lucky estimate, the
-    // control needs a narrow interval. Pairs without a metric are made up for, not for ever.
+    // At most one look more than the cells themselves took: they may have passed by a lucky
+    // estimate, the control needs a narrow interval. Pairs without a metric are made up for, not
+    // for ever.
     int last = (int)schedule->looks[schedule->look_count - 1];
     int most = control_next_look(schedule, facts->main_count, last);
     most = most ? most : last;
@@ -176,10 +176,10 @@ static int control_held_need(struct store *store, const struct run_facts *run,
     return rc;
 }
 
-// Main pairs that an A/A run still needs until equal sides are seen as equal, closely enough; false:
-// it fails, or never will.
+// Main pairs that an A/A run still needs until equal sides are seen as equal, closely enough;
+// false: it fails, or never will.
 static bool control_aa_need(const struct run_facts *run, const struct run_workload *workload,
-                            struct gate_control *control)
+        struct gate_control *control)
 {
     const struct plan_schedule *schedule = &run->plan->schedule;
     int count = workload->facts.main_count, wanted = 0;
@@ -195,9 +195,9 @@ static bool control_aa_need(const struct run_facts *run, const struct run_worklo
         if (cell_pairs_had(&workload->facts, cell->metric, false) < count)
             continue; // more pairs of this workload alone have no more of it
         if (result.state == CONTROL_BIASED || result.state == CONTROL_INSENSITIVE ||
-            !control_at_look(schedule, count))
-            wanted = control_next_look(schedule, count,
-                                       (int)schedule->looks[schedule->look_count - 1]);
+                !control_at_look(schedule, count))
+            wanted = control_next_look(
+                    schedule, count, (int)schedule->looks[schedule->look_count - 1]);
     }
     control->need = (struct gate_need){"main", count, wanted};
     return true;
@@ -212,7 +212,7 @@ static const struct run_workload *control_workload(const struct run_facts *run, 
 }
 
 int gate_control_need(struct store *store, int64_t workload_id, struct gate_control *ret_control,
-                      struct error *err)
+        struct error *err)
 {
     struct run_facts run;
     int rc = run_facts_load(store, NULL, FACTS_CACHED, &run, err);
@@ -223,7 +223,7 @@ int gate_control_need(struct store *store, int64_t workload_id, struct gate_cont
     struct gate_control control = {.need = {"control", 0, 0}};
     // One that others are only held against has nothing that a control could be of.
     bool wanted = workload && workload->health.state == HEALTH_OK && workload->facts.main_count &&
-                  cells_count_gated(&workload->facts, &run.gate);
+            cells_count_gated(&workload->facts, &run.gate);
     if (wanted && run.aa) {
         wanted = control_aa_need(&run, workload, &control) && !control.need.pairs_wanted;
     } else if (wanted) {

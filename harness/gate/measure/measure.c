@@ -11,7 +11,7 @@
 #include "harness/gate/measure/rank_rows.h"
 
 void measure_put(struct measure_launch *launch, enum metric_id metric, double value,
-                 enum measure_reason otherwise)
+        enum measure_reason otherwise)
 {
     launch->value[metric] = value;
     launch->reason[metric] = isnan(value) ? otherwise : MEASURE_OK;
@@ -26,7 +26,7 @@ static void measure_whole(const struct launch_rows *rows, struct measure_launch 
     measure_put(launch, METRIC_CPU_TIME, ended ? rows->cpu_ns : NAN, otherwise);
     measure_put(launch, METRIC_PEAK_MEMORY, ended ? rows->peak_memory_bytes : NAN, otherwise);
     measure_put(launch, METRIC_PEAK_GPU_MEMORY, ended ? rows->peak_gpu_memory_bytes : NAN,
-                ended ? MEASURE_NO_GPU : otherwise);
+            ended ? MEASURE_NO_GPU : otherwise);
     measure_put(launch, METRIC_COMPILE_TIME, rows->compile_ns, MEASURE_NO_COMPILE);
     measure_put(launch, METRIC_RECOMPILES, rows->recompiles, MEASURE_NO_GRAPHS);
     measure_put(launch, METRIC_SCALING_EFFICIENCY, NAN, MEASURE_NO_SINGLE);
@@ -81,19 +81,19 @@ void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair)
         struct measure_launch *launch = &pair.sides[side];
         const struct launch_rows *source = &rows->sides[side];
         *launch = (struct measure_launch){.id = source->id,
-                                          .fate = source->fate,
-                                          .steps = source->steps,
-                                          .rank_steps = measure_rank_steps(source),
-                                          .samples = rank_rows_samples(source, 0, INT64_MAX),
-                                          .requests = source->requests,
-                                          .requests_failed = source->requests_failed,
-                                          .requests_wrong = source->requests_wrong,
-                                          .end_ns = NAN,
-                                          .steady = STEADY_TOO_SHORT,
-                                          .machine_share = NAN,
-                                          .steady_mean_ns = NAN};
+                .fate = source->fate,
+                .steps = source->steps,
+                .rank_steps = measure_rank_steps(source),
+                .samples = rank_rows_samples(source, 0, INT64_MAX),
+                .requests = source->requests,
+                .requests_failed = source->requests_failed,
+                .requests_wrong = source->requests_wrong,
+                .end_ns = NAN,
+                .steady = STEADY_TOO_SHORT,
+                .machine_share = NAN,
+                .steady_mean_ns = NAN};
         enum measure_reason otherwise = source->rank_count == 0 ? MEASURE_NO_STEPS
-                                        : sliced                ? MEASURE_SLICED
+                : sliced                                        ? MEASURE_SLICED
                                                                 : MEASURE_FEW_STEPS;
         for (int m = 0; m < METRIC_COUNT; m++)
             measure_put(launch, (enum metric_id)m, NAN, otherwise);
@@ -119,19 +119,20 @@ void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair)
 const char *measure_reason_text(enum measure_reason reason)
 {
     static const char *const texts[MEASURE_REASON_COUNT] = {
-        [MEASURE_NOT_ENDED] = "the launch did not end well",
-        [MEASURE_NOT_RECORDED] = "not recorded on this machine",
-        [MEASURE_NO_STEPS] = "the workload made no step call",
-        [MEASURE_NO_SAMPLES] = "the steps say no number of samples",
-        [MEASURE_FEW_STEPS] = "too few steps (the first 5 are the warm-up)",
-        [MEASURE_SLICED] = "the side was frozen in the middle of steps (interleave: slices)",
-        [MEASURE_NO_REQUESTS] = "no requests: no scheduled arrivals, and the mode is not infer",
-        [MEASURE_FEW_REQUESTS] = "too few requests (30 for p50, 662 for p99)",
-        [MEASURE_NO_COMPILE] = "no phase named 'compile'",
-        [MEASURE_NO_GRAPHS] = "no graph was compiled",
-        [MEASURE_NO_SINGLE] = "no pair of the same workload with 1 rank to hold it against",
-        [MEASURE_NO_EAGER] = "no pair of the same workload with variant eager to hold it against",
-        [MEASURE_NO_GPU] = "none was told of: PyTorch that uses a GPU tells, in turns of steps",
+            [MEASURE_NOT_ENDED] = "the launch did not end well",
+            [MEASURE_NOT_RECORDED] = "not recorded on this machine",
+            [MEASURE_NO_STEPS] = "the workload made no step call",
+            [MEASURE_NO_SAMPLES] = "the steps say no number of samples",
+            [MEASURE_FEW_STEPS] = "too few steps (the first 5 are the warm-up)",
+            [MEASURE_SLICED] = "the side was frozen in the middle of steps (interleave: slices)",
+            [MEASURE_NO_REQUESTS] = "no requests: no scheduled arrivals, and the mode is not infer",
+            [MEASURE_FEW_REQUESTS] = "too few requests (30 for p50, 662 for p99)",
+            [MEASURE_NO_COMPILE] = "no phase named 'compile'",
+            [MEASURE_NO_GRAPHS] = "no graph was compiled",
+            [MEASURE_NO_SINGLE] = "no pair of the same workload with 1 rank to hold it against",
+            [MEASURE_NO_EAGER] =
+                    "no pair of the same workload with variant eager to hold it against",
+            [MEASURE_NO_GPU] = "none was told of: PyTorch that uses a GPU tells, in turns of steps",
     };
     return reason < MEASURE_REASON_COUNT ? texts[reason] : NULL;
 }

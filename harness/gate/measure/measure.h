@@ -19,8 +19,8 @@ enum measure_reason {
     MEASURE_NO_STEPS,     // no step call
     MEASURE_NO_SAMPLES,   // steps without samples
     MEASURE_FEW_STEPS,    // all of them within the fixed warm-up
-    MEASURE_SLICED,      // frozen in the middle of steps
-    MEASURE_NO_REQUESTS, // steps without scheduled arrivals, and the mode is not infer
+    MEASURE_SLICED,       // frozen in the middle of steps
+    MEASURE_NO_REQUESTS,  // steps without scheduled arrivals, and the mode is not infer
     MEASURE_FEW_REQUESTS,
     MEASURE_NO_COMPILE, // no phase named compile
     MEASURE_NO_GRAPHS,  // no graph was compiled
@@ -33,9 +33,9 @@ enum measure_reason {
 struct measure_launch {
     int64_t id;
     enum launch_fate fate;
-    int64_t steps;            // -1: made no step call
-    double rank_steps;        // that were recorded, of all ranks together
-    double samples;           // that its steps told, of all ranks; NAN: not told
+    int64_t steps;     // -1: made no step call
+    double rank_steps; // that were recorded, of all ranks together
+    double samples;    // that its steps told, of all ranks; NAN: not told
     double requests, requests_failed, requests_wrong; // of servers; NAN, 0: not told
     double end_ns;            // from its last step to its end; NAN: not known
     bool has_arrivals;        // open loop
@@ -58,14 +58,14 @@ struct measure_pair {
     bool zero_baseline[METRIC_COUNT]; // b was measured, a is 0: no ratio
     double raw_ratio[METRIC_COUNT];   // what the machine took left in; NAN: as log_ratio
     bool last_waits; // single steps only enqueue work: whole blocks are the steps of `slow`
-    enum turns_estimator estimator;   // of the blocks behind step_time
+    enum turns_estimator estimator; // of the blocks behind step_time
 };
 
 enum { MEASURE_P50_REQUESTS_MIN = 30 };
 
 void measure_pair(const struct pair_rows *rows, struct measure_pair *ret_pair);
-// The ratio of warm_up_time: of a run of so many mean steps and the warm-up before them. measure_pair
-// takes the steps of the pair.
+// The ratio of warm_up_time: of a run of so many mean steps and the warm-up before them.
+// measure_pair takes the steps of the pair.
 void measure_warm_up(struct measure_pair *pair, double run_steps);
 const char *measure_reason_text(enum measure_reason reason); // NULL for MEASURE_OK
 

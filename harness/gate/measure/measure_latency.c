@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latency of requests: of an open loop from their scheduled arrival, of a closed one (mode infer without arrivals) how long
-// each took. Both sides are asked about the same requests.
+// Latency of requests: of an open loop from their scheduled arrival, of a closed one (mode infer
+// without arrivals) how long each took. Both sides are asked about the same requests.
 #include <math.h>
 #include <stdlib.h>
 
@@ -22,11 +22,14 @@ static bool measure_is_open(const struct launch_rows *rows)
 // Requests, and none of either side arrives by a schedule: nobody is late.
 static bool measure_is_closed(const struct pair_rows *pair)
 {
-    return pair->head.requests && !measure_is_open(&pair->sides[0]) && !measure_is_open(&pair->sides[1]);
+    return pair->head.requests && !measure_is_open(&pair->sides[0]) &&
+            !measure_is_open(&pair->sides[1]);
 }
 
-// Latencies of all ranks, from step `start` on, sorted; caller frees. Where requests arrive by a schedule, of those that have one.
-static double *measure_latencies(const struct pair_rows *pair, int side, int64_t start, int *ret_count)
+// Latencies of all ranks, from step `start` on, sorted; caller frees. Where requests arrive by a
+// schedule, of those that have one.
+static double *measure_latencies(
+        const struct pair_rows *pair, int side, int64_t start, int *ret_count)
 {
     const struct launch_rows *rows = &pair->sides[side];
     bool closed = measure_is_closed(pair);
@@ -78,8 +81,8 @@ void measure_latency(const struct measure_state *state)
         launch->has_arrivals = measure_is_open(&state->rows->sides[side]);
         enum measure_reason otherwise = count > 0 ? MEASURE_FEW_REQUESTS : MEASURE_NO_REQUESTS;
         double p50 = count >= MEASURE_P50_REQUESTS_MIN
-                         ? quantile_nearest_rank(latencies, (size_t)count, 0.50)
-                         : NAN;
+                ? quantile_nearest_rank(latencies, (size_t)count, 0.50)
+                : NAN;
         double p99 = count >= p99_min ? quantile_nearest_rank(latencies, (size_t)count, 0.99) : NAN;
         measure_put(launch, METRIC_LATENCY_P50, p50, otherwise);
         measure_put(launch, METRIC_LATENCY_P99, p99, otherwise);

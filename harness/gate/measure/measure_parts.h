@@ -17,15 +17,17 @@ struct measure_state {
 };
 
 void measure_put(struct measure_launch *launch, enum metric_id metric, double value,
-                 enum measure_reason otherwise);
-bool measure_has_arrivals(const struct rank_rows *rank); // its steps are requests that arrive by a schedule
+        enum measure_reason otherwise);
+// its steps are requests that arrive by a schedule
+bool measure_has_arrivals(const struct rank_rows *rank);
 // Is the block whole and behind the warm-up on both sides?
 bool measure_counts(const struct measure_state *state, const struct block_rows *block);
 
 // The typical step (measure_typical.c), and from where on steps count.
 void measure_find_start(struct measure_state *state);
 void measure_typical(struct measure_state *state);
-// Sums: the mean step, throughput, slow steps, the warm-up, and what is left behind the last step (measure_sums.c).
+// Sums: the mean step, throughput, slow steps, the warm-up, and what is left behind the last step
+// (measure_sums.c).
 void measure_sums(struct measure_state *state);
 // Latency of requests (measure_latency.c).
 void measure_latency(const struct measure_state *state);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the steps of a pair take in sum: the mean step, throughput, slow steps, the warm-up, and what follows. Every
-// nanosecond of a step belongs to the warm-up or to the mean. What the machine took from a block is
-// taken out, where the harness could tell; the ratio with it left in is kept beside.
+// What the steps of a pair take in sum: the mean step, throughput, slow steps, the warm-up, and
+// what follows. Every nanosecond of a step belongs to the warm-up or to the mean. What the machine
+// took from a block is taken out, where the harness could tell; the ratio with it left in is kept
+// beside.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,12 +28,11 @@ bool measure_has_arrivals(const struct rank_rows *rank)
     return false;
 }
 
-// --- sums --------------------------------------------------------------------------------------
+// --- sums ----------------------------------------------------------------------------------------
 
 // Steps from the begin of the first one to the end of the last one. Requests that arrive by a
 // schedule: their own durations, for what lies between them is the schedule's.
-static void measure_sum_launch(const struct measure_state *state, int side,
-                               struct measure_sum *sum)
+static void measure_sum_launch(const struct measure_state *state, int side, struct measure_sum *sum)
 {
     const struct rank_rows *rank = state->slowest[side];
     int first = rank_rows_find(rank, state->start), last = rank->count - 1;
@@ -48,13 +48,12 @@ static void measure_sum_launch(const struct measure_state *state, int side,
             sum->active_ns += state->durations[side][i];
     else
         sum->active_ns =
-            (double)(rank->begin_ns[last] + rank->dur_ns[last] - rank->begin_ns[first]);
+                (double)(rank->begin_ns[last] + rank->dur_ns[last] - rank->begin_ns[first]);
 }
 
-// Time of a block that lies before the start, of one that lies behind it, and of the steps that are in
-// neither: those of the block across the start, and the last ones, which fill no couple.
-static void measure_sum_blocks(const struct measure_state *state, int side,
-                               struct measure_sum *sum)
+// Time of a block that lies before the start, of one that lies behind it, and of the steps that are
+// in neither: those of the block across the start, and the last ones, which fill no couple.
+static void measure_sum_blocks(const struct measure_state *state, int side, struct measure_sum *sum)
 {
     const struct rank_rows *rank = state->slowest[side];
     bool *covered = xcalloc((size_t)rank->count, sizeof *covered);
@@ -82,7 +81,7 @@ static void measure_sum_blocks(const struct measure_state *state, int side,
             sum->active_ns += state->durations[side][k];
             sum->steps++;
             sum->samples +=
-                rank_rows_samples(&state->rows->sides[side], rank->idx[k], rank->idx[k] + 1);
+                    rank_rows_samples(&state->rows->sides[side], rank->idx[k], rank->idx[k] + 1);
         } else if (!covered[k] && before) {
             sum->before_ns += state->durations[side][k];
         }
@@ -91,8 +90,8 @@ static void measure_sum_blocks(const struct measure_state *state, int side,
 }
 
 // Standard error of the log ratio of the means, from the couples that it is made of.
-static double measure_within(const struct measure_state *state, const struct measure_sum *sums,
-                             int *ret_couples)
+static double measure_within(
+        const struct measure_state *state, const struct measure_sum *sums, int *ret_couples)
 {
     double *differences = xcalloc((size_t)state->rows->block_count, sizeof *differences);
     int count = 0;
@@ -103,7 +102,7 @@ static double measure_within(const struct measure_state *state, const struct mea
             continue;
         for (int side = 0; side < PLAN_SIDES; side++)
             of_mean[side] = (double)block->active_ns[side] / (double)block->steps[side] *
-                            sums[side].steps / sums[side].active_ns;
+                    sums[side].steps / sums[side].active_ns;
         differences[count++] = of_mean[1] - of_mean[0];
     }
     double sd = quantile_sd(differences, (size_t)count);
@@ -126,7 +125,8 @@ static double *measure_excuses(const struct measure_state *state, int side, int 
         const struct block_rows *block = &state->rows->blocks[i];
         double left = block->machine_ns[side];
         int at = rank_rows_find(rank, block->first_step[side]);
-        for (int k = at; at >= 0 && k < at + block->steps[side] && k < rank->count && left > 0; k++) {
+        for (int k = at; at >= 0 && k < at + block->steps[side] && k < rank->count && left > 0;
+                k++) {
             excused[k] = fmin(left, fmax(0, durations[k] - typical));
             left -= excused[k];
         }
@@ -136,8 +136,8 @@ static double *measure_excuses(const struct measure_state *state, int side, int 
 
 // Where steps only enqueue work, and the last of a block waits for it, a block is what can be slow:
 // the mean of its steps stands for one.
-static void measure_slow_blocks(const struct measure_state *state, int side,
-                                struct measure_sum *sum)
+static void measure_slow_blocks(
+        const struct measure_state *state, int side, struct measure_sum *sum)
 {
     size_t room = (size_t)state->rows->block_count;
     double *means = xcalloc(room, sizeof *means), *excused = xcalloc(room, sizeof *excused);
@@ -186,8 +186,8 @@ static double measure_slow_share(const struct slow_steps *slow)
 // --- warm-up -------------------------------------------------------------------------------------
 
 // What the steps before the start took beyond steady ones.
-static double measure_warm_up_excess(const struct measure_state *state, int side,
-                                     const struct measure_sum *sum, double mean_ns)
+static double measure_warm_up_excess(
+        const struct measure_state *state, int side, const struct measure_sum *sum, double mean_ns)
 {
     const struct rank_rows *rank = state->slowest[side];
     int before = 0;
@@ -201,15 +201,16 @@ void measure_warm_up(struct measure_pair *pair, double run_steps)
     double run_ns[PLAN_SIDES];
     for (int side = 0; side < PLAN_SIDES; side++)
         run_ns[side] = run_steps * pair->sides[side].steady_mean_ns +
-                       pair->sides[side].value[METRIC_WARM_UP_TIME];
+                pair->sides[side].value[METRIC_WARM_UP_TIME];
     pair->log_ratio[METRIC_WARM_UP_TIME] =
-        run_ns[0] > 0 && run_ns[1] > 0 ? log(run_ns[1] / run_ns[0]) : NAN;
+            run_ns[0] > 0 && run_ns[1] > 0 ? log(run_ns[1] / run_ns[0]) : NAN;
 }
 
 // --- the end -------------------------------------------------------------------------------------
 
-// What a launch was active for, less its start-up and its steps with what lies between them. In turns that is its blocks, and what it
-// ran through behind the last one; the first step of a block that nodes wait in was not recorded, and would be taken for the end.
+// What a launch was active for, less its start-up and its steps with what lies between them. In
+// turns that is its blocks, and what it ran through behind the last one; the first step of a block
+// that nodes wait in was not recorded, and would be taken for the end.
 static double measure_end(const struct measure_state *state, int side)
 {
     const struct launch_rows *launch = &state->rows->sides[side];
@@ -232,8 +233,8 @@ static double measure_end(const struct measure_state *state, int side)
 
 // --- the pair ------------------------------------------------------------------------------------
 
-static void measure_put_side(struct measure_state *state, int side, const struct measure_sum *sum,
-                             double machine_ns)
+static void measure_put_side(
+        struct measure_state *state, int side, const struct measure_sum *sum, double machine_ns)
 {
     struct measure_launch *launch = &state->pair->sides[side];
     double active_ns = sum->active_ns - machine_ns;
@@ -244,11 +245,11 @@ static void measure_put_side(struct measure_state *state, int side, const struct
     launch->machine_share = sum->machine_ns / sum->active_ns;
     measure_put(launch, METRIC_MEAN_STEP_TIME, mean, MEASURE_FEW_STEPS);
     measure_put(launch, METRIC_THROUGHPUT, behind ? sum->samples / (active_ns * 1e-9) : NAN,
-                behind ? MEASURE_NO_SAMPLES : MEASURE_FEW_STEPS);
+            behind ? MEASURE_NO_SAMPLES : MEASURE_FEW_STEPS);
     measure_put(launch, METRIC_SLOW_STEPS, behind ? measure_slow_share(&sum->slow) : NAN,
-                MEASURE_FEW_STEPS);
+            MEASURE_FEW_STEPS);
     measure_put(launch, METRIC_WARM_UP_TIME, measure_warm_up_excess(state, side, sum, mean),
-                MEASURE_FEW_STEPS);
+            MEASURE_FEW_STEPS);
 }
 
 static void measure_put_ratios(struct measure_state *state, const struct measure_sum *sums)
@@ -266,11 +267,11 @@ static void measure_put_ratios(struct measure_state *state, const struct measure
             pair->within_sd[metric] = measure_within(state, sums, &pair->couples[metric]);
     }
     pair->log_ratio[METRIC_SLOW_STEPS] =
-        log1p(b->value[METRIC_SLOW_STEPS]) - log1p(a->value[METRIC_SLOW_STEPS]);
-    pair->raw_ratio[METRIC_SLOW_STEPS] =
-        isnan(taken) ? NAN
-                     : log1p(measure_slow_share(&sums[1].slow_raw)) -
-                           log1p(measure_slow_share(&sums[0].slow_raw));
+            log1p(b->value[METRIC_SLOW_STEPS]) - log1p(a->value[METRIC_SLOW_STEPS]);
+    pair->raw_ratio[METRIC_SLOW_STEPS] = isnan(taken)
+            ? NAN
+            : log1p(measure_slow_share(&sums[1].slow_raw)) -
+                    log1p(measure_slow_share(&sums[0].slow_raw));
     measure_warm_up(pair, (double)(pair->head.steps > 0 ? pair->head.steps : a->steps));
 }
 

@@ -16,7 +16,7 @@ bool measure_counts(const struct measure_state *state, const struct block_rows *
 {
     for (int side = 0; side < PLAN_SIDES; side++)
         if (block->steps[side] <= 0 || block->first_step[side] < state->start ||
-            block->active_ns[side] <= 0)
+                block->active_ns[side] <= 0)
             return false;
     return true;
 }
@@ -57,16 +57,16 @@ void measure_find_start(struct measure_state *state)
 }
 
 // Times of a block by its steps; by the block's own clock where a step is missing.
-static struct turns_block measure_block(const struct measure_state *state, int side,
-                                        const struct block_rows *block)
+static struct turns_block measure_block(
+        const struct measure_state *state, int side, const struct block_rows *block)
 {
     const struct rank_rows *rank = state->slowest[side];
     int64_t steps = block->steps[side];
     struct turns_block result = {
-        (double)block->active_ns[side] / (double)steps, NAN, NAN, NAN, NAN, NAN};
+            (double)block->active_ns[side] / (double)steps, NAN, NAN, NAN, NAN, NAN};
     int at = rank_rows_find(rank, block->first_step[side]);
     if (at < 0 || at + steps > rank->count ||
-        rank->idx[at + steps - 1] != block->first_step[side] + steps - 1)
+            rank->idx[at + steps - 1] != block->first_step[side] + steps - 1)
         return result;
     const double *durations = state->durations[side] + at;
     result.mean_ns = quantile_mean(durations, (size_t)steps);
@@ -96,8 +96,8 @@ static int measure_couples(const struct measure_state *state, struct turns_coupl
 
 // Step time of a launch in the unit in which its ratio was taken: where steps only enqueue work,
 // the median of single steps would be the time to enqueue.
-static double measure_step_time(const struct measure_state *state, int side,
-                                const struct turns_couple *couples, int count)
+static double measure_step_time(
+        const struct measure_state *state, int side, const struct turns_couple *couples, int count)
 {
     const struct rank_rows *slowest = state->slowest[side];
     int from = rank_rows_find(slowest, state->start);
@@ -136,8 +136,7 @@ void measure_typical(struct measure_state *state)
         bool behind = state->slowest[side]->count > MEASURE_WARM_UP_MIN;
         pair->sides[side].steady_start = (int)state->start;
         measure_put(&pair->sides[side], METRIC_STEP_TIME,
-                    behind ? measure_step_time(state, side, couples, count) : NAN,
-                    MEASURE_FEW_STEPS);
+                behind ? measure_step_time(state, side, couples, count) : NAN, MEASURE_FEW_STEPS);
     }
     free(couples);
 }

@@ -12,10 +12,10 @@
 #include "contracts/skipped.h"
 
 static const char *const pair_fate_names[PAIR_FATE_COUNT] = {"valid", "void", "failed"};
-static const char *const pair_phase_names[PAIR_PHASE_COUNT] = {"pilot", "main", "confirm", "anchor",
-                                                               "traced", "control"};
+static const char *const pair_phase_names[PAIR_PHASE_COUNT] = {
+        "pilot", "main", "confirm", "anchor", "traced", "control"};
 static const char *const launch_fate_names[LAUNCH_FATE_COUNT] = {
-    "", "ok", "crashed", "timeout", "oom", "not_started", "stopped", "", "", "", ""};
+        "", "ok", "crashed", "timeout", "oom", "not_started", "stopped", "", "", "", ""};
 
 // The index of the column's word; -EINVAL for one that the schema does not know.
 static int pair_rows_word(sqlite3_stmt *stmt, int column, const char *const *words, int count)
@@ -34,34 +34,32 @@ static enum plan_interleave pair_rows_interleave(sqlite3_stmt *stmt, int column)
 }
 
 int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head **ret_heads,
-                    int *ret_count, struct error *err)
+        int *ret_count, struct error *err)
 {
-    sqlite3_stmt *stmt =
-        store_query(store, err,
-                    "SELECT id, idx, seed, steps, phase, state, interleave, void_side, "
-                    "(SELECT mode FROM workload w WHERE w.id = workload_id) = 'infer', "
-                    "state = 'failed' AND " PAIR_ROWS_BESIDE_SQL " "
-                    "FROM pair p WHERE workload_id = ? ORDER BY id",
-                    "i", workload_id);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT id, idx, seed, steps, phase, state, interleave, void_side, "
+            "(SELECT mode FROM workload w WHERE w.id = workload_id) = 'infer', "
+            "state = 'failed' AND " PAIR_ROWS_BESIDE_SQL " "
+            "FROM pair p WHERE workload_id = ? ORDER BY id",
+            "i", workload_id);
     if (!stmt)
         return -EIO;
     struct pair_head *heads = NULL;
     int count = 0, rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        vector_push(
-            heads, count,
-            (struct pair_head){.id = sqlite3_column_int64(stmt, 0),
-                               .idx = sqlite3_column_int64(stmt, 1),
-                               .seed = sqlite3_column_int64(stmt, 2),
-                               .steps = store_int64(stmt, 3, -1),
-                               .phase = (enum pair_phase)pair_rows_word(stmt, 4, pair_phase_names,
-                                                                        PAIR_PHASE_COUNT),
-                               .fate = (enum pair_fate)pair_rows_word(stmt, 5, pair_fate_names,
-                                                                      PAIR_FATE_COUNT),
-                               .interleave = pair_rows_interleave(stmt, 6),
-                               .void_side = (int)store_int64(stmt, 7, -1),
-                               .requests = sqlite3_column_int(stmt, 8) != 0,
-                               .beside = sqlite3_column_int(stmt, 9) != 0});
+        vector_push(heads, count,
+                (struct pair_head){.id = sqlite3_column_int64(stmt, 0),
+                        .idx = sqlite3_column_int64(stmt, 1),
+                        .seed = sqlite3_column_int64(stmt, 2),
+                        .steps = store_int64(stmt, 3, -1),
+                        .phase = (enum pair_phase)pair_rows_word(
+                                stmt, 4, pair_phase_names, PAIR_PHASE_COUNT),
+                        .fate = (enum pair_fate)pair_rows_word(
+                                stmt, 5, pair_fate_names, PAIR_FATE_COUNT),
+                        .interleave = pair_rows_interleave(stmt, 6),
+                        .void_side = (int)store_int64(stmt, 7, -1),
+                        .requests = sqlite3_column_int(stmt, 8) != 0,
+                        .beside = sqlite3_column_int(stmt, 9) != 0});
     }
     if (rc < 0) {
         free(heads);
@@ -93,11 +91,10 @@ static void rank_rows_room(struct rank_rows *rank)
 
 static int pair_rows_load_steps(struct store *store, struct launch_rows *launch, struct error *err)
 {
-    sqlite3_stmt *stmt =
-        store_query(store, err,
-                    "SELECT rank, idx, begin_ns, dur_ns, late_ns, samples FROM step "
-                    "WHERE launch_id = ? ORDER BY rank, idx",
-                    "i", launch->id);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT rank, idx, begin_ns, dur_ns, late_ns, samples FROM step "
+            "WHERE launch_id = ? ORDER BY rank, idx",
+            "i", launch->id);
     if (!stmt)
         return -EIO;
     struct rank_rows *rank = NULL;
@@ -121,23 +118,21 @@ static int pair_rows_load_steps(struct store *store, struct launch_rows *launch,
     return rc;
 }
 
-// Compile time: the phase of that name, else what the workload noted about itself. And the time to the first step, of
-// the last rank to come there. Requests of all ranks and nodes.
-static int pair_rows_load_values(struct store *store, struct launch_rows *launch,
-                                  struct error *err)
+// Compile time: the phase of that name, else what the workload noted about itself. And the time to
+// the first step, of the last rank to come there. Requests of all ranks and nodes.
+static int pair_rows_load_values(struct store *store, struct launch_rows *launch, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT coalesce((SELECT max(total_ns) FROM step_phase WHERE launch_id = ?1 AND name = "
-        "'compile'), "
-        "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'compile_time_ns')), "
-        "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'startup_time_ns'), "
-        "(SELECT 1.0 * max(g.value) / nullif(max(g.value) - coalesce(max(r.value), 0), 0) FROM launch_value g LEFT JOIN launch_value r "
-        "ON r.launch_id = g.launch_id AND r.name = 'recompiles' WHERE g.launch_id = ?1 AND g.name = 'compiled_graphs'), "
-        "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests'), "
-        "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests_failed'), "
-        "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests_wrong')",
-        "i", launch->id);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT coalesce((SELECT max(total_ns) FROM step_phase WHERE launch_id = ?1 AND name = "
+            "'compile'), "
+            "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'compile_time_ns')), "
+            "(SELECT max(value) FROM launch_value WHERE launch_id = ?1 AND name = 'startup_time_ns'), "
+            "(SELECT 1.0 * max(g.value) / nullif(max(g.value) - coalesce(max(r.value), 0), 0) FROM launch_value g LEFT JOIN launch_value r "
+            "ON r.launch_id = g.launch_id AND r.name = 'recompiles' WHERE g.launch_id = ?1 AND g.name = 'compiled_graphs'), "
+            "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests'), "
+            "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests_failed'), "
+            "(SELECT sum(value) FROM launch_value WHERE launch_id = ?1 AND name = 'upgate.requests_wrong')",
+            "i", launch->id);
     if (!stmt)
         return -EIO;
     int rc = store_step(store, stmt, err);
@@ -155,20 +150,18 @@ static int pair_rows_load_values(struct store *store, struct launch_rows *launch
 
 static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, struct error *err)
 {
-    sqlite3_stmt *stmt =
-        store_query(store, err,
-                    "SELECT a.couple, a.first_step, a.steps, a.active_ns, b.first_step, b.steps, "
-                    "b.active_ns, a.machine_ns, b.machine_ns FROM block a "
-                    "JOIN block b ON b.pair_id = a.pair_id AND b.couple = a.couple AND b.side = 1 "
-                    "WHERE a.pair_id = ? AND a.side = 0 ORDER BY a.couple",
-                    "i", rows->head.id);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT a.couple, a.first_step, a.steps, a.active_ns, b.first_step, b.steps, "
+            "b.active_ns, a.machine_ns, b.machine_ns FROM block a "
+            "JOIN block b ON b.pair_id = a.pair_id AND b.couple = a.couple AND b.side = 1 "
+            "WHERE a.pair_id = ? AND a.side = 0 ORDER BY a.couple",
+            "i", rows->head.id);
     if (!stmt)
         return -EIO;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         vector_push(rows->blocks, rows->block_count,
-                    (struct block_rows){
-                        .couple = sqlite3_column_int64(stmt, 0),
+                (struct block_rows){.couple = sqlite3_column_int64(stmt, 0),
                         .first_step = {store_int64(stmt, 1, -1), store_int64(stmt, 4, -1)},
                         .steps = {store_int64(stmt, 2, -1), store_int64(stmt, 5, -1)},
                         .active_ns = {sqlite3_column_int64(stmt, 3), sqlite3_column_int64(stmt, 6)},
@@ -177,8 +170,8 @@ static int pair_rows_load_blocks(struct store *store, struct pair_rows *rows, st
     return rc;
 }
 
-// Nobody else ends a process in one of these ways: it was the program, not the machine. A shell that started it says so by 128 and
-// the signal.
+// Nobody else ends a process in one of these ways: it was the program, not the machine. A shell
+// that started it says so by 128 and the signal.
 static bool pair_rows_signalled(int64_t exit_code, int64_t exit_signal)
 {
     static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
@@ -199,12 +192,11 @@ static enum launch_fate pair_rows_crash(int64_t exit_code, int64_t exit_signal, 
 
 static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, struct error *err)
 {
-    sqlite3_stmt *stmt =
-        store_query(store, err,
-                    "SELECT id, side, state, active_ns, cpu_ns, peak_memory_bytes, "
-                    "peak_gpu_memory_bytes, steps, exit_code, exit_signal, "
-                    "instr(stderr_tail, '" UG_SKIPPED_WORD "') FROM launch WHERE pair_id = ?",
-                    "i", rows->head.id);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT id, side, state, active_ns, cpu_ns, peak_memory_bytes, "
+            "peak_gpu_memory_bytes, steps, exit_code, exit_signal, "
+            "instr(stderr_tail, '" UG_SKIPPED_WORD "') FROM launch WHERE pair_id = ?",
+            "i", rows->head.id);
     if (!stmt)
         return -EIO;
     int rc;
@@ -212,43 +204,45 @@ static int pair_rows_load_launches(struct store *store, struct pair_rows *rows, 
         int fate = pair_rows_word(stmt, 2, launch_fate_names, LAUNCH_FATE_COUNT);
         fate = fate < 0 ? LAUNCH_FATE_CRASHED : fate;
         if (fate == LAUNCH_FATE_CRASHED)
-            fate = pair_rows_crash(store_int64(stmt, 8, -1), store_int64(stmt, 9, -1), store_int64(stmt, 7, -1));
-        if (fate == LAUNCH_FATE_EXITED && store_int64(stmt, 8, -1) == UG_SKIPPED_STATUS && store_int64(stmt, 10, -1) > 0)
+            fate = pair_rows_crash(
+                    store_int64(stmt, 8, -1), store_int64(stmt, 9, -1), store_int64(stmt, 7, -1));
+        if (fate == LAUNCH_FATE_EXITED && store_int64(stmt, 8, -1) == UG_SKIPPED_STATUS &&
+                store_int64(stmt, 10, -1) > 0)
             fate = LAUNCH_FATE_SKIPPED;
         rows->sides[sqlite3_column_int64(stmt, 1) != 0] =
-            (struct launch_rows){.id = sqlite3_column_int64(stmt, 0),
-                                 .fate = (enum launch_fate)fate,
-                                 .active_ns = store_double(stmt, 3),
-                                 .cpu_ns = store_double(stmt, 4),
-                                 .peak_memory_bytes = store_double(stmt, 5),
-                                 .peak_gpu_memory_bytes = store_double(stmt, 6),
-                                 .compile_ns = NAN,
-                                 .startup_ns = NAN,
-                                 .recompiles = NAN,
-                                 .requests = NAN,
-                                 .requests_failed = NAN,
-                                 .requests_wrong = NAN,
-                                 .steps = store_int64(stmt, 7, -1)};
+                (struct launch_rows){.id = sqlite3_column_int64(stmt, 0),
+                        .fate = (enum launch_fate)fate,
+                        .active_ns = store_double(stmt, 3),
+                        .cpu_ns = store_double(stmt, 4),
+                        .peak_memory_bytes = store_double(stmt, 5),
+                        .peak_gpu_memory_bytes = store_double(stmt, 6),
+                        .compile_ns = NAN,
+                        .startup_ns = NAN,
+                        .recompiles = NAN,
+                        .requests = NAN,
+                        .requests_failed = NAN,
+                        .requests_wrong = NAN,
+                        .steps = store_int64(stmt, 7, -1)};
     }
     return rc;
 }
 
 int pair_rows_load(struct store *store, const struct pair_head *head, bool with_steps,
-                   struct pair_rows *ret_rows, struct error *err)
+        struct pair_rows *ret_rows, struct error *err)
 {
     struct pair_rows rows = {.head = *head};
     for (int side = 0; side < PLAN_SIDES; side++)
         rows.sides[side] = (struct launch_rows){.active_ns = NAN,
-                                                .cpu_ns = NAN,
-                                                .peak_memory_bytes = NAN,
-                                                .peak_gpu_memory_bytes = NAN,
-                                                .compile_ns = NAN,
-                                                .startup_ns = NAN,
-                                                .recompiles = NAN,
-                                                .requests = NAN,
-                                                .requests_failed = NAN,
-                                                .requests_wrong = NAN,
-                                                .steps = -1};
+                .cpu_ns = NAN,
+                .peak_memory_bytes = NAN,
+                .peak_gpu_memory_bytes = NAN,
+                .compile_ns = NAN,
+                .startup_ns = NAN,
+                .recompiles = NAN,
+                .requests = NAN,
+                .requests_failed = NAN,
+                .requests_wrong = NAN,
+                .steps = -1};
     int rc = pair_rows_load_launches(store, &rows, err);
     for (int side = 0; side < PLAN_SIDES && rc == 0 && with_steps; side++) {
         if (rows.sides[side].fate == LAUNCH_FATE_ABSENT)

@@ -19,7 +19,8 @@ enum launch_fate {      // launch.state
     LAUNCH_FATE_OOM,
     LAUNCH_FATE_NOT_STARTED,
     LAUNCH_FATE_STOPPED,  // by us: it was alive and well
-    LAUNCH_FATE_ABORTED,  // crashed by its own act: an abort signal, or an exit code behind a step call
+    LAUNCH_FATE_ABORTED,  // crashed by its own act: an abort signal, or an exit code behind a step
+                          // call
     LAUNCH_FATE_NO_STEPS, // no word of the store: ended in good order, in turns of steps, without
                           // one
     LAUNCH_FATE_SKIPPED,  // it said that it cannot be run here, and why
@@ -37,10 +38,11 @@ enum pair_phase { // pair.phase
     PAIR_PHASE_COUNT
 };
 
-// Of a row p of table pair: a side ended badly while the other one was alive. On several nodes that may have been so on another one.
-#define PAIR_ROWS_BESIDE_SQL                                                                                                                    \
-    "EXISTS (SELECT 1 FROM launch l JOIN launch o ON o.pair_id = l.pair_id AND o.side <> l.side WHERE l.pair_id = p.id AND "                     \
-    "l.state NOT IN ('ok', 'stopped') AND ((o.started_ns <= l.ended_ns AND l.ended_ns <= o.ended_ns) OR "                                        \
+// Of a row p of table pair: a side ended badly while the other one was alive. On several nodes that
+// may have been so on another one.
+#define PAIR_ROWS_BESIDE_SQL \
+    "EXISTS (SELECT 1 FROM launch l JOIN launch o ON o.pair_id = l.pair_id AND o.side <> l.side WHERE l.pair_id = p.id AND " \
+    "l.state NOT IN ('ok', 'stopped') AND ((o.started_ns <= l.ended_ns AND l.ended_ns <= o.ended_ns) OR " \
     "(SELECT CASE WHEN json_valid(host) THEN json_extract(host, '$.nodes') END FROM run) > 1))"
 
 struct pair_head {                // one row of table pair, without its launches
@@ -66,7 +68,7 @@ struct launch_rows {
     double active_ns, cpu_ns, peak_memory_bytes, peak_gpu_memory_bytes, compile_ns, startup_ns;
     double recompiles; // graphs compiled over those of the first step
     double requests, requests_failed, requests_wrong; // of servers that tell them
-    int64_t steps; // -1: made no step call
+    int64_t steps;                                    // -1: made no step call
     struct rank_rows *ranks;
     int rank_count;
 };
@@ -74,7 +76,7 @@ struct launch_rows {
 struct block_rows { // both sides of one couple
     int64_t couple;
     int64_t first_step[PLAN_SIDES], steps[PLAN_SIDES],
-        active_ns[PLAN_SIDES]; // first_step, steps -1: slices
+            active_ns[PLAN_SIDES]; // first_step, steps -1: slices
     double machine_ns[PLAN_SIDES]; // of active_ns, what the machine took; NAN: not known
 };
 
@@ -87,10 +89,10 @@ struct pair_rows {
 
 // Heads of all pairs of a workload, in the order they ran; the caller frees *ret_heads.
 int pair_heads_load(struct store *store, int64_t workload_id, struct pair_head **ret_heads,
-                    int *ret_count, struct error *err);
+        int *ret_count, struct error *err);
 // with_steps false: launches only (fates, sums), for pairs that are not measured.
 int pair_rows_load(struct store *store, const struct pair_head *head, bool with_steps,
-                   struct pair_rows *ret_rows, struct error *err);
+        struct pair_rows *ret_rows, struct error *err);
 void pair_rows_clear(struct pair_rows *rows);
 
 #endif

@@ -28,7 +28,7 @@ double *rank_rows_durations(const struct rank_rows *rank)
     double *durations = xcalloc((size_t)rank->count, sizeof *durations);
     for (int i = 0; i < rank->count; i++)
         durations[i] =
-            rank->dur_ns[i] > 0 ? (double)rank->dur_ns[i] : 1; // a clock that stood still
+                rank->dur_ns[i] > 0 ? (double)rank->dur_ns[i] : 1; // a clock that stood still
     return durations;
 }
 

@@ -19,7 +19,7 @@ int parity_looks_reached(const struct parity_context *context)
 {
     int reached = 0;
     while (reached < context->schedule->look_count &&
-           (int)context->schedule->looks[reached] <= context->facts->main_count)
+            (int)context->schedule->looks[reached] <= context->facts->main_count)
         reached++;
     return reached;
 }
@@ -33,7 +33,7 @@ int parity_next_look(const struct parity_context *context)
 bool parity_is_judged(const struct pair_head *head)
 {
     return (head->phase == PAIR_PHASE_MAIN || head->phase == PAIR_PHASE_CONFIRM) &&
-           head->fate != PAIR_FATE_FAILED;
+            head->fate != PAIR_FATE_FAILED;
 }
 
 bool parity_is_counted(const struct pair_head *head)
@@ -42,7 +42,7 @@ bool parity_is_counted(const struct pair_head *head)
 }
 
 static int parity_load(const struct parity_work *work, const char *phase, int64_t pair_id, int side,
-                       struct tensor_rows *ret_rows, struct error *err)
+        struct tensor_rows *ret_rows, struct error *err)
 {
     struct tensor_query query = {work->context->facts->id, pair_id, phase, work->name, side};
     return tensor_rows_load(work->context->store, &query, ret_rows, err);
@@ -66,8 +66,9 @@ static int parity_yardsticks(struct parity_work *work, struct error *err)
     for (int i = 0; i < facts->head_count && rc == 0; i++) {
         const struct pair_head *head = &facts->heads[i];
         struct tensor_rows rows = {0};
-        if (!parity_is_judged(head) || (!parity_has_seed(&work->anchor, head->seed) &&
-                                        !parity_has_seed(&work->repeat, head->seed)))
+        if (!parity_is_judged(head) ||
+                (!parity_has_seed(&work->anchor, head->seed) &&
+                        !parity_has_seed(&work->repeat, head->seed)))
             continue;
         rc = parity_load(work, NULL, head->id, 0, &rows, err);
         if (rc == 0)
@@ -79,15 +80,15 @@ static int parity_yardsticks(struct parity_work *work, struct error *err)
 
 // Outputs that the ring or the limit of a launch's outputs took from the candidate were not left
 // out by it: of this launch, and no more than were taken. `unmatched`: of this pair.
-static int parity_lost(struct parity_work *work, int64_t pair_id, long unmatched, bool missing, struct error *err)
+static int parity_lost(
+        struct parity_work *work, int64_t pair_id, long unmatched, bool missing, struct error *err)
 {
     int64_t lost = 0;
-    int rc =
-        store_get_int(work->context->store, &lost, err,
-                      "SELECT coalesce(sum(g.dropped), 0) FROM ledger g JOIN launch l ON l.id = "
-                      "g.launch_id WHERE l.pair_id = ? AND l.side = 1 AND g.producer = "
-                      "'step protocol' AND g.kind LIKE 'tensors%'",
-                      "i", pair_id);
+    int rc = store_get_int(work->context->store, &lost, err,
+            "SELECT coalesce(sum(g.dropped), 0) FROM ledger g JOIN launch l ON l.id = "
+            "g.launch_id WHERE l.pair_id = ? AND l.side = 1 AND g.producer = "
+            "'step protocol' AND g.kind LIKE 'tensors%'",
+            "i", pair_id);
     bool excused = lost >= unmatched;
     work->tally.lost += excused;
     work->tally.left_out += !excused;
@@ -116,7 +117,7 @@ static int parity_pairs(struct parity_work *work, struct error *err)
         tensor_rows_clear(&b);
         counted += parity_is_counted(head);
         if (look < context->schedule->look_count &&
-            counted == (int)context->schedule->looks[look]) {
+                counted == (int)context->schedule->looks[look]) {
             parity_settle_mismatch(work);
             work->mismatch_settled = work->mismatch.state == MISMATCH_BEYOND;
             look++;
@@ -139,11 +140,11 @@ static void parity_work_clear(struct parity_work *work)
 }
 
 static int parity_tensor(const struct parity_context *context, const char *name,
-                         struct parity_row *ret_row, struct error *err)
+        struct parity_row *ret_row, struct error *err)
 {
     struct parity_work work = {.context = context,
-                               .name = name,
-                               .sampled = strncmp(name, "sampled", strlen("sampled")) == 0};
+            .name = name,
+            .sampled = strncmp(name, "sampled", strlen("sampled")) == 0};
     int rc = parity_yardsticks(&work, err);
     if (rc == 0)
         rc = parity_pairs(&work, err);
@@ -154,7 +155,7 @@ static int parity_tensor(const struct parity_context *context, const char *name,
 }
 
 int parity_judge(const struct parity_context *context, struct parity_row **ret_rows, int *ret_count,
-                 struct error *err)
+        struct error *err)
 {
     char **names = NULL;
     int name_count = 0, count = 0;
@@ -184,29 +185,32 @@ int parity_judge(const struct parity_context *context, struct parity_row **ret_r
     return 0;
 }
 
-int parity_find_uncompared(const struct parity_context *context, const struct parity_row *rows, int count,
-                           struct findings *findings, struct error *err)
+int parity_find_uncompared(const struct parity_context *context, const struct parity_row *rows,
+        int count, struct findings *findings, struct error *err)
 {
     long differ = 0;
     int64_t lost = 0;
     for (int i = 0; i < count; i++)
         differ += rows[i].uncompared;
     int rc = context->gate->parity == PLAN_PARITY_OFF
-                 ? 0
-                 : store_get_int(context->store, &lost, err,
-                                 "SELECT coalesce(sum(g.dropped), 0) FROM ledger g JOIN launch l ON l.id = g.launch_id JOIN pair p ON "
-                                 "p.id = l.pair_id WHERE p.workload_id = ? AND p.phase IN ('main', 'confirm') AND p.state IN ('valid', "
-                                 "'void') AND g.producer = 'step protocol' AND g.kind LIKE 'tensors%'",
-                                 "i", context->facts->id);
+            ? 0
+            : store_get_int(context->store, &lost, err,
+                      "SELECT coalesce(sum(g.dropped), 0) FROM ledger g JOIN launch l ON l.id = g.launch_id JOIN pair p ON "
+                      "p.id = l.pair_id WHERE p.workload_id = ? AND p.phase IN ('main', 'confirm') AND p.state IN ('valid', "
+                      "'void') AND g.producer = 'step protocol' AND g.kind LIKE 'tensors%'",
+                      "i", context->facts->id);
     if (rc || (!differ && lost <= 0))
         return rc;
     struct strbuf text = {0};
     if (differ)
-        strbuf_add(&text, "%ld output%s behind the first 16 MiB of a launch, whose values are not kept, %s not compared", differ,
-                   differ == 1 ? "" : "s", differ == 1 ? "was" : "were");
+        strbuf_add(&text,
+                "%ld output%s behind the first 16 MiB of a launch, whose values are not kept, %s not compared",
+                differ, differ == 1 ? "" : "s", differ == 1 ? "was" : "were");
     if (lost > 0)
-        strbuf_add(&text, "%s%lld recorded output%s of the launches %s lost, or too many to be kept: not compared",
-                   differ ? "; " : "", (long long)lost, lost == 1 ? "" : "s", lost == 1 ? "was" : "were");
+        strbuf_add(&text,
+                "%s%lld recorded output%s of the launches %s lost, or too many to be kept: not compared",
+                differ ? "; " : "", (long long)lost, lost == 1 ? "" : "s",
+                lost == 1 ? "was" : "were");
     findings_add(findings, context->facts->name, "outputs", -1, FINDING_NOTE, "%s", text.text);
     strbuf_free(&text);
     return 0;
@@ -222,22 +226,21 @@ void parity_free(struct parity_row *rows, int count)
 }
 
 // What the last look left open is kept with the connection, like the measured pairs.
-static int parity_cache(const struct parity_context *context, int *wanted, bool put,
-                        struct error *err)
+static int parity_cache(
+        const struct parity_context *context, int *wanted, bool put, struct error *err)
 {
     struct store *store = context->store;
     int64_t id = context->facts->id, value = -1;
-    int rc =
-        store_exec(store, err,
-                   "CREATE TEMP TABLE IF NOT EXISTS parity_wanted (workload_id INTEGER PRIMARY "
-                   "KEY, pairs INTEGER NOT NULL)",
-                   "");
+    int rc = store_exec(store, err,
+            "CREATE TEMP TABLE IF NOT EXISTS parity_wanted (workload_id INTEGER PRIMARY "
+            "KEY, pairs INTEGER NOT NULL)",
+            "");
     if (rc == 0 && put)
         return store_exec(store, err, "INSERT OR REPLACE INTO temp.parity_wanted VALUES (?, ?)",
-                          "ii", id, (int64_t)*wanted);
+                "ii", id, (int64_t)*wanted);
     if (rc == 0)
         store_get_int(store, &value, NULL,
-                      "SELECT pairs FROM temp.parity_wanted WHERE workload_id = ?", "i", id);
+                "SELECT pairs FROM temp.parity_wanted WHERE workload_id = ?", "i", id);
     *wanted = (int)value;
     return rc;
 }

@@ -13,7 +13,7 @@ struct parity_row {
     double error_a, error_b; // NAN: not known
     enum cell_verdict verdict;
     char *reason;
-    int want_main; // valid main pairs to have before this row is asked again; 0: no more
+    int want_main;   // valid main pairs to have before this row is asked again; 0: no more
     long uncompared; // outputs without values that differ, or that are drawn at random
 };
 
@@ -26,14 +26,14 @@ struct parity_context {
 
 // No rows where nothing was recorded, or the policy says parity: off. The caller frees.
 int parity_judge(const struct parity_context *context, struct parity_row **ret_rows, int *ret_count,
-                 struct error *err);
+        struct error *err);
 // What a pass by these rows of the workload says nothing of, as a note.
-int parity_find_uncompared(const struct parity_context *context, const struct parity_row *rows, int count,
-                           struct findings *findings, struct error *err);
+int parity_find_uncompared(const struct parity_context *context, const struct parity_row *rows,
+        int count, struct findings *findings, struct error *err);
 enum { PARITY_LOSS_ROWS_MAX = 2 };
 // The rows of the loss, at most PARITY_LOSS_ROWS_MAX into ret_rows; their number, or -errno.
-int parity_losses(const struct parity_context *context, struct parity_row *ret_rows,
-                  struct error *err);
+int parity_losses(
+        const struct parity_context *context, struct parity_row *ret_rows, struct error *err);
 void parity_free(struct parity_row *rows, int count);
 
 // For gate_need: the valid main pairs that parity wants before it is asked again, 0: none. Judges

@@ -29,18 +29,21 @@ enum parity_view {
 
 // What is known about one tensor name while it is judged.
 struct parity_tally {
-    int pairs;                         // in which both sides recorded it
-    long tensors, values;              // compared
-    long equal;                        // tensors that are equal to the last bit
-    long anchored;                     // tensors with float64 values of their own
-    long anchor_broken;                // with some that are not finite where both sides are, and no measure for them
+    int pairs;            // in which both sides recorded it
+    long tensors, values; // compared
+    long equal;           // tensors that are equal to the last bit
+    long anchored;        // tensors with float64 values of their own
+    long anchor_broken;   // with some that are not finite where both sides are, and no measure for
+                          // them
     long digest_equal, digest_unequal; // no values to compare: by digest alone
-    long beyond, beyond_unequal;       // no values were kept, for those before them took the room: by digest, and of them that differ
-    long sketched, truncated;          // long tensors that differ: with a sketch, without one
-    long unseen;                       // whose digests differ and nothing else that is kept
-    long unmatched;     // recorded by the baseline only
-    int lost, left_out; // pairs with such outputs, by whether as many as these are on record as lost
-    int missing;        // of those that were left out, pairs in which the candidate recorded none
+    long beyond, beyond_unequal; // no values were kept, for those before them took the room: by
+                                 // digest, and of them that differ
+    long sketched, truncated;    // long tensors that differ: with a sketch, without one
+    long unseen;                 // whose digests differ and nothing else that is kept
+    long unmatched;              // recorded by the baseline only
+    int lost,
+            left_out; // pairs with such outputs, by whether as many as these are on record as lost
+    int missing;      // of those that were left out, pairs in which the candidate recorded none
 };
 struct parity_where {
     int64_t seed, step, rank;
@@ -82,14 +85,14 @@ struct parity_work {
 
 // parity_tensor.c: both sides of one pair into the work.
 void parity_pair(struct parity_work *work, const struct pair_head *head,
-                 const struct tensor_rows *rows_a, const struct tensor_rows *rows_b);
+        const struct tensor_rows *rows_a, const struct tensor_rows *rows_b);
 // What float64 and the baseline's repetitions say about one pair's baseline.
 void parity_learn(struct parity_work *work, const struct tensor_rows *rows_a);
 // The rule of integers, with the counts so far.
 void parity_settle_mismatch(struct parity_work *work);
 // parity_sampled.c
 void parity_pool_pair(struct parity_work *work, const struct pair_head *head,
-                      const struct tensor_rows *rows_a, const struct tensor_rows *rows_b);
+        const struct tensor_rows *rows_a, const struct tensor_rows *rows_b);
 void parity_sampled_row(const struct parity_work *work, struct parity_row *row);
 // parity_text.c: verdict, errors and sentence of the row, from all that is known.
 void parity_tell(const struct parity_work *work, struct parity_row *row);

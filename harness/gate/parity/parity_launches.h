@@ -23,6 +23,6 @@ struct parity_launches {
 
 // Ask after each pair. The anchor is phase 'anchor', the repetition phase 'pilot', both of side 0.
 int parity_launches_wanted(struct store *store, int64_t workload_id,
-                           struct parity_launches *ret_launches, struct error *err);
+        struct parity_launches *ret_launches, struct error *err);
 
 #endif

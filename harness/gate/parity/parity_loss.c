@@ -75,7 +75,7 @@ static void loss_pair_up(struct loss_work *work)
         }
         for (int k = 0; a && k < work->repeats.count; k++)
             if (work->repeats.items[k].seed == a->seed && work->repeats.items[k].broken_step < 0 &&
-                a->broken_step < 0)
+                    a->broken_step < 0)
                 loss_push(&work->again, &work->again_count, loss_join(a, &work->repeats.items[k]));
     }
 }
@@ -137,22 +137,21 @@ static void loss_clear(struct loss_work *work)
     loss_launches_clear(&work->repeats);
 }
 
-// --- the judgement ---------------------------------------------------------------------------
+// --- the judgement -------------------------------------------------------------------------------
 
 // The pairs of the first `counted` valid main ones; all of them: -1.
-static struct curve_result loss_compare(const struct loss_work *work, enum curve_part part,
-                                        int counted)
+static struct curve_result loss_compare(
+        const struct loss_work *work, enum curve_part part, int counted)
 {
     struct curve_pair *pairs = xcalloc((size_t)work->pair_count + 1, sizeof *pairs);
     struct curve_pair *again = xcalloc((size_t)work->again_count + 1, sizeof *again);
-    struct curve_input input = {
-        .pairs = pairs,
-        .repeats = again,
-        .repeat_count = work->again_count,
-        .steps = work->steps,
-        .margin = work->context->gate->parity_loss_margin,
-        .alpha = parity_alpha(work->context),
-        .factor = parity_factor(work->context->gate->parity_factor, DTYPE_F64, 1)};
+    struct curve_input input = {.pairs = pairs,
+            .repeats = again,
+            .repeat_count = work->again_count,
+            .steps = work->steps,
+            .margin = work->context->gate->parity_loss_margin,
+            .alpha = parity_alpha(work->context),
+            .factor = parity_factor(work->context->gate->parity_factor, DTYPE_F64, 1)};
     int used = 0;
     for (int i = 0; i < work->pair_count; i++) {
         if (counted >= 0 && (!work->pairs[i].counted || used == counted))
@@ -179,7 +178,7 @@ static struct curve_result loss_judge(const struct loss_work *work, enum curve_p
         return all;
     for (int look = 0; look < reached; look++) {
         struct curve_result one =
-            loss_compare(work, part, (int)work->context->schedule->looks[look]);
+                loss_compare(work, part, (int)work->context->schedule->looks[look]);
         if (one.state == CURVE_SHIFTED)
             return one;
         if (!within)
@@ -189,8 +188,8 @@ static struct curve_result loss_judge(const struct loss_work *work, enum curve_p
     return decided;
 }
 
-static void loss_tell_noise(const struct loss_work *work, const struct curve_window *window,
-                            struct strbuf *text)
+static void loss_tell_noise(
+        const struct loss_work *work, const struct curve_window *window, struct strbuf *text)
 {
     char margin[32];
     strbuf_add(text, "%s", phrase_fraction(margin, sizeof margin, window->margin));
@@ -201,13 +200,13 @@ static void loss_tell_noise(const struct loss_work *work, const struct curve_win
         strbuf_add(text, "the baseline was not run twice with one seed: its noise is not known");
     else if (window->noise > 0)
         strbuf_add(text, "the baseline repeats itself within %.2g %% (%d repetition%s)",
-                   100 * window->noise, work->again_count, work->again_count == 1 ? "" : "s");
+                100 * window->noise, work->again_count, work->again_count == 1 ? "" : "s");
     else
         strbuf_add(text, "the baseline repeats itself to the last bit");
 }
 
 static void loss_tell(const struct loss_work *work, enum curve_part part,
-                      const struct curve_result *result, struct parity_row *row)
+        const struct curve_result *result, struct parity_row *row)
 {
     const struct curve_window *window = &result->window;
     struct strbuf text = {0};
@@ -218,33 +217,32 @@ static void loss_tell(const struct loss_work *work, enum curve_part part,
         row->error_a = row->error_b = 0;
         row->verdict = CELL_PASS;
         strbuf_add(&text, "equal to the last bit in every step of %d pair%s", work->pair_count,
-                   work->pair_count == 1 ? "" : "s");
+                work->pair_count == 1 ? "" : "s");
     } else if (result->state == CURVE_ASTRAY) {
         row->verdict = CELL_FAIL;
         row->error_b = fabs(window->furthest);
         strbuf_add(&text,
-                   "%+.3g %% in one pair (seed %lld, steps %d to %d), where no other is further "
-                   "off than %.2g %%; at most %d times ",
-                   100 * window->furthest, (long long)work->pairs[window->furthest_pair].seed,
-                   window->from, window->to - 1, 100 * fabs(window->next),
-                   (int)parity_factor(work->context->gate->parity_factor, DTYPE_F64, 1));
+                "%+.3g %% in one pair (seed %lld, steps %d to %d), where no other is further "
+                "off than %.2g %%; at most %d times ",
+                100 * window->furthest, (long long)work->pairs[window->furthest_pair].seed,
+                window->from, window->to - 1, 100 * fabs(window->next),
+                (int)parity_factor(work->context->gate->parity_factor, DTYPE_F64, 1));
         loss_tell_noise(work, window, &text);
     } else {
         bool few = !window->interval.has_bounds;
-        row->verdict = result->state == CURVE_WITHIN    ? CELL_PASS
-                       : result->state == CURVE_SHIFTED ? CELL_FAIL
-                                                        : CELL_INCONCLUSIVE;
+        row->verdict = result->state == CURVE_WITHIN ? CELL_PASS
+                : result->state == CURVE_SHIFTED     ? CELL_FAIL
+                                                     : CELL_INCONCLUSIVE;
         if (few)
             strbuf_add(&text, "%+.3g %% over steps %d to %d of %d pairs, too few for an interval; ",
-                       100 * window->interval.estimate, window->from, window->to - 1,
-                       window->pairs);
+                    100 * window->interval.estimate, window->from, window->to - 1, window->pairs);
         else
             strbuf_add(&text, "%+.3g %% (%+.3g to %+.3g %%) over steps %d to %d of %d pairs, %s ",
-                       100 * window->interval.estimate, 100 * window->interval.lower,
-                       100 * window->interval.upper, window->from, window->to - 1, window->pairs,
-                       result->state == CURVE_WITHIN    ? "within"
-                       : result->state == CURVE_SHIFTED ? "beyond"
-                                                        : "not told apart from");
+                    100 * window->interval.estimate, 100 * window->interval.lower,
+                    100 * window->interval.upper, window->from, window->to - 1, window->pairs,
+                    result->state == CURVE_WITHIN            ? "within"
+                            : result->state == CURVE_SHIFTED ? "beyond"
+                                                             : "not told apart from");
         loss_tell_noise(work, window, &text);
         if (part == CURVE_WHOLE && result->state == CURVE_WITHIN)
             strbuf_add(&text, "; so is each quarter of the curve");
@@ -265,11 +263,11 @@ static bool loss_check(const struct loss_work *work, struct parity_row *row)
         row->rule = "finite";
         row->verdict = a ? CELL_INCONCLUSIVE : CELL_FAIL;
         row->reason = xasprintf("%s (seed %lld, step %lld)",
-                                a ? "the baseline's own loss becomes NaN or Inf: nothing to "
-                                    "compare with"
-                                  : "the candidate's loss becomes NaN or Inf, the baseline's does "
-                                    "not",
-                                (long long)one->seed, (long long)one->broken_step);
+                a ? "the baseline's own loss becomes NaN or Inf: nothing to "
+                    "compare with"
+                  : "the candidate's loss becomes NaN or Inf, the baseline's does "
+                    "not",
+                (long long)one->seed, (long long)one->broken_step);
         return true;
     }
     if (!work->only_a && !work->cut && work->pair_count)
@@ -277,17 +275,16 @@ static bool loss_check(const struct loss_work *work, struct parity_row *row)
     row->rule = "missing";
     row->verdict = work->only_a || work->cut ? CELL_FAIL : CELL_INCONCLUSIVE;
     row->reason = work->only_a ? xasprintf("missing: recorded by the baseline only in %d pair%s",
-                                           work->only_a, work->only_a == 1 ? "" : "s")
-                  : work->cut
-                      ? xasprintf("missing: in %d pair%s the candidate recorded none at steps "
-                                  "where the baseline did",
+                                         work->only_a, work->only_a == 1 ? "" : "s")
+            : work->cut ? xasprintf("missing: in %d pair%s the candidate recorded none at steps "
+                                    "where the baseline did",
                                   work->cut, work->cut == 1 ? "" : "s")
-                      : xstrdup("recorded by the candidate only: nothing to compare with");
+                        : xstrdup("recorded by the candidate only: nothing to compare with");
     return true;
 }
 
-int parity_losses(const struct parity_context *context, struct parity_row *ret_rows,
-                  struct error *err)
+int parity_losses(
+        const struct parity_context *context, struct parity_row *ret_rows, struct error *err)
 {
     static const char *const names[CURVE_PART_COUNT] = {"loss", "loss (final)"};
     static const char *const rules[CURVE_PART_COUNT] = {"paired-loss", "final-loss"};
@@ -297,11 +294,11 @@ int parity_losses(const struct parity_context *context, struct parity_row *ret_r
         for (int part = 0; part < CURVE_PART_COUNT; part++) {
             struct parity_row *row = &ret_rows[count++];
             *row = (struct parity_row){.workload = context->facts->name,
-                                       .tensor = xstrdup(names[part]),
-                                       .rule = rules[part],
-                                       .error_a = NAN,
-                                       .error_b = NAN,
-                                       .verdict = CELL_INCONCLUSIVE};
+                    .tensor = xstrdup(names[part]),
+                    .rule = rules[part],
+                    .error_a = NAN,
+                    .error_b = NAN,
+                    .verdict = CELL_INCONCLUSIVE};
             if (loss_check(&work, row))
                 break;
             struct curve_result result = loss_judge(&work, (enum curve_part)part);

@@ -15,14 +15,13 @@
 #define JUDGED "p.phase IN ('main', 'confirm') AND p.state IN ('valid', 'void')"
 
 int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_names, int *ret_count,
-                      struct error *err)
+        struct error *err)
 {
-    sqlite3_stmt *stmt =
-        store_query(store, err,
-                    "SELECT DISTINCT t.name FROM pair p JOIN launch l ON l.pair_id = p.id "
-                    "JOIN tensor t ON t.launch_id = l.id WHERE p.workload_id = ? AND " JUDGED
-                    " ORDER BY t.name",
-                    "i", workload_id);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT DISTINCT t.name FROM pair p JOIN launch l ON l.pair_id = p.id "
+            "JOIN tensor t ON t.launch_id = l.id WHERE p.workload_id = ? AND " JUDGED
+            " ORDER BY t.name",
+            "i", workload_id);
     if (!stmt)
         return -EIO;
     char **names = NULL;
@@ -43,10 +42,10 @@ int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_name
 static void tensor_row_read(struct store *store, sqlite3_stmt *stmt, struct tensor_row *row)
 {
     *row = (struct tensor_row){.seed = sqlite3_column_int64(stmt, 0),
-                               .rank = sqlite3_column_int64(stmt, 1),
-                               .step = sqlite3_column_int64(stmt, 2),
-                               .dtype = dtype_from_name(store_text(store, stmt, 3)),
-                               .count = (size_t)sqlite3_column_int64(stmt, 4)};
+            .rank = sqlite3_column_int64(stmt, 1),
+            .step = sqlite3_column_int64(stmt, 2),
+            .dtype = dtype_from_name(store_text(store, stmt, 3)),
+            .count = (size_t)sqlite3_column_int64(stmt, 4)};
     snprintf(row->digest, sizeof row->digest, "%s", store_text(store, stmt, 5));
     if (row->dtype == DTYPE_COUNT)
         return;
@@ -57,23 +56,22 @@ static void tensor_row_read(struct store *store, sqlite3_stmt *stmt, struct tens
     if (row->stored)
         memcpy(row->bytes, sqlite3_column_blob(stmt, 6), row->stored * width);
     if (sqlite3_column_bytes(stmt, 7) == SKETCH_SUMS * (int)sizeof(double) &&
-        row->count > SKETCH_SUMS) {
+            row->count > SKETCH_SUMS) {
         row->sketch = xcalloc(SKETCH_SUMS, sizeof *row->sketch);
         memcpy(row->sketch, sqlite3_column_blob(stmt, 7), SKETCH_SUMS * sizeof(double));
     }
 }
 
 int tensor_rows_load(struct store *store, const struct tensor_query *query,
-                     struct tensor_rows *ret_rows, struct error *err)
+        struct tensor_rows *ret_rows, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT p.seed, t.rank, t.step, t.dtype, t.count, t.digest, t.data, t.sketch FROM pair p "
-        "JOIN launch l ON l.pair_id = p.id JOIN tensor t ON t.launch_id = l.id "
-        "WHERE p.workload_id = ?1 AND l.side = ?3 AND t.name = ?4 AND CASE WHEN ?5 < 0 "
-        "THEN p.phase = ?2 AND p.state = 'valid' ELSE p.id = ?5 END ORDER BY p.id, t.rank, t.step",
-        "isisi", query->workload_id, query->phase, (int64_t)query->side, query->name,
-        query->pair_id);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT p.seed, t.rank, t.step, t.dtype, t.count, t.digest, t.data, t.sketch FROM pair p "
+            "JOIN launch l ON l.pair_id = p.id JOIN tensor t ON t.launch_id = l.id "
+            "WHERE p.workload_id = ?1 AND l.side = ?3 AND t.name = ?4 AND CASE WHEN ?5 < 0 "
+            "THEN p.phase = ?2 AND p.state = 'valid' ELSE p.id = ?5 END ORDER BY p.id, t.rank, t.step",
+            "isisi", query->workload_id, query->phase, (int64_t)query->side, query->name,
+            query->pair_id);
     if (!stmt)
         return -EIO;
     struct tensor_rows rows = {0};
@@ -90,8 +88,8 @@ int tensor_rows_load(struct store *store, const struct tensor_query *query,
     return 0;
 }
 
-const struct tensor_row *tensor_rows_find(const struct tensor_rows *rows, int64_t seed,
-                                          int64_t rank, int64_t step, int *at)
+const struct tensor_row *tensor_rows_find(
+        const struct tensor_rows *rows, int64_t seed, int64_t rank, int64_t step, int *at)
 {
     for (int i = at ? *at : 0; i < rows->count; i++) {
         const struct tensor_row *row = &rows->items[i];
@@ -114,14 +112,14 @@ void tensor_rows_clear(struct tensor_rows *rows)
     *rows = (struct tensor_rows){0};
 }
 
-// --- losses ----------------------------------------------------------------------------------
+// --- losses --------------------------------------------------------------------------------------
 
-static struct loss_launch *loss_launches_push(struct loss_launches *launches, int64_t pair_id,
-                                              int64_t seed, bool dropped)
+static struct loss_launch *loss_launches_push(
+        struct loss_launches *launches, int64_t pair_id, int64_t seed, bool dropped)
 {
     struct loss_launch *launch = vector_add(launches->items, launches->count);
     *launch = (struct loss_launch){
-        .pair_id = pair_id, .seed = seed, .dropped = dropped, .broken_step = -1};
+            .pair_id = pair_id, .seed = seed, .dropped = dropped, .broken_step = -1};
     return launch;
 }
 
@@ -131,8 +129,8 @@ struct loss_cursor {
     int ranks;
 };
 
-static void loss_launch_add(struct loss_launch *launch, struct loss_cursor *cursor, int64_t step,
-                            double value)
+static void loss_launch_add(
+        struct loss_launch *launch, struct loss_cursor *cursor, int64_t step, double value)
 {
     if (!isfinite(value) && launch->broken_step < 0)
         launch->broken_step = step;
@@ -148,19 +146,18 @@ static void loss_launch_add(struct loss_launch *launch, struct loss_cursor *curs
 }
 
 int loss_launches_load(struct store *store, int64_t workload_id, bool pilot, int side,
-                       struct loss_launches *ret_launches, struct error *err)
+        struct loss_launches *ret_launches, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        pilot ? "SELECT p.id, p.seed, coalesce(l.dropped, 0), o.step, o.bits FROM pair p "
-                "JOIN launch l ON l.pair_id = p.id JOIN loss o ON o.launch_id = l.id "
-                "WHERE p.workload_id = ? AND l.side = ? AND p.phase = 'pilot' AND "
-                "p.state = 'valid' ORDER BY p.id, o.step, o.rank"
-              : "SELECT p.id, p.seed, coalesce(l.dropped, 0), o.step, o.bits FROM pair p "
-                "JOIN launch l ON l.pair_id = p.id JOIN loss o ON o.launch_id = l.id "
-                "WHERE p.workload_id = ? AND l.side = ? AND " JUDGED
-                " ORDER BY p.id, o.step, o.rank",
-        "ii", workload_id, (int64_t)side);
+    sqlite3_stmt *stmt = store_query(store, err,
+            pilot ? "SELECT p.id, p.seed, coalesce(l.dropped, 0), o.step, o.bits FROM pair p "
+                    "JOIN launch l ON l.pair_id = p.id JOIN loss o ON o.launch_id = l.id "
+                    "WHERE p.workload_id = ? AND l.side = ? AND p.phase = 'pilot' AND "
+                    "p.state = 'valid' ORDER BY p.id, o.step, o.rank"
+                  : "SELECT p.id, p.seed, coalesce(l.dropped, 0), o.step, o.bits FROM pair p "
+                    "JOIN launch l ON l.pair_id = p.id JOIN loss o ON o.launch_id = l.id "
+                    "WHERE p.workload_id = ? AND l.side = ? AND " JUDGED
+                    " ORDER BY p.id, o.step, o.rank",
+            "ii", workload_id, (int64_t)side);
     if (!stmt)
         return -EIO;
     struct loss_launches launches = {0};
@@ -171,7 +168,7 @@ int loss_launches_load(struct store *store, int64_t workload_id, bool pilot, int
         struct loss_launch *launch = launches.count ? &launches.items[launches.count - 1] : NULL;
         if (!launch || launch->pair_id != pair_id)
             launch = loss_launches_push(&launches, pair_id, sqlite3_column_int64(stmt, 1),
-                                        sqlite3_column_int64(stmt, 2) > 0);
+                    sqlite3_column_int64(stmt, 2) > 0);
         double value = NAN; // the raw bits: SQLite would have made NULL of a NaN
         if (sqlite3_column_bytes(stmt, 4) == (int)sizeof value)
             memcpy(&value, sqlite3_column_blob(stmt, 4), sizeof value);

@@ -30,7 +30,7 @@ struct tensor_rows {
 // Names of tensors that a judged pair of the workload recorded on either side; the caller frees
 // all.
 int tensor_names_load(struct store *store, int64_t workload_id, char ***ret_names, int *ret_count,
-                      struct error *err);
+        struct error *err);
 // Which rows: of one pair, or (pair_id -1) of all valid pairs of a phase.
 struct tensor_query {
     int64_t workload_id, pair_id;
@@ -39,11 +39,11 @@ struct tensor_query {
 };
 // In order of pair, rank and step.
 int tensor_rows_load(struct store *store, const struct tensor_query *query,
-                     struct tensor_rows *ret_rows, struct error *err);
+        struct tensor_rows *ret_rows, struct error *err);
 // The row of a seed, rank and step at or behind *at, which becomes the place behind it; NULL: none.
 // at NULL: anywhere.
-const struct tensor_row *tensor_rows_find(const struct tensor_rows *rows, int64_t seed,
-                                          int64_t rank, int64_t step, int *at);
+const struct tensor_row *tensor_rows_find(
+        const struct tensor_rows *rows, int64_t seed, int64_t rank, int64_t step, int *at);
 void tensor_rows_clear(struct tensor_rows *rows);
 
 // The losses of one launch: for each step the mean over its ranks.
@@ -62,7 +62,7 @@ struct loss_launches {
 // Of all launches of a side in pairs of main and confirm (void ones too: a disturbed machine
 // changes no number), or with phase 'pilot' the repetitions of the baseline. In order of pairs.
 int loss_launches_load(struct store *store, int64_t workload_id, bool pilot, int side,
-                       struct loss_launches *ret_launches, struct error *err);
+        struct loss_launches *ret_launches, struct error *err);
 const struct loss_launch *loss_launches_find(const struct loss_launches *launches, int64_t pair_id);
 void loss_launches_clear(struct loss_launches *launches);
 

@@ -51,24 +51,25 @@ static long pool_broken(const struct tensor_rows *rows)
 }
 
 void parity_pool_pair(struct parity_work *work, const struct pair_head *head,
-                      const struct tensor_rows *rows_a, const struct tensor_rows *rows_b)
+        const struct tensor_rows *rows_a, const struct tensor_rows *rows_b)
 {
     if (!rows_a->count || !rows_b->count)
         return;
     if (pool_broken(rows_b) && !pool_broken(rows_a)) {
         work->has_result = true;
         work->worst = (struct parity_result){.state = PARITY_FAIL,
-                                             .rule = PARITY_RULE_FINITE,
-                                             .has_nan_b = true,
-                                             .error_a = {NAN, NAN, NAN},
-                                             .error_b = {NAN, NAN, NAN}};
+                .rule = PARITY_RULE_FINITE,
+                .has_nan_b = true,
+                .error_a = {NAN, NAN, NAN},
+                .error_b = {NAN, NAN, NAN}};
         work->where = (struct parity_where){.seed = head->seed};
     }
     struct parity_pool *pool = vector_add(work->pools, work->pool_count);
     *pool = (struct parity_pool){.counted = parity_is_counted(head)};
     pool_fill(rows_a, &pool->sides[0], &pool->counts[0]);
     pool_fill(rows_b, &pool->sides[1], &pool->counts[1]);
-    if (!pool->counts[0] && !pool->counts[1]) { // beyond the room of a launch: digests are all that there is
+    if (!pool->counts[0] &&
+            !pool->counts[1]) { // beyond the room of a launch: digests are all that there is
         free(pool->sides[0]);
         free(pool->sides[1]);
         work->pool_count--;
@@ -77,7 +78,7 @@ void parity_pool_pair(struct parity_work *work, const struct pair_head *head,
 
 // Of each pair: how much further its sides are apart than its baseline is from the next pair's.
 static int pool_ratios(const struct parity_work *work, int pairs_max, double *ret_ratios,
-                       double *ret_own, double *ret_sides)
+        double *ret_own, double *ret_sides)
 {
     int used = 0;
     double own_sum = 0, sides_sum = 0;
@@ -85,9 +86,9 @@ static int pool_ratios(const struct parity_work *work, int pairs_max, double *re
         const struct parity_pool *pool = &work->pools[i];
         const struct parity_pool *next = &work->pools[(i + 1) % work->pool_count];
         double sides =
-            sampled_distance(pool->sides[0], pool->counts[0], pool->sides[1], pool->counts[1]);
+                sampled_distance(pool->sides[0], pool->counts[0], pool->sides[1], pool->counts[1]);
         double own =
-            sampled_distance(pool->sides[0], pool->counts[0], next->sides[0], next->counts[0]);
+                sampled_distance(pool->sides[0], pool->counts[0], next->sides[0], next->counts[0]);
         if (!pool->counted || next == pool || isnan(sides) || isnan(own))
             continue;
         ret_ratios[used++] = sampled_log_ratio(sides, own, pool->counts[0]);
@@ -122,15 +123,14 @@ void parity_sampled_row(const struct parity_work *work, struct parity_row *row)
     if (row->verdict == CELL_INCONCLUSIVE)
         row->want_main = parity_next_look(context);
     struct strbuf text = {0};
-    strbuf_add(
-        &text,
-        "drawn at random (its name starts with `sampled`): the distributions of the two sides "
-        "are %.3g apart, those of two seeds of the baseline %.3g",
-        row->error_b, row->error_a);
+    strbuf_add(&text,
+            "drawn at random (its name starts with `sampled`): the distributions of the two sides "
+            "are %.3g apart, those of two seeds of the baseline %.3g",
+            row->error_b, row->error_a);
     if (interval.has_bounds)
         strbuf_add(&text, ": %.2f times (%.2f to %.2f), at most %.3g; %d pairs",
-                   exp(interval.estimate), exp(interval.lower), exp(interval.upper),
-                   context->gate->parity_factor, used);
+                exp(interval.estimate), exp(interval.lower), exp(interval.upper),
+                context->gate->parity_factor, used);
     else
         strbuf_add(&text, "; %d pairs are too few for an interval", used);
     row->reason = strbuf_take(&text);

@@ -17,8 +17,8 @@ enum { TENSOR_UNRELATED = 256 }; // values of a tensor that are drawn for how ma
 // training does, and less than a defect that strikes.
 static const double tensor_growth_max = 10;
 
-static struct parity_step *tensor_step(struct parity_work *work, int64_t step,
-                                       enum parity_view view)
+static struct parity_step *tensor_step(
+        struct parity_work *work, int64_t step, enum parity_view view)
 {
     // Without feedback from step to step, rounding is the same at every one.
     step = work->context->facts->mode == PLAN_MODE_INFER ? 0 : step;
@@ -48,8 +48,8 @@ static double tensor_value(const struct tensor_row *row, size_t at)
 }
 
 // Numbers that both have in a view; 0: it does not exist.
-static size_t tensor_common(const struct tensor_row *left, const struct tensor_row *right,
-                            enum parity_view view)
+static size_t tensor_common(
+        const struct tensor_row *left, const struct tensor_row *right, enum parity_view view)
 {
     if (view == PARITY_VIEW_SKETCH)
         return left->sketch && right->sketch && left->count == right->count ? SKETCH_SUMS : 0;
@@ -58,16 +58,16 @@ static size_t tensor_common(const struct tensor_row *left, const struct tensor_r
     return left->stored < right->stored ? left->stored : right->stored;
 }
 
-static bool tensor_fits(const struct tensor_row *row, const struct tensor_row *other,
-                        enum parity_view view)
+static bool tensor_fits(
+        const struct tensor_row *row, const struct tensor_row *other, enum parity_view view)
 {
     return other && other->count == row->count && tensor_common(row, other, view) > 0;
 }
 
 // Of the first values as bytes where that is possible: a double has 53 bits of a 64-bit integer.
 // Behind them by sums.
-static long tensor_mismatches(const struct tensor_row *left, const struct tensor_row *right,
-                              long *ret_compared)
+static long tensor_mismatches(
+        const struct tensor_row *left, const struct tensor_row *right, long *ret_compared)
 {
     size_t count = tensor_common(left, right, PARITY_VIEW_VALUES);
     long differ = 0;
@@ -96,7 +96,7 @@ static long tensor_mismatches(const struct tensor_row *left, const struct tensor
 }
 
 static void tensor_learn_view(struct parity_yardstick *yardstick, const struct tensor_row *row,
-                              const struct tensor_row *other, enum parity_view view, bool anchor)
+        const struct tensor_row *other, enum parity_view view, bool anchor)
 {
     size_t count = tensor_common(row, other, view);
     double *values = tensor_values(row, count, view), *others = tensor_values(other, count, view);
@@ -110,7 +110,7 @@ static void tensor_learn_view(struct parity_yardstick *yardstick, const struct t
 }
 
 static void tensor_learn(struct parity_work *work, const struct tensor_row *row,
-                         const struct tensor_row *other, bool anchor)
+        const struct tensor_row *other, bool anchor)
 {
     if (!row->bytes || !tensor_fits(row, other, PARITY_VIEW_VALUES))
         return;
@@ -124,7 +124,7 @@ static void tensor_learn(struct parity_work *work, const struct tensor_row *row,
             continue;
         struct parity_step *step = tensor_step(work, row->step, (enum parity_view)view);
         tensor_learn_view(anchor ? &step->rounding : &step->repeat, row, other,
-                          (enum parity_view)view, anchor);
+                (enum parity_view)view, anchor);
     }
 }
 
@@ -133,30 +133,30 @@ void parity_learn(struct parity_work *work, const struct tensor_rows *rows_a)
     for (int i = 0; i < rows_a->count; i++) {
         const struct tensor_row *row = &rows_a->items[i];
         tensor_learn(work, row,
-                     tensor_rows_find(&work->anchor, row->seed, row->rank, row->step, NULL), true);
+                tensor_rows_find(&work->anchor, row->seed, row->rank, row->step, NULL), true);
         tensor_learn(work, row,
-                     tensor_rows_find(&work->repeat, row->seed, row->rank, row->step, NULL), false);
+                tensor_rows_find(&work->repeat, row->seed, row->rank, row->step, NULL), false);
     }
 }
 
-// --- one tensor of both sides ----------------------------------------------------------------
+// --- one tensor of both sides --------------------------------------------------------------------
 
 static double tensor_severity(const struct parity_result *result)
 {
     static const double of_state[PARITY_STATE_COUNT] = {
-        [PARITY_PASS] = 0, [PARITY_INCONCLUSIVE] = 1e6, [PARITY_FAIL] = 2e6};
+            [PARITY_PASS] = 0, [PARITY_INCONCLUSIVE] = 1e6, [PARITY_FAIL] = 2e6};
     // A rule that allows more says more about the data than one that found nothing to allow.
     return of_state[result->state] + (result->rule == PARITY_RULE_BITWISE ? 0 : 1) +
-           (isnan(result->used) ? 0 : fmin(result->used, 1e5));
+            (isnan(result->used) ? 0 : fmin(result->used, 1e5));
 }
 
 static void tensor_keep_worst(struct parity_work *work, const struct tensor_row *row,
-                              enum parity_view view, const struct parity_result *result)
+        enum parity_view view, const struct parity_result *result)
 {
     if (!work->has_result || tensor_severity(result) > tensor_severity(&work->worst)) {
         work->worst = *result;
-        work->where =
-            (struct parity_where){row->seed, row->step, row->rank, result->worst, result->worst};
+        work->where = (struct parity_where){
+                row->seed, row->step, row->rank, result->worst, result->worst};
         if (view == PARITY_VIEW_SKETCH) {
             work->where.first = sketch_first(result->worst, row->count);
             work->where.last = sketch_first(result->worst + 1, row->count) - 1;
@@ -173,7 +173,7 @@ struct tensor_before {
 };
 
 static double tensor_drift_max(const struct parity_work *work, const struct tensor_row *row,
-                               const struct tensor_before *before)
+        const struct tensor_before *before)
 {
     bool feedback = work->context->facts->mode != PLAN_MODE_INFER;
     if (!feedback || !before->known || before->rank != row->rank || !(before->error > 0))
@@ -188,28 +188,27 @@ static bool tensor_equal(const struct tensor_row *a, const struct tensor_row *b)
 
 // True: no number of this view differs.
 static bool tensor_compare_view(struct parity_work *work, const struct tensor_row *a,
-                                const struct tensor_row *b, enum parity_view view,
-                                struct tensor_before *before)
+        const struct tensor_row *b, enum parity_view view, struct tensor_before *before)
 {
     const struct tensor_row *anchor =
-        tensor_rows_find(&work->anchor, a->seed, a->rank, a->step, NULL);
+            tensor_rows_find(&work->anchor, a->seed, a->rank, a->step, NULL);
     bool equal = tensor_equal(a, b);
     size_t count = tensor_common(a, b, view);
     anchor =
-        tensor_fits(a, anchor, view) && tensor_common(a, anchor, view) >= count ? anchor : NULL;
+            tensor_fits(a, anchor, view) && tensor_common(a, anchor, view) >= count ? anchor : NULL;
     double *of_a = tensor_values(a, count, view);
     double *of_b = equal ? of_a : tensor_values(b, count, view);
     double *truth = anchor && !equal ? tensor_values(anchor, count, view) : NULL;
     const struct parity_step *step = tensor_step(work, a->step, view);
     struct parity_input input = {.a = of_a,
-                                 .b = of_b,
-                                 .anchor = truth,
-                                 .count = count,
-                                 .dtype = a->dtype,
-                                 .factor = work->context->gate->parity_factor,
-                                 .rounding = step->rounding,
-                                 .repeat = step->repeat,
-                                 .drift_max = tensor_drift_max(work, a, before)};
+            .b = of_b,
+            .anchor = truth,
+            .count = count,
+            .dtype = a->dtype,
+            .factor = work->context->gate->parity_factor,
+            .rounding = step->rounding,
+            .repeat = step->repeat,
+            .drift_max = tensor_drift_max(work, a, before)};
     struct parity_result result = parity_compare(&input);
     work->tally.anchored += truth && !result.anchor_broken && view == PARITY_VIEW_VALUES;
     work->tally.anchor_broken += result.anchor_broken && view == PARITY_VIEW_VALUES;
@@ -223,7 +222,7 @@ static bool tensor_compare_view(struct parity_work *work, const struct tensor_ro
 }
 
 static void tensor_compare_floats(struct parity_work *work, const struct tensor_row *a,
-                                  const struct tensor_row *b, struct tensor_before *before)
+        const struct tensor_row *b, struct tensor_before *before)
 {
     bool same = true;
     work->tally.equal += tensor_equal(a, b);
@@ -232,11 +231,12 @@ static void tensor_compare_floats(struct parity_work *work, const struct tensor_
             same = tensor_compare_view(work, a, b, (enum parity_view)view, &before[view]) && same;
     // The digests differ, and what differs was not kept.
     work->tally.unseen +=
-        same && a->stored < a->count && a->dtype == b->dtype && !tensor_equal(a, b);
+            same && a->stored < a->count && a->dtype == b->dtype && !tensor_equal(a, b);
 }
 
 // How many values match by chance: of few classes many do. The same draws each time.
-static void tensor_learn_unrelated(struct parity_work *work, const struct tensor_row *a, const struct tensor_row *b)
+static void tensor_learn_unrelated(
+        struct parity_work *work, const struct tensor_row *a, const struct tensor_row *b)
 {
     size_t count = tensor_common(a, b, PARITY_VIEW_VALUES);
     long differ = 0;
@@ -244,14 +244,15 @@ static void tensor_learn_unrelated(struct parity_work *work, const struct tensor
         return;
     struct random_state random = {(uint64_t)work->sides.tensors + 1};
     for (int i = 0; i < TENSOR_UNRELATED; i++) {
-        size_t at = random_next(&random) % count, elsewhere = (at + 1 + random_next(&random) % (count - 1)) % count;
+        size_t at = random_next(&random) % count,
+               elsewhere = (at + 1 + random_next(&random) % (count - 1)) % count;
         differ += tensor_value(a, at) != tensor_value(b, elsewhere);
     }
     mismatch_add_unrelated(&work->sides, differ, TENSOR_UNRELATED);
 }
 
-static void tensor_compare_integers(struct parity_work *work, const struct tensor_row *a,
-                                    const struct tensor_row *b)
+static void tensor_compare_integers(
+        struct parity_work *work, const struct tensor_row *a, const struct tensor_row *b)
 {
     long compared, differ = tensor_mismatches(a, b, &compared);
     work->tally.equal += tensor_equal(a, b);
@@ -264,14 +265,15 @@ static void tensor_compare_integers(struct parity_work *work, const struct tenso
 }
 
 static void tensor_match(struct parity_work *work, const struct tensor_row *a,
-                         const struct tensor_row *b, struct tensor_before *before)
+        const struct tensor_row *b, struct tensor_before *before)
 {
     work->dtype_a = a->dtype;
     work->dtype_b = b->dtype;
     work->type_differs = work->type_differs || a->dtype != b->dtype;
     work->shape_differs = work->shape_differs || a->count != b->count;
     if (tensor_common(a, b, PARITY_VIEW_VALUES) == 0) {
-        bool beyond = a->dtype != DTYPE_COUNT && b->dtype != DTYPE_COUNT; // else nobody could have read them
+        // else nobody could have read them
+        bool beyond = a->dtype != DTYPE_COUNT && b->dtype != DTYPE_COUNT;
         work->tally.beyond += beyond;
         work->tally.beyond_unequal += beyond && !tensor_equal(a, b);
         work->tally.digest_equal += !beyond && tensor_equal(a, b);
@@ -295,7 +297,7 @@ static void tensor_match(struct parity_work *work, const struct tensor_row *a,
 }
 
 void parity_pair(struct parity_work *work, const struct pair_head *head,
-                 const struct tensor_rows *rows_a, const struct tensor_rows *rows_b)
+        const struct tensor_rows *rows_a, const struct tensor_rows *rows_b)
 {
     struct tensor_before before[PARITY_VIEW_COUNT] = {0};
     int at = 0; // both are in the same order: the partner is behind the last one found
@@ -323,17 +325,18 @@ void parity_settle_mismatch(struct parity_work *work)
     bool repeats = work->own_repeat.differ > 0;
     bool anchored = work->own_anchor.compared > 0;
     struct mismatch_input input = {
-        .sides = work->sides, .factor = factor, .alpha = parity_alpha(context)};
+            .sides = work->sides, .factor = factor, .alpha = parity_alpha(context)};
     if (anchored) { // both sides may be off float64, the candidate by the factor more
         input.own = work->own_anchor;
         input.factor = 1 + factor;
     }
-    double rate_anchor = anchored ? (1 + factor) * (double)work->own_anchor.differ /
-                                        (double)work->own_anchor.compared
-                                  : 0;
+    double rate_anchor = anchored
+            ? (1 + factor) * (double)work->own_anchor.differ / (double)work->own_anchor.compared
+            : 0;
     if (repeats &&
-        (!anchored || factor * (double)work->own_repeat.differ / (double)work->own_repeat.compared >
-                          rate_anchor)) {
+            (!anchored ||
+                    factor * (double)work->own_repeat.differ / (double)work->own_repeat.compared >
+                            rate_anchor)) {
         input.own = work->own_repeat;
         input.factor = factor;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of the nodes. A line is one write of a file that is opened for it and closed behind it, and what is read is opened
-// anew: network file systems promise that who opens a file sees what was written before it was closed, and nothing more. A
-// line that is not ended yet is not read.
+// The files of the nodes. A line is one write of a file that is opened for it and closed behind it,
+// and what is read is opened anew: network file systems promise that who opens a file sees what was
+// written before it was closed, and nothing more. A line that is not ended yet is not read.
 #include "harness/run/nodes/nodes.h"
 
 #include <errno.h>
@@ -21,7 +21,8 @@ enum {
     NODES_FILE_BYTES_MAX = 16 << 20, // of another node: 40,000 pairs
     NODES_LOOK_NS_MIN = 5000000,     // between two looks at the others,
     NODES_LOOK_NS_MAX = 100000000,   // longer the longer they take
-    NODES_ORDER_HANDOVERS = 6        // node 0 waits for answers, stores, judges: so many times what it may wait for one
+    NODES_ORDER_HANDOVERS =
+            6 // node 0 waits for answers, stores, judges: so many times what it may wait for one
 };
 
 struct nodes_peer {
@@ -37,7 +38,7 @@ struct nodes {
     int64_t wait_ns, handover_ns;
     const volatile int *stop;
     struct nodes_peer *peers;
-    int64_t pair;     // number of the present one
+    int64_t pair; // number of the present one
 };
 
 int nodes_self(const struct nodes *nodes)
@@ -60,7 +61,7 @@ char *nodes_store_path(const struct nodes *nodes, int node)
     return node ? xasprintf("%s/node-%d.db", nodes->dir, node) : xasprintf("%s/run.db", nodes->dir);
 }
 
-// --- lines ----------------------------------------------------------------------------------------
+// --- lines ---------------------------------------------------------------------------------------
 
 // line: taken.
 static int nodes_say(struct nodes *nodes, json_t *line, struct error *err)
@@ -99,7 +100,8 @@ static void nodes_read(struct nodes *nodes, int node)
     int fd = open(peer->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return;
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size != peer->read_bytes && info.st_size <= NODES_FILE_BYTES_MAX) {
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size != peer->read_bytes &&
+            info.st_size <= NODES_FILE_BYTES_MAX) {
         if (info.st_size < peer->read_bytes) {
             json_array_clear(peer->lines);
             peer->read_bytes = 0;
@@ -120,7 +122,8 @@ static const json_t *nodes_find(const struct nodes *nodes, int node, const char 
     const json_t *lines = nodes->peers[node].lines;
     for (size_t i = json_array_size(lines); i-- > 0;) {
         const json_t *line = json_array_get(lines, i);
-        if (json_object_get(line, key) && (n < 0 || json_integer_value(json_object_get(line, "n")) == n))
+        if (json_object_get(line, key) &&
+                (n < 0 || json_integer_value(json_object_get(line, "n")) == n))
             return line;
     }
     return NULL;
@@ -138,28 +141,38 @@ static bool nodes_pause(const struct nodes *nodes, int64_t begin_ns, int64_t dea
     int64_t now = clock_monotonic_ns(), pause = (now - begin_ns) / 8;
     if (now >= deadline_ns || (nodes->stop && *nodes->stop))
         return false;
-    pause = pause < NODES_LOOK_NS_MIN ? NODES_LOOK_NS_MIN : pause > NODES_LOOK_NS_MAX ? NODES_LOOK_NS_MAX : pause;
+    pause = pause < NODES_LOOK_NS_MIN   ? NODES_LOOK_NS_MIN
+            : pause > NODES_LOOK_NS_MAX ? NODES_LOOK_NS_MAX
+                                        : pause;
     clock_sleep_until_ns(now + pause);
     return true;
 }
 
-// --- the start ------------------------------------------------------------------------------------
+// --- the start -----------------------------------------------------------------------------------
 
-static int nodes_compare(const struct nodes *nodes, int node, const char *identity, struct error *err)
+static int nodes_compare(
+        const struct nodes *nodes, int node, const char *identity, struct error *err)
 {
-    const json_t *here = nodes_find(nodes, node, "here", -1), *fail = here ? NULL : nodes_find(nodes, node, "fail", -1);
+    const json_t *here = nodes_find(nodes, node, "here", -1),
+                 *fail = here ? NULL : nodes_find(nodes, node, "fail", -1);
     const json_t *own = json_object_get(here, "count");
     if (fail) {
         error_set(err, -ECANCELED, "node %d cannot take part: %s", node, nodes_text(fail, "why"));
         string_make_plain(err->text, strlen(err->text));
         return -ECANCELED;
     }
-    if (here && (json_integer_value(own) != nodes->count || json_integer_value(json_object_get(here, "node")) != node))
-        return error_set(err, -EINVAL, "node %d is one of %lld nodes, this one is one of %d; start all with the same launcher, or name "
-                                       "another --job", node, (long long)json_integer_value(own), nodes->count);
+    if (here &&
+            (json_integer_value(own) != nodes->count ||
+                    json_integer_value(json_object_get(here, "node")) != node))
+        return error_set(err, -EINVAL,
+                "node %d is one of %lld nodes, this one is one of %d; start all with the same launcher, or name "
+                "another --job",
+                node, (long long)json_integer_value(own), nodes->count);
     if (here && strcmp(nodes_text(here, "identity"), identity) != 0)
-        return error_set(err, -EINVAL, "node %d has another plan, seed or version of upgate than node %d: all must have the same; "
-                                       "compare `upgate ab PLAN.yaml --dry-run` and `upgate --version` on both", node, nodes->node);
+        return error_set(err, -EINVAL,
+                "node %d has another plan, seed or version of upgate than node %d: all must have the same; "
+                "compare `upgate ab PLAN.yaml --dry-run` and `upgate --version` on both",
+                node, nodes->node);
     return 0;
 }
 
@@ -168,7 +181,10 @@ static json_t *nodes_all(const struct nodes *nodes)
 {
     json_t *all = json_array();
     for (int k = 0; k < nodes->count; k++)
-        json_array_append_new(all, json_string(k == nodes->node ? nodes->nonce : nodes_text(nodes_find(nodes, k, "here", -1), "nonce")));
+        json_array_append_new(all,
+                json_string(k == nodes->node
+                                ? nodes->nonce
+                                : nodes_text(nodes_find(nodes, k, "here", -1), "nonce")));
     return json_pack("{so}", "all", all);
 }
 
@@ -180,13 +196,15 @@ static char *nodes_missing(const struct nodes *nodes, bool ready)
     for (int k = 0; k < nodes->count; k++) {
         bool there = k == nodes->node || nodes_find(nodes, k, "here", -1);
         if (ready && k && there)
-            there = strcmp(nodes_text(nodes_find(nodes, k, "ready", -1), "ready"), nodes->nonce) == 0;
+            there = strcmp(nodes_text(nodes_find(nodes, k, "ready", -1), "ready"), nodes->nonce) ==
+                    0;
         if (!there)
             strbuf_add(&names, "%s%d", missing++ ? ", " : "", k);
     }
     if (!missing)
         return NULL;
-    char *list = strbuf_take(&names), *text = xasprintf("%s %s of %d", missing == 1 ? "node" : "nodes", list, nodes->count);
+    char *list = strbuf_take(&names),
+         *text = xasprintf("%s %s of %d", missing == 1 ? "node" : "nodes", list, nodes->count);
     free(list);
     return text;
 }
@@ -195,10 +213,13 @@ static int nodes_late(const struct nodes *nodes, char *missing, struct error *er
 {
     char limit[32];
     bool stopped = nodes->stop && *nodes->stop;
-    int rc = stopped ? error_set(err, -EINTR, "stopped while waiting for %s", missing)
-                     : error_set(err, -ETIMEDOUT, "%s did not come within %s; is '%s' on a file system that all nodes share, and is "
-                                                  "`upgate node` started on each? --wait waits longer",
-                                 missing, unit_format_ns(limit, sizeof limit, (double)nodes->wait_ns), nodes->dir);
+    int rc = stopped
+            ? error_set(err, -EINTR, "stopped while waiting for %s", missing)
+            : error_set(err, -ETIMEDOUT,
+                      "%s did not come within %s; is '%s' on a file system that all nodes share, and is "
+                      "`upgate node` started on each? --wait waits longer",
+                      missing, unit_format_ns(limit, sizeof limit, (double)nodes->wait_ns),
+                      nodes->dir);
     free(missing);
     return rc;
 }
@@ -228,7 +249,8 @@ static int nodes_roll_call(struct nodes *nodes, const char *identity, struct err
         ready = nodes->node && own && strcmp(own, nodes->nonce) == 0;
         if (ready) { // what node 0 said before was another run's
             free(missing);
-            return nodes_say(nodes, json_pack("{ss?}", "ready", json_string_value(json_array_get(all, 0))), err);
+            return nodes_say(nodes,
+                    json_pack("{ss?}", "ready", json_string_value(json_array_get(all, 0))), err);
         }
         if (!nodes_pause(nodes, begin, deadline))
             return nodes_late(nodes, missing ? missing : xstrdup("node 0"), err);
@@ -245,8 +267,10 @@ static int nodes_make(struct nodes *nodes, struct error *err)
         return rc;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 && errno == EEXIST)
-        return error_set(err, -EINVAL, "'%s' exists: this run has been started before; name another one with --job, or another "
-                                       "directory with -o", path);
+        return error_set(err, -EINVAL,
+                "'%s' exists: this run has been started before; name another one with --job, or another "
+                "directory with -o",
+                path);
     if (fd < 0)
         return error_set(err, -errno, "failed to make '%s': %s", path, strerror(errno));
     close(fd);
@@ -256,7 +280,8 @@ static int nodes_make(struct nodes *nodes, struct error *err)
     return 0;
 }
 
-// Why this node does not come, for those who wait for it. A signal is for all of them: their launcher has it.
+// Why this node does not come, for those who wait for it. A signal is for all of them: their
+// launcher has it.
 static int nodes_decline(struct nodes *nodes, int rc, const struct error *why, struct error *err)
 {
     if (nodes->stop && *nodes->stop) {
@@ -276,8 +301,10 @@ static int nodes_come(struct nodes *nodes, const struct nodes_opts *opts, struct
     int rc = opts->prepare ? opts->prepare(opts->arg, &why) : 0;
     if (rc)
         return nodes_decline(nodes, rc, &why, err);
-    rc = nodes_say(nodes, json_pack("{sb si si ss ss ss}", "here", 1, "node", nodes->node, "count", nodes->count, "nonce", nodes->nonce,
-                                    "identity", opts->identity, "master", opts->master), err);
+    rc = nodes_say(nodes,
+            json_pack("{sb si si ss ss ss}", "here", 1, "node", nodes->node, "count", nodes->count,
+                    "nonce", nodes->nonce, "identity", opts->identity, "master", opts->master),
+            err);
     if (rc == 0)
         rc = nodes_roll_call(nodes, opts->identity, err);
     if (rc)
@@ -288,8 +315,12 @@ static int nodes_come(struct nodes *nodes, const struct nodes_opts *opts, struct
 int nodes_open(const struct nodes_opts *opts, struct nodes **ret_nodes, struct error *err)
 {
     struct nodes *nodes = xcalloc(1, sizeof *nodes);
-    *nodes = (struct nodes){.node = opts->node, .count = opts->count, .dir = xstrdup(opts->dir), .wait_ns = opts->wait_ns,
-                            .handover_ns = opts->handover_ns, .stop = opts->stop};
+    *nodes = (struct nodes){.node = opts->node,
+            .count = opts->count,
+            .dir = xstrdup(opts->dir),
+            .wait_ns = opts->wait_ns,
+            .handover_ns = opts->handover_ns,
+            .stop = opts->stop};
     nodes->peers = xcalloc((size_t)opts->count, sizeof *nodes->peers);
     for (int k = 0; k < opts->count; k++) {
         nodes->peers[k].path = xasprintf("%s/node-%d.log", opts->dir, k);
@@ -324,9 +355,10 @@ void nodes_close(struct nodes *nodes)
     free(nodes);
 }
 
-// --- pairs ----------------------------------------------------------------------------------------
+// --- pairs ---------------------------------------------------------------------------------------
 
-// A node has ended: "has ended", with what it said last about itself. NULL: it has not. Until the next call.
+// A node has ended: "has ended", with what it said last about itself. NULL: it has not. Until the
+// next call.
 static const char *nodes_gone(struct nodes *nodes, int node)
 {
     const json_t *fail = nodes_find(nodes, node, "fail", -1);
@@ -343,7 +375,8 @@ int nodes_order(struct nodes *nodes, json_t *order, char **ret_why, struct error
 {
     int64_t begin = clock_monotonic_ns(), deadline = begin + nodes->handover_ns;
     nodes->pair++;
-    int rc = nodes_say(nodes, json_pack("{sI so}", "n", (json_int_t)nodes->pair, "order", order), err);
+    int rc = nodes_say(
+            nodes, json_pack("{sI so}", "n", (json_int_t)nodes->pair, "order", order), err);
     if (rc)
         return rc;
     for (int k = 1; k < nodes->count;) {
@@ -358,7 +391,7 @@ int nodes_order(struct nodes *nodes, json_t *order, char **ret_why, struct error
         char limit[32];
         *ret_why = gone ? xasprintf("node %d of %d %s", k, nodes->count, gone)
                         : xasprintf("node %d of %d did not answer within %s", k, nodes->count,
-                                    unit_format_ns(limit, sizeof limit, (double)nodes->handover_ns));
+                                  unit_format_ns(limit, sizeof limit, (double)nodes->handover_ns));
         rc = nodes_say(nodes, json_pack("{sI sb}", "n", (json_int_t)nodes->pair, "skip", 1), err);
         return rc ? rc : 1;
     }
@@ -367,11 +400,13 @@ int nodes_order(struct nodes *nodes, json_t *order, char **ret_why, struct error
 
 int nodes_next(struct nodes *nodes, const json_t **ret_order, int *ret_exit, struct error *err)
 {
-    int64_t begin = clock_monotonic_ns(), deadline = begin + NODES_ORDER_HANDOVERS * nodes->handover_ns, begun = 0;
+    int64_t begin = clock_monotonic_ns(),
+            deadline = begin + NODES_ORDER_HANDOVERS * nodes->handover_ns, begun = 0;
     char limit[32];
     do {
         nodes_read(nodes, 0);
-        const json_t *end = nodes_find(nodes, 0, "end", -1), *line = nodes_find(nodes, 0, "order", -1);
+        const json_t *end = nodes_find(nodes, 0, "end", -1),
+                     *line = nodes_find(nodes, 0, "order", -1);
         int64_t n = json_integer_value(json_object_get(line, "n"));
         if (end) {
             *ret_exit = (int)json_integer_value(json_object_get(end, "end"));
@@ -396,14 +431,18 @@ int nodes_next(struct nodes *nodes, const json_t **ret_order, int *ret_exit, str
     } while (nodes_pause(nodes, begin, deadline));
     if (nodes->stop && *nodes->stop)
         return error_set(err, -EINTR, "stopped");
-    return error_set(err, -ETIMEDOUT, "node 0 of %d said nothing for %s: it is lost, and the run with it", nodes->count,
-                     unit_format_ns(limit, sizeof limit, (double)(NODES_ORDER_HANDOVERS * nodes->handover_ns)));
+    return error_set(err, -ETIMEDOUT,
+            "node 0 of %d said nothing for %s: it is lost, and the run with it", nodes->count,
+            unit_format_ns(
+                    limit, sizeof limit, (double)(NODES_ORDER_HANDOVERS * nodes->handover_ns)));
 }
 
 void nodes_fail(struct nodes *nodes, int side, const char *reason)
 {
     struct error err = {0}; // who cannot say it is found out by what it does not answer
-    (void)!nodes_say(nodes, json_pack("{sI si ss}", "n", (json_int_t)nodes->pair, "fail", side, "why", reason), &err);
+    (void)!nodes_say(nodes,
+            json_pack("{sI si ss}", "n", (json_int_t)nodes->pair, "fail", side, "why", reason),
+            &err);
 }
 
 // What one node says of a side, or of itself, in this pair.
@@ -413,7 +452,7 @@ static const json_t *nodes_failure(const struct nodes *nodes, int node, int side
     for (size_t i = json_array_size(lines); i-- > 0;) {
         const json_t *line = json_array_get(lines, i), *failed = json_object_get(line, "fail");
         if (failed && json_integer_value(json_object_get(line, "n")) == nodes->pair &&
-            (json_integer_value(failed) == side || json_integer_value(failed) < 0))
+                (json_integer_value(failed) == side || json_integer_value(failed) < 0))
             return line;
     }
     return NULL;
@@ -431,7 +470,9 @@ const char *nodes_failed(struct nodes *nodes, int side)
         free(nodes->reason);
         const char *why = line ? nodes_text(line, "why") : gone;
         bool told = strncmp(why, "node ", 5) == 0; // by node 0, of another
-        nodes->reason = told ? xstrdup(why) : line ? xasprintf("node %d: %s", k, why) : xasprintf("node %d %s", k, why);
+        nodes->reason = told ? xstrdup(why)
+                : line       ? xasprintf("node %d: %s", k, why)
+                             : xasprintf("node %d %s", k, why);
         string_make_plain(nodes->reason, strlen(nodes->reason));
         return nodes->reason;
     }
@@ -440,7 +481,8 @@ const char *nodes_failed(struct nodes *nodes, int side)
 
 int nodes_answer(struct nodes *nodes, json_t *answer, struct error *err)
 {
-    return nodes_say(nodes, json_pack("{sI so}", "n", (json_int_t)nodes->pair, "answer", answer), err);
+    return nodes_say(
+            nodes, json_pack("{sI so}", "n", (json_int_t)nodes->pair, "answer", answer), err);
 }
 
 const json_t *nodes_wait_answer(struct nodes *nodes, int node)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session on several nodes. Node 0 runs the session: its pairs are orders, which every node carries out on its own processes; the
-// others follow it. Within a pair nobody says anything: who has its turn follows from the seed, how long from step numbers.
-// What the others have recorded goes into the store of node 0 with the pair, in one transaction.
+// A session on several nodes. Node 0 runs the session: its pairs are orders, which every node
+// carries out on its own processes; the others follow it. Within a pair nobody says anything: who
+// has its turn follows from the seed, how long from step numbers. What the others have recorded
+// goes into the store of node 0 with the pair, in one transaction.
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@
 enum {
     PEERS_BLOCK_STEPS = 10,    // of the first pair, when nobody knows how long a step is
     PEERS_BLOCK_STEPS_MIN = 4, // the first of them is not counted
-    PEERS_ARRIVAL_TIMES = 10,  // a way to the first step so many times longer than the longest is no way any more
+    PEERS_ARRIVAL_TIMES =
+            10, // a way to the first step so many times longer than the longest is no way any more
     PEERS_REASON_BYTES = 1000
 };
 
@@ -27,7 +29,7 @@ struct session_peers {
     struct launch_nodes place;
     const json_t **answers; // of each node to the present pair
     struct store **stores;  // in which what it has recorded stands; NULL: nothing
-    bool *compared;         // of each node, whether its sides are known to be those of node 0, or not
+    bool *compared; // of each node, whether its sides are known to be those of node 0, or not
 };
 
 void session_peers_init(struct session *session)
@@ -36,7 +38,8 @@ void session_peers_init(struct session *session)
     if (!nodes)
         return;
     struct session_peers *peers = session->peers = xcalloc(1, sizeof *peers);
-    peers->place = (struct launch_nodes){.node = nodes_self(nodes), .count = nodes_count(nodes), .master = nodes_master(nodes)};
+    peers->place = (struct launch_nodes){
+            .node = nodes_self(nodes), .count = nodes_count(nodes), .master = nodes_master(nodes)};
     peers->answers = xcalloc((size_t)nodes_count(nodes), sizeof *peers->answers);
     peers->stores = xcalloc((size_t)nodes_count(nodes), sizeof *peers->stores);
     peers->compared = xcalloc((size_t)nodes_count(nodes), sizeof *peers->compared);
@@ -75,28 +78,34 @@ static void peers_on_fail(void *arg, int side, const char *reason)
     free(text);
 }
 
-static void peers_complete(struct session *session, const struct session_workload *workload, struct pair_spec *spec)
+static void peers_complete(
+        struct session *session, const struct session_workload *workload, struct pair_spec *spec)
 {
     spec->nodes = &session->peers->place;
     spec->on_look = peers_on_look;
     spec->on_fail = peers_on_fail;
     spec->nodes_arg = session->nodes;
-    int64_t arrival_ns = workload->arrival_ns * PEERS_ARRIVAL_TIMES + session->plan->schedule.handover_ns;
+    int64_t arrival_ns =
+            workload->arrival_ns * PEERS_ARRIVAL_TIMES + session->plan->schedule.handover_ns;
     // Launches that take no turns may have no steps by which to see that they have come.
-    spec->arrival_max_ns = workload->arrival_ns && spec->interleave == PLAN_INTERLEAVE_STEPS ? arrival_ns : 0;
+    spec->arrival_max_ns =
+            workload->arrival_ns && spec->interleave == PLAN_INTERLEAVE_STEPS ? arrival_ns : 0;
 }
 
-// --- orders ---------------------------------------------------------------------------------------
+// --- orders --------------------------------------------------------------------------------------
 
-static json_t *peers_order(const struct session_workload *workload, const char *phase, const struct pair_spec *spec)
+static json_t *peers_order(
+        const struct session_workload *workload, const char *phase, const struct pair_spec *spec)
 {
-    return json_pack("{sI ss ss sI sI si sI sI sf ss si si sb sb sb sb s[ii]}", "workload", (json_int_t)workload->id, "phase", phase,
-                     "interleave", plan_interleave_name(spec->interleave), "seed", (json_int_t)spec->seed, "coin_seed",
-                     (json_int_t)spec->coin_seed, "first_side", spec->first_side, "steps", (json_int_t)spec->steps, "block_steps",
-                     (json_int_t)spec->block_steps, "rate_per_s", spec->rate_per_s, "dtype", spec->dtype, "sides", spec->sides,
-                     "control_ppm", (int)spec->control_ppm, "control_frozen", spec->control_frozen, "equal", spec->equal,
-                     "finds_steps", spec->finds_steps, "steps_open", spec->steps_open, "ports", spec->nodes->ports[0],
-                     spec->nodes->ports[1]);
+    return json_pack("{sI ss ss sI sI si sI sI sf ss si si sb sb sb sb s[ii]}", "workload",
+            (json_int_t)workload->id, "phase", phase, "interleave",
+            plan_interleave_name(spec->interleave), "seed", (json_int_t)spec->seed, "coin_seed",
+            (json_int_t)spec->coin_seed, "first_side", spec->first_side, "steps",
+            (json_int_t)spec->steps, "block_steps", (json_int_t)spec->block_steps, "rate_per_s",
+            spec->rate_per_s, "dtype", spec->dtype, "sides", spec->sides, "control_ppm",
+            (int)spec->control_ppm, "control_frozen", spec->control_frozen, "equal", spec->equal,
+            "finds_steps", spec->finds_steps, "steps_open", spec->steps_open, "ports",
+            spec->nodes->ports[0], spec->nodes->ports[1]);
 }
 
 static int64_t peers_int(const json_t *json, const char *key)
@@ -105,8 +114,8 @@ static int64_t peers_int(const json_t *json, const char *key)
 }
 
 // false: it is no order of this plan.
-static bool peers_read_order(struct session *session, const json_t *order, struct plan *equal, struct session_workload **ret_workload,
-                             const char **ret_phase, struct pair_spec *ret_spec)
+static bool peers_read_order(struct session *session, const json_t *order, struct plan *equal,
+        struct session_workload **ret_workload, const char **ret_phase, struct pair_spec *ret_spec)
 {
     static const char *const dtypes[] = {"float32", "float64"};
     const char *interleave = json_string_value(json_object_get(order, "interleave"));
@@ -121,39 +130,44 @@ static bool peers_read_order(struct session *session, const json_t *order, struc
     equal->sides[1] = equal->sides[0];
     bool is_equal = json_is_true(json_object_get(order, "equal"));
     *ret_spec = (struct pair_spec){.plan = is_equal ? equal : session->plan,
-                                   .equal = is_equal,
-                                   .workload = (*ret_workload)->plan,
-                                   .interleave = PLAN_INTERLEAVE_AUTO,
-                                   .seed = (uint64_t)peers_int(order, "seed"),
-                                   .coin_seed = (uint64_t)peers_int(order, "coin_seed"),
-                                   .first_side = peers_int(order, "first_side") == 1,
-                                   .steps = (uint64_t)peers_int(order, "steps"),
-                                   .block_steps = (uint64_t)peers_int(order, "block_steps"),
-                                   .rate_per_s = json_number_value(json_object_get(order, "rate_per_s")),
-                                   .dtype = dtypes[strcmp(dtype, dtypes[1]) == 0],
-                                   .sides = (int)peers_int(order, "sides"),
-                                   // By their step calls all ranks wait at once. Frozen stands one node, and the others wait for it.
-                                   .control_ppm = json_is_true(json_object_get(order, "control_frozen"))
-                                                      ? 0
-                                                      : (uint32_t)peers_int(order, "control_ppm"),
-                                   .finds_steps = json_is_true(json_object_get(order, "finds_steps")),
-                                   .steps_open = json_is_true(json_object_get(order, "steps_open")),
-                                   .on_held = session->fingerprinted[0] && session->fingerprinted[1] ? NULL : session_on_held,
-                                   .arg = session,
-                                   .stop = &session_stop};
+            .equal = is_equal,
+            .workload = (*ret_workload)->plan,
+            .interleave = PLAN_INTERLEAVE_AUTO,
+            .seed = (uint64_t)peers_int(order, "seed"),
+            .coin_seed = (uint64_t)peers_int(order, "coin_seed"),
+            .first_side = peers_int(order, "first_side") == 1,
+            .steps = (uint64_t)peers_int(order, "steps"),
+            .block_steps = (uint64_t)peers_int(order, "block_steps"),
+            .rate_per_s = json_number_value(json_object_get(order, "rate_per_s")),
+            .dtype = dtypes[strcmp(dtype, dtypes[1]) == 0],
+            .sides = (int)peers_int(order, "sides"),
+            // By their step calls all ranks wait at once. Frozen stands one node, and the others
+            // wait for it.
+            .control_ppm = json_is_true(json_object_get(order, "control_frozen"))
+                    ? 0
+                    : (uint32_t)peers_int(order, "control_ppm"),
+            .finds_steps = json_is_true(json_object_get(order, "finds_steps")),
+            .steps_open = json_is_true(json_object_get(order, "steps_open")),
+            .on_held =
+                    session->fingerprinted[0] && session->fingerprinted[1] ? NULL : session_on_held,
+            .arg = session,
+            .stop = &session_stop};
     for (int i = 0; i < PLAN_INTERLEAVE_COUNT; i++)
         if (strcmp(interleave, plan_interleave_name((enum plan_interleave)i)) == 0)
             ret_spec->interleave = (enum plan_interleave)i;
     for (int side = 0; side < PLAN_SIDES; side++)
-        session->peers->place.ports[side] = (int)json_integer_value(json_array_get(ports, (size_t)side));
-    return ret_spec->interleave == PLAN_INTERLEAVE_STEPS || ret_spec->interleave == PLAN_INTERLEAVE_LAUNCHES;
+        session->peers->place.ports[side] =
+                (int)json_integer_value(json_array_get(ports, (size_t)side));
+    return ret_spec->interleave == PLAN_INTERLEAVE_STEPS ||
+            ret_spec->interleave == PLAN_INTERLEAVE_LAUNCHES;
 }
 
-// --- answers --------------------------------------------------------------------------------------
+// --- answers -------------------------------------------------------------------------------------
 
 static json_t *peers_answer_side(const struct launch *launch)
 {
-    return launch ? json_pack("{si si si}", "state", (int)launch->state, "exit_code", launch->exit_code, "exit_signal", launch->exit_signal)
+    return launch ? json_pack("{si si si}", "state", (int)launch->state, "exit_code",
+                            launch->exit_code, "exit_signal", launch->exit_signal)
                   : json_null();
 }
 
@@ -164,10 +178,16 @@ static json_t *peers_answer(struct session *session, int64_t row, const struct p
     char *reason = store_get_text(session->store, "SELECT reason FROM pair WHERE id = ?", "i", row);
     int64_t side = -1;
     store_get_int(session->store, &side, NULL, "SELECT void_side FROM pair WHERE id = ?", "i", row);
-    json_t *answer = json_pack("{sb sI ss ss? si sb sb sb sb sb so so}", "timed_out", pair->timed_out || pair->state == PAIR_STOPPED, "pair", (json_int_t)row, "state", state ? state : "void", "reason",
-                               reason ? reason : state ? NULL : "stopped", "void_side", (int)side, "lost", pair->lost, "missed_steps",
-                               pair->missed_steps, "rules_differ", pair->rules_differ, "skipped", pair->skipped, "beside",
-                               pair->failed_beside, "a", peers_answer_side(pair->launches[0]), "b", peers_answer_side(pair->launches[1]));
+    json_t *answer = json_pack("{sb sI ss ss? si sb sb sb sb sb so so}", "timed_out",
+            pair->timed_out || pair->state == PAIR_STOPPED, "pair", (json_int_t)row, "state",
+            state ? state : "void", "reason",
+            reason          ? reason
+                    : state ? NULL
+                            : "stopped",
+            "void_side", (int)side, "lost", pair->lost, "missed_steps", pair->missed_steps,
+            "rules_differ", pair->rules_differ, "skipped", pair->skipped, "beside",
+            pair->failed_beside, "a", peers_answer_side(pair->launches[0]), "b",
+            peers_answer_side(pair->launches[1]));
     free(state);
     free(reason);
     return answer;
@@ -189,7 +209,8 @@ static void peers_lose(struct pair *pair, int side, char *reason)
     pair->disturbed = false;
 }
 
-// A side that has failed there. A signal that ended it tells more than the exit of one that had waited for it.
+// A side that has failed there. A signal that ended it tells more than the exit of one that had
+// waited for it.
 static void peers_fail_side(struct pair *pair, int side, const json_t *there)
 {
     struct launch *launch = pair->launches[side];
@@ -197,7 +218,8 @@ static void peers_fail_side(struct pair *pair, int side, const json_t *there)
     bool failed = state == LAUNCH_CRASHED || state == LAUNCH_TIMEOUT || state == LAUNCH_OOM;
     if (!launch || !json_is_object(there) || !failed)
         return;
-    bool here = launch->state == LAUNCH_CRASHED || launch->state == LAUNCH_TIMEOUT || launch->state == LAUNCH_OOM;
+    bool here = launch->state == LAUNCH_CRASHED || launch->state == LAUNCH_TIMEOUT ||
+            launch->state == LAUNCH_OOM;
     if (here && (signal <= 0 || launch->exit_signal > 0))
         return;
     launch->state = (enum launch_state)state;
@@ -208,7 +230,8 @@ static void peers_fail_side(struct pair *pair, int side, const json_t *there)
 // What a node says of the pair, into what is known here.
 static void peers_hear(struct session *session, struct pair *pair, int node, const json_t *answer)
 {
-    const char *state = json_string_value(json_object_get(answer, "state")), *said = json_string_value(json_object_get(answer, "reason"));
+    const char *state = json_string_value(json_object_get(answer, "state")),
+               *said = json_string_value(json_object_get(answer, "reason"));
     int count = session->peers->place.count;
     char why[PEERS_REASON_BYTES];
     snprintf(why, sizeof why, "%s", said ? said : "no reason");
@@ -219,12 +242,15 @@ static void peers_hear(struct session *session, struct pair *pair, int node, con
     }
     if (state && strcmp(state, "valid") == 0)
         return;
-    bool lost = json_is_true(json_object_get(answer, "lost")) || !state || strcmp(state, "failed") != 0;
+    bool lost =
+            json_is_true(json_object_get(answer, "lost")) || !state || strcmp(state, "failed") != 0;
     bool cause = json_is_true(json_object_get(answer, "timed_out"));
     bool was_good = pair->state == PAIR_VALID;
-    bool disturbed = state && strcmp(state, "void") == 0 && !json_is_true(json_object_get(answer, "lost")) && peers_int(answer, "pair") > 0;
+    bool disturbed = state && strcmp(state, "void") == 0 &&
+            !json_is_true(json_object_get(answer, "lost")) && peers_int(answer, "pair") > 0;
     if (lost && (was_good || cause)) {
-        peers_lose(pair, (int)peers_int(answer, "void_side"), xasprintf("node %d of %d: %s", node, count, why));
+        peers_lose(pair, (int)peers_int(answer, "void_side"),
+                xasprintf("node %d of %d: %s", node, count, why));
         pair->disturbed = was_good && disturbed;
     }
     if (lost || pair->timed_out)
@@ -236,7 +262,8 @@ static void peers_hear(struct session *session, struct pair *pair, int node, con
     peers_fail_side(pair, 0, json_object_get(answer, "a"));
     peers_fail_side(pair, 1, json_object_get(answer, "b"));
     char *before = pair->lost ? NULL : pair->reason; // lost: for what this node now tells
-    char *text = xasprintf("%s%snode %d of %d: %s", before ? before : "", before ? "; " : "", node, count, why);
+    char *text = xasprintf(
+            "%s%snode %d of %d: %s", before ? before : "", before ? "; " : "", node, count, why);
     free(pair->reason);
     pair->reason = text;
     pair->state = PAIR_FAILED;
@@ -252,7 +279,8 @@ static void peers_open(struct session *session, struct pair *pair, int node, con
     int64_t row = peers_int(answer, "pair");
     int rc = store_open(path, STORE_READ, &peers->stores[node], &err);
     if (rc == 0)
-        state = store_get_text(peers->stores[node], "SELECT state FROM pair WHERE id = ?", "i", row);
+        state = store_get_text(
+                peers->stores[node], "SELECT state FROM pair WHERE id = ?", "i", row);
     const char *said = json_string_value(json_object_get(answer, "state"));
     if (rc == 0 && (!state || !said || strcmp(state, said) != 0))
         error_set(&err, -ENOENT, "'%s' does not hold pair %lld", path, (long long)row);
@@ -275,15 +303,16 @@ static void peers_forget(struct pair *pair)
         pair->block_count = 0;
 }
 
-// A rank that somebody has killed is a rank that was lost, like its node: no act of the program, and no sign that the sides
-// cannot be alive together. The end of its peers follows from it.
+// A rank that somebody has killed is a rank that was lost, like its node: no act of the program,
+// and no sign that the sides cannot be alive together. The end of its peers follows from it.
 static void peers_killed(struct pair *pair)
 {
     static const int signals[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP};
     for (int side = 0; side < PLAN_SIDES; side++)
         for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
             const struct launch *launch = pair->launches[side];
-            if (pair->state != PAIR_FAILED || !launch || launch->state != LAUNCH_CRASHED || launch->exit_signal != signals[i])
+            if (pair->state != PAIR_FAILED || !launch || launch->state != LAUNCH_CRASHED ||
+                    launch->exit_signal != signals[i])
                 continue;
             pair->lost = true;
             pair->lost_side = -1;
@@ -295,7 +324,8 @@ static void peers_gather(struct session *session, struct pair *pair)
     struct session_peers *peers = session->peers;
     for (int k = 1; k < peers->place.count; k++) {
         peers->answers[k] = nodes_wait_answer(session->nodes, k);
-        pair->timed_out |= !peers->answers[k] || json_is_true(json_object_get(peers->answers[k], "timed_out"));
+        pair->timed_out |=
+                !peers->answers[k] || json_is_true(json_object_get(peers->answers[k], "timed_out"));
     }
     for (int k = 1; k < peers->place.count; k++)
         peers_hear(session, pair, k, peers->answers[k]);
@@ -312,24 +342,28 @@ static int peers_more(void *arg, int64_t pair_id, struct error *err)
     int rc = 0;
     for (int k = 1; k < peers->place.count && rc == 0; k++)
         if (peers->stores[k])
-            rc = peer_rows_take(session->store, pair_id, peers->stores[k], peers_int(peers->answers[k], "pair"), err);
+            rc = peer_rows_take(session->store, pair_id, peers->stores[k],
+                    peers_int(peers->answers[k], "pair"), err);
     return rc;
 }
 
-// --- node 0 ---------------------------------------------------------------------------------------
+// --- node 0 --------------------------------------------------------------------------------------
 
-int session_run_pair(struct session *session, const struct session_workload *workload, const char *phase, struct pair_spec *spec,
-                     struct pair **ret_pair, struct error *err)
+int session_run_pair(struct session *session, const struct session_workload *workload,
+        const char *phase, struct pair_spec *spec, struct pair **ret_pair, struct error *err)
 {
     if (!session->peers)
         return pair_run(&session->env, spec, ret_pair, err);
     uint64_t fixed = session->plan->schedule.block_steps, known = spec->block_steps;
-    // Turns of an open loop last for seconds: their steps follow from the rate, which all nodes know.
+    // Turns of an open loop last for seconds: their steps follow from the rate, which all nodes
+    // know.
     bool open_loop = workload->plan->mode == PLAN_MODE_INFER && spec->rate_per_s > 0;
     if (fixed || open_loop)
         spec->block_steps = fixed;
     else
-        spec->block_steps = known > PEERS_BLOCK_STEPS_MIN ? known : known ? PEERS_BLOCK_STEPS_MIN : PEERS_BLOCK_STEPS;
+        spec->block_steps = known > PEERS_BLOCK_STEPS_MIN ? known
+                : known                                   ? PEERS_BLOCK_STEPS_MIN
+                                                          : PEERS_BLOCK_STEPS;
     peers_complete(session, workload, spec);
     for (int side = 0; side < PLAN_SIDES; side++)
         do
@@ -342,7 +376,10 @@ int session_run_pair(struct session *session, const struct session_workload *wor
         return rc;
     if (rc == 1) { // nobody has started anything
         struct pair *pair = xcalloc(1, sizeof *pair);
-        *pair = (struct pair){.state = session_stop ? PAIR_STOPPED : PAIR_FAILED, .lost = true, .lost_side = -1, .reason = why};
+        *pair = (struct pair){.state = session_stop ? PAIR_STOPPED : PAIR_FAILED,
+                .lost = true,
+                .lost_side = -1,
+                .reason = why};
         pair->started_ns = pair->ended_ns = clock_monotonic_ns();
         *ret_pair = pair;
         return 0;
@@ -366,8 +403,8 @@ static bool peers_is_judged(const char *phase)
     return strcmp(phase, "main") == 0 || strcmp(phase, "confirm") == 0;
 }
 
-int session_put_pair(struct session *session, struct session_pair_row *row, const struct pair_spec *spec, const struct pair *pair,
-                     struct error *err)
+int session_put_pair(struct session *session, struct session_pair_row *row,
+        const struct pair_spec *spec, const struct pair *pair, struct error *err)
 {
     bool leads = session->peers && session->peers->place.node == 0;
     if (leads && pair->lost)
@@ -378,40 +415,48 @@ int session_put_pair(struct session *session, struct session_pair_row *row, cons
     session->launched |= rc == 0;
     // On one node a candidate that hangs is no pass; a lost pair must not hide it.
     if (rc == 0 && leads && pair->lost && pair->lost_side == 1 && peers_is_judged(row->phase))
-        rc = store_ledger(session->store, NULL, "nodes", "pairs of which the candidate stood still", 1, 0, 1, true, pair->reason, err);
+        rc = store_ledger(session->store, NULL, "nodes", "pairs of which the candidate stood still",
+                1, 0, 1, true, pair->reason, err);
     if (leads)
         peers_clear(session->peers);
     return rc;
 }
 
-// --- are the sides the same everywhere? -----------------------------------------------------------
+// --- are the sides the same everywhere? ----------------------------------------------------------
 
 static json_t *peers_fingerprint(struct store *store, int side)
 {
-    char *text = store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
+    char *text =
+            store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
     json_t *json = text ? json_loads(text, 0, NULL) : NULL;
     free(text);
     return json;
 }
 
-// Both sides in the same way: the node has something else, and each compares them on its own. One of them: what was measured there is another change.
-static int peers_tell_apart(struct session *session, int node, char *const texts[PLAN_SIDES], struct error *err)
+// Both sides in the same way: the node has something else, and each compares them on its own. One
+// of them: what was measured there is another change.
+static int peers_tell_apart(
+        struct session *session, int node, char *const texts[PLAN_SIDES], struct error *err)
 {
     int rc = 0;
     if (texts[0] && texts[1] && strcmp(texts[0], texts[1]) == 0)
-        return store_note(session->store, err, "warning", "node %d has other parts than node 0 on both sides: %s", node, texts[0]);
+        return store_note(session->store, err, "warning",
+                "node %d has other parts than node 0 on both sides: %s", node, texts[0]);
     for (int side = 0; side < PLAN_SIDES && rc == 0; side++) {
         if (!texts[side])
             continue;
-        char *detail = xasprintf("side '%s' on node %d: %s", session->plan->sides[side].name, node, texts[side]);
+        char *detail = xasprintf(
+                "side '%s' on node %d: %s", session->plan->sides[side].name, node, texts[side]);
         log_warn("%s: the run will not pass", detail);
-        rc = store_ledger(session->store, NULL, "nodes", "sides that are not the same on all nodes", -1, -1, 1, true, detail, err);
+        rc = store_ledger(session->store, NULL, "nodes", "sides that are not the same on all nodes",
+                -1, -1, 1, true, detail, err);
         free(detail);
     }
     return rc;
 }
 
-// One that cannot be read now, or has not read both of its sides, is asked again behind the next pair.
+// One that cannot be read now, or has not read both of its sides, is asked again behind the next
+// pair.
 static int peers_compare(struct session *session, int node, struct error *err)
 {
     char *path = nodes_store_path(session->nodes, node), *texts[PLAN_SIDES] = {NULL};
@@ -420,7 +465,8 @@ static int peers_compare(struct session *session, int node, struct error *err)
     bool known = store_open(path, STORE_READ, &store, &unreadable) == 0;
     int rc = 0;
     for (int side = 0; side < PLAN_SIDES && known; side++) {
-        json_t *first = peers_fingerprint(session->store, side), *other = peers_fingerprint(store, side);
+        json_t *first = peers_fingerprint(session->store, side),
+               *other = peers_fingerprint(store, side);
         known = first && other;
         if (known) // of several workloads another one may have been read there
             texts[side] = fingerprint_apart(first, other, session->plan->workload_count == 1);
@@ -447,7 +493,7 @@ int session_compare_nodes(struct session *session, struct error *err)
     return rc;
 }
 
-// --- the others -----------------------------------------------------------------------------------
+// --- the others ----------------------------------------------------------------------------------
 
 static int peers_carry_out(struct session *session, const json_t *order, struct error *err)
 {
@@ -467,7 +513,8 @@ static int peers_carry_out(struct session *session, const json_t *order, struct 
     if (pair->state != PAIR_STOPPED) {
         if (pair->arrival_ns > workload->arrival_ns)
             workload->arrival_ns = pair->arrival_ns;
-        rc = session_store_result(session, workload, phase, session_next_idx(session, workload, phase), &spec, pair, err);
+        rc = session_store_result(session, workload, phase,
+                session_next_idx(session, workload, phase), &spec, pair, err);
         store_get_int(session->store, &row, NULL, "SELECT max(id) FROM pair", "");
     }
     if (rc == 0)
@@ -483,7 +530,8 @@ int session_follow(struct session *session, enum exit_code *ret_exit, struct err
 {
     int rc = 0, exit_code = EXIT_CODE_INCONCLUSIVE;
     const json_t *order = NULL;
-    log_info("node %d of %d follows node 0", session->peers->place.node, session->peers->place.count);
+    log_info("node %d of %d follows node 0", session->peers->place.node,
+            session->peers->place.count);
     while (!session_stop && (rc = nodes_next(session->nodes, &order, &exit_code, err)) == 1) {
         json_t *kept = json_incref((json_t *)order); // the line goes where node 0 begins a new file
         rc = peers_carry_out(session, kept, err);

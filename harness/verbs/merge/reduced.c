@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is reduced and read, and added; what becomes of it: reduced_job.c. Who is late is decided in reports/analyse/reduce.
+// What is reduced and read, and added; what becomes of it: reduced_job.c. Who is late is decided in
+// reports/analyse/reduce.
 #include "harness/verbs/merge/reduced.h"
 
 #include <dirent.h>
@@ -29,9 +30,10 @@ struct merge_reduced {
     struct reduced_job job;
 };
 
-// --- what there is --------------------------------------------------------------------------------
+// --- what there is -------------------------------------------------------------------------------
 
-// Where reduced files are: the directory, or that of a run in it. NULL: there are none. The caller frees.
+// Where reduced files are: the directory, or that of a run in it. NULL: there are none. The caller
+// frees.
 static char *reduced_folder(const char *dir, int deep)
 {
     static const char ending[] = ".reduced";
@@ -53,20 +55,26 @@ static char *reduced_folder(const char *dir, int deep)
 }
 
 // A file has one run and one restart, and was reduced with its window.
-static int reduced_check_file(const struct merge_reduced_opts *opts, const char *path, const struct reduced *file, struct error *err)
+static int reduced_check_file(const struct merge_reduced_opts *opts, const char *path,
+        const struct reduced *file, struct error *err)
 {
     if (opts->run && strcmp(opts->run, file->run) != 0)
-        return error_set(err, -EINVAL, "'%s' is of run '%s', not of '%s': leave it out, or --job", path, file->run, opts->run);
+        return error_set(err, -EINVAL, "'%s' is of run '%s', not of '%s': leave it out, or --job",
+                path, file->run, opts->run);
     if (opts->restart >= 0 && opts->restart != file->restart)
-        return error_set(err, -EINVAL, "'%s' is of restart %lld, not %lld: leave it out, or --restart", path, (long long)file->restart,
-                         (long long)opts->restart);
+        return error_set(err, -EINVAL,
+                "'%s' is of restart %lld, not %lld: leave it out, or --restart", path,
+                (long long)file->restart, (long long)opts->restart);
     if (opts->window_given && opts->window_steps != file->window_steps)
-        return error_set(err, -EINVAL, "'%s' was reduced with windows of %llu steps, which stay: --window %llu is for shards", path,
-                         (unsigned long long)file->window_steps, (unsigned long long)opts->window_steps);
+        return error_set(err, -EINVAL,
+                "'%s' was reduced with windows of %llu steps, which stay: --window %llu is for shards",
+                path, (unsigned long long)file->window_steps,
+                (unsigned long long)opts->window_steps);
     return 0;
 }
 
-static int reduced_find(const struct merge_reduced_opts *opts, struct reduced_given *given, struct error *err)
+static int reduced_find(
+        const struct merge_reduced_opts *opts, struct reduced_given *given, struct error *err)
 {
     struct stat info;
     int rc;
@@ -75,17 +83,24 @@ static int reduced_find(const struct merge_reduced_opts *opts, struct reduced_gi
         rc = reduced_read(given->path, &given->reduced, err);
         return rc ? rc : reduced_check_file(opts, given->path, &given->reduced, err);
     }
-    const struct merge_opts find = {.dir = given->path, .part = opts->part, .run = opts->run, .restart = opts->restart, .dry_run = opts->dry_run};
+    const struct merge_opts find = {.dir = given->path,
+            .part = opts->part,
+            .run = opts->run,
+            .restart = opts->restart,
+            .dry_run = opts->dry_run};
     rc = merge_find(&find, &given->shards, err);
-    char *folder = rc == -EINVAL && !given->shards.scan.count ? reduced_folder(given->path, 1) : NULL;
+    char *folder =
+            rc == -EINVAL && !given->shards.scan.count ? reduced_folder(given->path, 1) : NULL;
     if (folder)
-        rc = error_set(err, -EINVAL, "'%s' has no shards; reduced files are named one by one: upgate merge --reduced %s/*.reduced", given->path,
-                       folder);
+        rc = error_set(err, -EINVAL,
+                "'%s' has no shards; reduced files are named one by one: upgate merge --reduced %s/*.reduced",
+                given->path, folder);
     free(folder);
     return rc;
 }
 
-static int reduced_find_all(const struct merge_reduced_opts *opts, struct merge_reduced *work, struct error *err)
+static int reduced_find_all(
+        const struct merge_reduced_opts *opts, struct merge_reduced *work, struct error *err)
 {
     int rc = 0;
     work->given = xcalloc(opts->count, sizeof *work->given);
@@ -96,7 +111,7 @@ static int reduced_find_all(const struct merge_reduced_opts *opts, struct merge_
     return rc;
 }
 
-// --- where it goes --------------------------------------------------------------------------------
+// --- where it goes -------------------------------------------------------------------------------
 
 // Of all that was given: how many nodes, and the lowest rank.
 static size_t reduced_count_nodes(const struct merge_reduced *work, int32_t *ret_first)
@@ -121,7 +136,8 @@ static size_t reduced_count_nodes(const struct merge_reduced *work, int32_t *ret
 }
 
 // A part is named by its first rank, so that those of all nodes go into one directory.
-static int reduced_place_part(const struct merge_reduced_opts *opts, struct merge_reduced *work, struct error *err)
+static int reduced_place_part(
+        const struct merge_reduced_opts *opts, struct merge_reduced *work, struct error *err)
 {
     const struct reduced_given *given = &work->given[0];
     const char *run = given->is_file ? given->reduced.run : given->shards.run;
@@ -129,32 +145,38 @@ static int reduced_place_part(const struct merge_reduced_opts *opts, struct merg
     int32_t first;
     size_t nodes = reduced_count_nodes(work, &first);
     if (nodes > 1)
-        return error_set(err, -EINVAL, "a part is of one node, and these are %zu: leave --part out", nodes);
+        return error_set(
+                err, -EINVAL, "a part is of one node, and these are %zu: leave --part out", nodes);
     if (run[0] == '.' || strchr(run, '/')) // of somebody's file: `upgate rank` makes no such name
         return error_set(err, -EINVAL, "run '%s' is no name of a directory", run);
-    work->output = xasprintf("%s/%s/%lld-%d.reduced", opts->output, run, (long long)restart, (int)first);
+    work->output =
+            xasprintf("%s/%s/%lld-%d.reduced", opts->output, run, (long long)restart, (int)first);
     int rc = reduced_job_new(work->output, err); // its directory is made
     return rc || opts->dry_run ? rc : directory_make_above(work->output, 0777, err);
 }
 
-// --- all of it ------------------------------------------------------------------------------------
+// --- all of it -----------------------------------------------------------------------------------
 
 // Why ranks of its shards are missing is kept; that others have them is seen at the end.
-static int reduced_take(const struct merge_reduced_opts *opts, struct merge_reduced *work, struct reduced_given *given, struct error *err)
+static int reduced_take(const struct merge_reduced_opts *opts, struct merge_reduced *work,
+        struct reduced_given *given, struct error *err)
 {
     struct merge_result *shards = &given->shards;
     if (given->is_file)
         return 0;
-    const struct reduce_opts reduce = {.window_steps = opts->window_steps, .dry_run = opts->dry_run};
+    const struct reduce_opts reduce = {
+            .window_steps = opts->window_steps, .dry_run = opts->dry_run};
     int rc = reduce_shards(shards, &reduce, &given->reduced, err);
     if (rc == 0)
         reduced_job_take(&work->job, shards);
     if (rc == 0 && opts->dry_run)
-        log_info("would reduce %zu shards of run '%s', restart %lld", given->reduced.member_count, shards->run, (long long)shards->restart);
+        log_info("would reduce %zu shards of run '%s', restart %lld", given->reduced.member_count,
+                shards->run, (long long)shards->restart);
     return rc;
 }
 
-static int reduced_gather(const struct merge_reduced_opts *opts, struct merge_reduced *work, struct error *err)
+static int reduced_gather(
+        const struct merge_reduced_opts *opts, struct merge_reduced *work, struct error *err)
 {
     struct reduced *list = xcalloc(work->given_count, sizeof *list);
     int rc = 0;
@@ -187,9 +209,11 @@ static void reduced_close(struct merge_reduced *work)
     reduced_job_free(&work->job);
 }
 
-int merge_reduced(const struct merge_reduced_opts *opts, enum exit_code *ret_exit, struct error *err)
+int merge_reduced(
+        const struct merge_reduced_opts *opts, enum exit_code *ret_exit, struct error *err)
 {
-    struct merge_reduced work = {.output = opts->output && !opts->part ? xstrdup(opts->output) : NULL};
+    struct merge_reduced work = {
+            .output = opts->output && !opts->part ? xstrdup(opts->output) : NULL};
     int rc = work.output ? reduced_job_place(work.output, err) : 0; // before all the work
     if (rc == 0)
         rc = reduced_find_all(opts, &work, err);

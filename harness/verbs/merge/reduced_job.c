@@ -18,7 +18,9 @@
 int reduced_job_new(const char *path, struct error *err)
 {
     struct stat info;
-    return stat(path, &info) < 0 ? 0 : error_set(err, -EINVAL, "'%s' exists already; name another place with -o", path);
+    return stat(path, &info) < 0
+            ? 0
+            : error_set(err, -EINVAL, "'%s' exists already; name another place with -o", path);
 }
 
 int reduced_job_place(const char *path, struct error *err)
@@ -27,12 +29,13 @@ int reduced_job_place(const char *path, struct error *err)
     char *folder = slash ? xasprintf("%.*s", (int)(slash - path + 1), path) : xstrdup("./");
     int rc = reduced_job_new(path, err);
     if (rc == 0 && access(folder, W_OK | X_OK) < 0)
-        rc = error_set(err, -errno, "no place for '%s': %s; name another one with -o", path, strerror(errno));
+        rc = error_set(err, -errno, "no place for '%s': %s; name another one with -o", path,
+                strerror(errno));
     free(folder);
     return rc;
 }
 
-// --- who is missing -------------------------------------------------------------------------------
+// --- who is missing ------------------------------------------------------------------------------
 
 void reduced_job_miss(struct reduced_job *job, int32_t rank, const char *why)
 {
@@ -65,7 +68,8 @@ static uint64_t *reduced_steps(const struct reduced *all)
     size_t at = 0;
     for (size_t i = 0; i < all->member_count; i++) // members and gists are both by rank
         for (; at < all->gist_count && all->gists[at].rank == all->members[i].rank; at++)
-            if (gist_decode((const uint8_t *)all->gist_bytes.text + all->gists[at].at, all->gists[at].size, gist))
+            if (gist_decode((const uint8_t *)all->gist_bytes.text + all->gists[at].at,
+                        all->gists[at].size, gist))
                 steps[i] = spread_sum(steps[i], spread_count(&gist->spreads[GIST_STEP]));
     free(gist);
     return steps;
@@ -77,8 +81,8 @@ static int reduced_by_steps(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-// As in a merge, who was recorded for less than half as long as most is missing. Here that is known of those whose recorder was killed, by their steps;
-// what there is of them stays.
+// As in a merge, who was recorded for less than half as long as most is missing. Here that is known
+// of those whose recorder was killed, by their steps; what there is of them stays.
 static void reduced_miss_short(struct reduced_job *job)
 {
     const struct reduced *all = &job->all;
@@ -94,8 +98,11 @@ static void reduced_miss_short(struct reduced_job *job)
     for (size_t i = 0; i < count; i++) {
         if (all->members[i].flags & REDUCED_ENDED || steps[i] >= usual / 2)
             continue;
-        char *why = xasprintf("it has %llu steps of %llu only: its recorder was killed, or records still", (unsigned long long)steps[i], (unsigned long long)usual);
-        vector_push(job->missing, job->missing_count, ((struct merge_rank){all->members[i].rank, why}));
+        char *why = xasprintf(
+                "it has %llu steps of %llu only: its recorder was killed, or records still",
+                (unsigned long long)steps[i], (unsigned long long)usual);
+        vector_push(
+                job->missing, job->missing_count, ((struct merge_rank){all->members[i].rank, why}));
     }
     free(sorted);
     free(steps);
@@ -126,10 +133,11 @@ enum exit_code reduced_job_exit(const struct reduced_job *job)
     return job->missing_count ? EXIT_CODE_INCONCLUSIVE : EXIT_CODE_PASS;
 }
 
-// --- what is told ---------------------------------------------------------------------------------
+// --- what is told --------------------------------------------------------------------------------
 
 // A file that is not there yet; nothing that appears meanwhile is replaced.
-static int reduced_store(const struct reduced *all, const char *path, size_t *ret_bytes, struct error *err)
+static int reduced_store(
+        const struct reduced *all, const char *path, size_t *ret_bytes, struct error *err)
 {
     char *partial = merge_partial(path);
     struct render_stream *stream = NULL;
@@ -164,17 +172,23 @@ static void reduced_measure(const struct reduced *all, struct reduced_told *told
     free(sizes);
 }
 
-int reduced_job_tell(const struct reduced_job *job, const char *output, bool json, struct error *err)
+int reduced_job_tell(
+        const struct reduced_job *job, const char *output, bool json, struct error *err)
 {
     size_t bytes = 0;
     struct reduced_table table = {0};
     struct error second = {0}; // behind that of the file
     int file_rc = output ? reduced_store(&job->all, output, &bytes, err) : 0;
     // A disk that is full must not take what all nodes have reduced with it.
-    int rc = output && file_rc == 0 ? 0 : reduced_encode_file(&job->all, NULL, &bytes, file_rc ? &second : err);
+    int rc = output && file_rc == 0
+            ? 0
+            : reduced_encode_file(&job->all, NULL, &bytes, file_rc ? &second : err);
     if (rc == 0) {
-        struct reduced_told told = {.all = &job->all, .table = &table, .missing = job->missing, .missing_count = job->missing_count,
-                                    .file_bytes = bytes};
+        struct reduced_told told = {.all = &job->all,
+                .table = &table,
+                .missing = job->missing,
+                .missing_count = job->missing_count,
+                .file_bytes = bytes};
         reduced_table_make(&job->all, &table);
         reduced_measure(&job->all, &told);
         if (json)

@@ -24,10 +24,10 @@ int zipf_blocks_init(struct zipf_blocks *zipf, uint64_t rows, struct error *err)
     for (uint64_t edge = 1; edge <= rows; edge = zipf_edge(edge, rows))
         count++;
     *zipf = (struct zipf_blocks){.rows = rows,
-                                 .count = count,
-                                 .first = calloc(count, sizeof *zipf->first),
-                                 .width = calloc(count, sizeof *zipf->width),
-                                 .up_to = calloc(count, sizeof *zipf->up_to)};
+            .count = count,
+            .first = calloc(count, sizeof *zipf->first),
+            .width = calloc(count, sizeof *zipf->width),
+            .up_to = calloc(count, sizeof *zipf->up_to)};
     if (!zipf->first || !zipf->width || !zipf->up_to)
         return error_set(err, -ENOMEM, "no memory for the popular ids of a table");
     for (uint64_t edge = 1; edge <= rows; i++) {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What recommenders that PyTorch has too are fed with (torch/dlrm_data.py), value by value: ids by Zipf's law, dense features, and clicks of a
-// hidden rule. Fp64 and integers, the same for every type.
+// What recommenders that PyTorch has too are fed with (torch/dlrm_data.py), value by value: ids by
+// Zipf's law, dense features, and clicks of a hidden rule. Fp64 and integers, the same for every
+// type.
 #ifndef UPGATE_NATIVE_CLICKS_H
 #define UPGATE_NATIVE_CLICKS_H
 
 #include "common/error.h"
 #include "reference_models/native/models/draw.h"
 
-// Ranks by Zipf's law: up to 1,024 each has a chance of its own, beyond blocks share one (torch/dlrm_data.py, class Zipf).
+// Ranks by Zipf's law: up to 1,024 each has a chance of its own, beyond blocks share one
+// (torch/dlrm_data.py, class Zipf).
 struct zipf_blocks {
     uint64_t rows;
     size_t count;

@@ -46,9 +46,9 @@ static void dlrm_plan(struct model *model)
         model->ids[t] = arena_alloc(&net->arena, batch * table->bag, sizeof(uint32_t));
         model->spare_ids[t] = arena_alloc(&net->arena, batch * table->bag, sizeof(uint32_t));
         model->bag[t] = (struct bag){.size = table->bag,
-                                     .ids = model->ids[t],
-                                     .spare_ids = model->spare_ids[t],
-                                     .table = value};
+                .ids = model->ids[t],
+                .spare_ids = model->spare_ids[t],
+                .table = value};
     }
 }
 
@@ -150,19 +150,20 @@ static void dlrm_load(struct model *model, uint64_t step)
 {
     size_t lookups = dlrm_lookups(model);
     model->step = step;
-    pool_for(model->net.pool, &(struct pool_work){.count = model->shape->batch,
-                                                  .cost = 400.0 * (double)lookups + 4000,
-                                                  POOL_FN(dlrm_load_part),
-                                                  .arg = model});
+    pool_for(model->net.pool,
+            &(struct pool_work){.count = model->shape->batch,
+                    .cost = 400.0 * (double)lookups + 4000,
+                    POOL_FN(dlrm_load_part),
+                    .arg = model});
 }
 
 static struct bags dlrm_bags(const struct model *model)
 {
     return (struct bags){.tables = model->shape->tables,
-                         .rows = model->shape->batch,
-                         .dim = model->shape->dim,
-                         .out_stride = model->vectors * model->shape->dim,
-                         .bag = model->bag};
+            .rows = model->shape->batch,
+            .dim = model->shape->dim,
+            .out_stride = model->vectors * model->shape->dim,
+            .bag = model->bag};
 }
 
 static void dlrm_forward(struct model *model)
@@ -175,7 +176,8 @@ static void dlrm_forward(struct model *model)
     network_linear_forward(net, &model->bottom1, batch, model->dense, model->bottom_hidden);
     ops_relu(net->pool, batch * shape->bottom, model->bottom_hidden, model->bottom_active);
     network_linear_forward(net, &model->bottom2, batch, model->bottom_active, model->bottom_out);
-    ops_copy_rows(net->pool, batch, shape->dim, model->bottom_out, shape->dim, model->concat, stride);
+    ops_copy_rows(
+            net->pool, batch, shape->dim, model->bottom_out, shape->dim, model->concat, stride);
     ops_interact(net->pool, batch, model->vectors, shape->dim, model->concat, model->features);
     network_linear_forward(net, &model->top1, batch, model->features, model->top_hidden1);
     ops_relu(net->pool, batch * shape->top1, model->top_hidden1, model->top_active1);
@@ -187,7 +189,7 @@ static void dlrm_forward(struct model *model)
 static double dlrm_loss(struct model *model)
 {
     return ops_bce_loss(model->net.pool, model->shape->batch, model->logits, model->label,
-                        model->row_loss, model->dlogits);
+            model->row_loss, model->dlogits);
 }
 
 static void dlrm_backward(struct model *model)
@@ -195,23 +197,23 @@ static void dlrm_backward(struct model *model)
     struct network *net = &model->net;
     const struct dlrm_shape *shape = model->shape;
     size_t batch = shape->batch, stride = model->vectors * shape->dim;
-    network_linear_backward(net, &model->top3, batch, model->top_active2, model->dlogits,
-                            model->dtop2);
-    ops_relu_backward(net->pool, batch * shape->top2, model->top_active2, model->dtop2,
-                      model->dwide2);
-    network_linear_backward(net, &model->top2, batch, model->top_active1, model->dwide2,
-                            model->dtop1);
-    ops_relu_backward(net->pool, batch * shape->top1, model->top_active1, model->dtop1,
-                      model->dwide1);
-    network_linear_backward(net, &model->top1, batch, model->features, model->dwide1,
-                            model->dfeatures);
+    network_linear_backward(
+            net, &model->top3, batch, model->top_active2, model->dlogits, model->dtop2);
+    ops_relu_backward(
+            net->pool, batch * shape->top2, model->top_active2, model->dtop2, model->dwide2);
+    network_linear_backward(
+            net, &model->top2, batch, model->top_active1, model->dwide2, model->dtop1);
+    ops_relu_backward(
+            net->pool, batch * shape->top1, model->top_active1, model->dtop1, model->dwide1);
+    network_linear_backward(
+            net, &model->top1, batch, model->features, model->dwide1, model->dfeatures);
     ops_interact_backward(net->pool, batch, model->vectors, shape->dim, model->concat,
-                          model->dfeatures, model->dconcat);
+            model->dfeatures, model->dconcat);
     ops_copy_rows(net->pool, batch, shape->dim, model->dconcat, stride, model->dbottom, shape->dim);
-    network_linear_backward(net, &model->bottom2, batch, model->bottom_active, model->dbottom,
-                            model->dbottom2);
+    network_linear_backward(
+            net, &model->bottom2, batch, model->bottom_active, model->dbottom, model->dbottom2);
     ops_relu_backward(net->pool, batch * shape->bottom, model->bottom_active, model->dbottom2,
-                      model->dbottom1);
+            model->dbottom1);
     network_linear_backward(net, &model->bottom1, batch, model->dense, model->dbottom1, NULL);
 }
 
@@ -245,17 +247,17 @@ static size_t dlrm_request_values(const struct model *model, size_t *ret_least)
     return DLRM_DENSE + dlrm_lookups(model);
 }
 
-// The dense features, then ids: slot i of the bags, table by table, gets id i, and begins again where fewer
-// ids have come. An id beyond its table wraps around, as hashing does.
-static int dlrm_put(struct model *model, size_t row, const double *values, size_t count,
-                    struct error *err)
+// The dense features, then ids: slot i of the bags, table by table, gets id i, and begins again
+// where fewer ids have come. An id beyond its table wraps around, as hashing does.
+static int dlrm_put(
+        struct model *model, size_t row, const double *values, size_t count, struct error *err)
 {
     for (size_t i = 0; i < count; i++) {
         bool dense = i < DLRM_DENSE;
         if (dense ? !(fabs(values[i]) <= 1e6) : !(values[i] >= 0 && values[i] <= 0x1p53))
             return error_set(err, -EINVAL, "features[%zu] is %g; %s", i, values[i],
-                             dense ? "the first 13 are numbers from -1e6 to 1e6"
-                                   : "ids are whole numbers from 0 to 2^53");
+                    dense ? "the first 13 are numbers from -1e6 to 1e6"
+                          : "ids are whole numbers from 0 to 2^53");
     }
     for (size_t i = 0; i < DLRM_DENSE; i++)
         model->dense[row * DLRM_DENSE + i] = real_start(values[i]);
@@ -264,7 +266,7 @@ static int dlrm_put(struct model *model, size_t row, const double *values, size_
         const struct dlrm_table_shape *table = &model->shape->table[t];
         for (uint32_t i = 0; i < table->bag; i++, slot++)
             model->ids[t][row * table->bag + i] =
-                (uint32_t)((uint64_t)values[DLRM_DENSE + slot % ids] % table->rows);
+                    (uint32_t)((uint64_t)values[DLRM_DENSE + slot % ids] % table->rows);
     }
     return 0;
 }
@@ -280,20 +282,20 @@ static double dlrm_score(const struct model *model, size_t row)
 }
 
 const struct model_ops NATIVE_NAME(dlrm_ops) = {
-    .name = "dlrm",
-    .real_bytes = sizeof(real),
-    .create = dlrm_create,
-    .destroy = dlrm_destroy,
-    .load = dlrm_load,
-    .forward = dlrm_forward,
-    .loss = dlrm_loss,
-    .backward = dlrm_backward,
-    .update = dlrm_update,
-    .samples = dlrm_samples,
-    .logits = dlrm_logits,
-    .params = dlrm_params,
-    .request_values = dlrm_request_values,
-    .put = dlrm_put,
-    .set_rows = dlrm_set_rows,
-    .score = dlrm_score,
+        .name = "dlrm",
+        .real_bytes = sizeof(real),
+        .create = dlrm_create,
+        .destroy = dlrm_destroy,
+        .load = dlrm_load,
+        .forward = dlrm_forward,
+        .loss = dlrm_loss,
+        .backward = dlrm_backward,
+        .update = dlrm_update,
+        .samples = dlrm_samples,
+        .logits = dlrm_logits,
+        .params = dlrm_params,
+        .request_values = dlrm_request_values,
+        .put = dlrm_put,
+        .set_rows = dlrm_set_rows,
+        .score = dlrm_score,
 };

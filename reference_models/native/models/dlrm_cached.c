@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deep learning recommender whose ids are not known beforehand: the rows of all ids that ever came (vector and Adagrad sum) lie in a
-// store that grows, those of the batches ahead and of the latest ones before in a cache of fewer rows. Embedding bags over the cache, a bottom
-// MLP, dot interaction, a top MLP, binary cross-entropy; Adagrad on the rows, SGD on the rest. Inputs from dlrm_cached_data.h, start values
-// from there and draw.h: those of torch/dlrm-cached.py. Compiled once per type.
+// Deep learning recommender whose ids are not known beforehand: the rows of all ids that ever came
+// (vector and Adagrad sum) lie in a store that grows, those of the batches ahead and of the latest
+// ones before in a cache of fewer rows. Embedding bags over the cache, a bottom MLP, dot
+// interaction, a top MLP, binary cross-entropy; Adagrad on the rows, SGD on the rest. Inputs from
+// dlrm_cached_data.h, start values from there and draw.h: those of torch/dlrm-cached.py. Compiled
+// once per type.
 //
-// A row of a new id starts with values of its id, and no row is in two places that differ: so losses do not depend on the size of the
-// cache, and neither does the checksum, in which the rows are not.
+// A row of a new id starts with values of its id, and no row is in two places that differ: so
+// losses do not depend on the size of the cache, and neither does the checksum, in which the rows
+// are not.
 #include <errno.h>
 #include <stdlib.h>
 
@@ -31,7 +34,8 @@ struct model {
     struct dlrm_cached_shape shape;
     struct dlrm_cached_stream stream;
     struct dlrm_cached_batch spare; // for repeats of drawing, see ops.h
-    // Batches drawn, oldest first; the rows of the first `wanted` are in the cache. The first is the step's, once there is one.
+    // Batches drawn, oldest first; the rows of the first `wanted` are in the cache. The first is
+    // the step's, once there is one.
     struct coming ring[CACHED_RING];
     size_t first, drawn, wanted;
     bool loaded;
@@ -48,7 +52,7 @@ struct model {
     real *dense, *label, *concat, *features, *row_loss, *dlogits, *dfeatures, *dconcat, *dbottom;
 };
 
-// --- rows between store and cache -----------------------------------------------------------------
+// --- rows between store and cache ----------------------------------------------------------------
 
 static struct coming *cached_coming(struct model *model, size_t i)
 {
@@ -64,7 +68,8 @@ static void store_grow(struct model *model)
 {
     while ((size_t)model->cache.places > model->blocks * STORE_BLOCK) {
         model->block = xrealloc(model->block, (model->blocks + 1) * sizeof *model->block);
-        model->block[model->blocks++] = network_reals(&model->net, (size_t)STORE_BLOCK * 2 * model->shape.dim);
+        model->block[model->blocks++] =
+                network_reals(&model->net, (size_t)STORE_BLOCK * 2 * model->shape.dim);
     }
 }
 
@@ -131,10 +136,11 @@ static void cached_want_part(void *arg, size_t begin, size_t end, bool again)
 
 static void cached_want(struct model *model, struct wish *wish)
 {
-    pool_for(model->net.pool, &(struct pool_work){.count = 1,
-                                                  .cost = 30.0 * (double)wish->coming->batch.distinct,
-                                                  POOL_FN(cached_want_part),
-                                                  .arg = wish});
+    pool_for(model->net.pool,
+            &(struct pool_work){.count = 1,
+                    .cost = 30.0 * (double)wish->coming->batch.distinct,
+                    POOL_FN(cached_want_part),
+                    .arg = wish});
 }
 
 // The rows of as many of the drawn batches as fit. One of them always does, see cached_refuse().
@@ -146,21 +152,24 @@ static void cached_prefetch(struct model *model)
         if (!wish.granted)
             break;
         store_grow(model);
-        pool_for(model->net.pool, &(struct pool_work){.count = model->cache.out_count,
-                                                      .cost = 4.0 * (double)model->shape.dim,
-                                                      POOL_FN(store_put_part),
-                                                      .arg = model});
-        pool_for(model->net.pool, &(struct pool_work){.count = model->cache.in_count,
-                                                      .cost = 4.0 * (double)model->shape.dim,
-                                                      POOL_FN(store_fetch_part),
-                                                      .arg = model});
+        pool_for(model->net.pool,
+                &(struct pool_work){.count = model->cache.out_count,
+                        .cost = 4.0 * (double)model->shape.dim,
+                        POOL_FN(store_put_part),
+                        .arg = model});
+        pool_for(model->net.pool,
+                &(struct pool_work){.count = model->cache.in_count,
+                        .cost = 4.0 * (double)model->shape.dim,
+                        POOL_FN(store_fetch_part),
+                        .arg = model});
         model->wanted++;
     }
 }
 
-// --- inputs ---------------------------------------------------------------------------------------
+// --- inputs --------------------------------------------------------------------------------------
 
-// One item: a batch begins where the one before it ends. A repeat draws the one behind it, into the spare.
+// One item: a batch begins where the one before it ends. A repeat draws the one behind it, into the
+// spare.
 static void cached_draw_part(void *arg, size_t begin, size_t end, bool again)
 {
     struct model *model = arg;
@@ -175,16 +184,18 @@ static void cached_draw_part(void *arg, size_t begin, size_t end, bool again)
 
 static void cached_draw(struct model *model)
 {
-    pool_for(model->net.pool, &(struct pool_work){.count = 1,
-                                                  .cost = 100.0 * (double)dlrm_cached_lookups_max(&model->shape),
-                                                  POOL_FN(cached_draw_part),
-                                                  .arg = model});
+    pool_for(model->net.pool,
+            &(struct pool_work){.count = 1,
+                    .cost = 100.0 * (double)dlrm_cached_lookups_max(&model->shape),
+                    POOL_FN(cached_draw_part),
+                    .arg = model});
     model->drawn++;
 }
 
 static void cached_take(struct model *model)
 {
-    const struct coming *now = cached_coming(model, 0), *spare = model->wanted > 1 ? cached_coming(model, 1) : now;
+    const struct coming *now = cached_coming(model, 0),
+                        *spare = model->wanted > 1 ? cached_coming(model, 1) : now;
     const struct dlrm_cached_shape *shape = &model->shape;
     row_cache_use(&model->cache, now->batch.distinct, now->slot);
     for (size_t t = 0; t < shape->tables; t++) {
@@ -217,7 +228,7 @@ static void cached_load(struct model *model, uint64_t step)
     cached_take(model);
 }
 
-// --- the model ------------------------------------------------------------------------------------
+// --- the model -----------------------------------------------------------------------------------
 
 static void cached_destroy(struct model *model)
 {
@@ -239,7 +250,8 @@ static void cached_destroy(struct model *model)
 static int cached_refuse(const struct dlrm_cached_shape *shape, struct error *err)
 {
     if (shape->dim < 1 || shape->dim > OPS_BAG_DIM_MAX)
-        return error_set(err, -EINVAL, "rows of %zu values are not supported: 1 to %d are", shape->dim, OPS_BAG_DIM_MAX);
+        return error_set(err, -EINVAL, "rows of %zu values are not supported: 1 to %d are",
+                shape->dim, OPS_BAG_DIM_MAX);
     return dlrm_cached_cache_check(shape, err);
 }
 
@@ -253,7 +265,8 @@ static int cached_batches(struct model *model, struct error *err)
         coming->slot = calloc(lookups, sizeof *coming->slot);
         coming->lookup_slot = calloc(lookups, sizeof *coming->lookup_slot);
         if (rc == 0 && (!coming->slot || !coming->lookup_slot))
-            rc = error_set(err, -ENOMEM, "no memory for the rows of a batch of %zu samples", model->shape.batch);
+            rc = error_set(err, -ENOMEM, "no memory for the rows of a batch of %zu samples",
+                    model->shape.batch);
     }
     return rc;
 }
@@ -294,16 +307,20 @@ static void cached_buffers(struct model *model)
         model->dbottom = network_reals(net, batch * shape->dim);
     }
     for (size_t t = 0; t < shape->tables; t++)
-        model->bag[t] = (struct bag){.size = shape->table[t].bag, .table = model->value, .out = model->concat + (t + 1) * shape->dim};
+        model->bag[t] = (struct bag){.size = shape->table[t].bag,
+                .table = model->value,
+                .out = model->concat + (t + 1) * shape->dim};
 }
 
 static int cached_create_parts(struct model *model, struct error *err)
 {
-    int rc = dlrm_cached_stream_init(&model->stream, &model->shape, model->net.seed, model->net.train, err);
+    int rc = dlrm_cached_stream_init(
+            &model->stream, &model->shape, model->net.seed, model->net.train, err);
     if (rc == 0)
         rc = cached_refuse(&model->shape, err);
     if (rc == 0)
-        rc = row_cache_init(&model->cache, model->shape.cache, dlrm_cached_lookups_max(&model->shape), err);
+        rc = row_cache_init(
+                &model->cache, model->shape.cache, dlrm_cached_lookups_max(&model->shape), err);
     if (rc == 0)
         rc = cached_batches(model, err);
     if (rc)
@@ -312,7 +329,8 @@ static int cached_create_parts(struct model *model, struct error *err)
     cached_buffers(model);
     for (int i = 0; rc == 0 && i < DLRM_CACHED_AHEAD; i++) {
         cached_draw(model);
-        rc = dlrm_cached_batch_check(&model->shape, &cached_coming(model, model->drawn - 1)->batch, err);
+        rc = dlrm_cached_batch_check(
+                &model->shape, &cached_coming(model, model->drawn - 1)->batch, err);
         if (rc == 0)
             cached_prefetch(model);
     }
@@ -344,7 +362,11 @@ static void cached_forward(struct model *model)
     struct network *net = &model->net;
     const struct dlrm_cached_shape *shape = &model->shape;
     size_t batch = shape->batch, stride = model->vectors * shape->dim;
-    struct bags bags = {.tables = shape->tables, .rows = batch, .dim = shape->dim, .out_stride = stride, .bag = model->bag};
+    struct bags bags = {.tables = shape->tables,
+            .rows = batch,
+            .dim = shape->dim,
+            .out_stride = stride,
+            .bag = model->bag};
     ops_bag(net->pool, &bags);
     const real *bottom = perceptron_forward(net, &model->bottom, batch, model->dense);
     ops_copy_rows(net->pool, batch, shape->dim, bottom, shape->dim, model->concat, stride);
@@ -359,7 +381,8 @@ static const real *cached_scores(const struct model *model)
 
 static double cached_loss(struct model *model)
 {
-    return ops_bce_loss(model->net.pool, model->shape.batch, cached_scores(model), model->label, model->row_loss, model->dlogits);
+    return ops_bce_loss(model->net.pool, model->shape.batch, cached_scores(model), model->label,
+            model->row_loss, model->dlogits);
 }
 
 static void cached_backward(struct model *model)
@@ -367,7 +390,8 @@ static void cached_backward(struct model *model)
     struct network *net = &model->net;
     size_t batch = model->shape.batch, dim = model->shape.dim;
     perceptron_backward(net, &model->top, batch, model->features, model->dlogits, model->dfeatures);
-    ops_interact_backward(net->pool, batch, model->vectors, dim, model->concat, model->dfeatures, model->dconcat);
+    ops_interact_backward(
+            net->pool, batch, model->vectors, dim, model->concat, model->dfeatures, model->dconcat);
     ops_copy_rows(net->pool, batch, dim, model->dconcat, model->vectors * dim, model->dbottom, dim);
     perceptron_backward(net, &model->bottom, batch, model->dense, model->dbottom, NULL);
 }
@@ -376,15 +400,16 @@ static void cached_update(struct model *model)
 {
     const struct coming *now = cached_coming(model, 0);
     struct bag_rows rows = {.rows = now->batch.distinct,
-                            .dim = model->shape.dim,
-                            .row = now->slot,
-                            .begin = now->batch.begin,
-                            .vector = now->batch.vector,
-                            .dout = model->dconcat,
-                            .table = model->value,
-                            .square = model->sgd ? NULL : model->square};
+            .dim = model->shape.dim,
+            .row = now->slot,
+            .begin = now->batch.begin,
+            .vector = now->batch.vector,
+            .dout = model->dconcat,
+            .table = model->value,
+            .square = model->sgd ? NULL : model->square};
     ops_sgd(model->net.pool, model->net.count, model->rate, model->net.grad, model->net.value);
-    ops_bag_update(model->net.pool, &rows, model->sgd ? model->rate : (real)DLRM_CACHED_ROWS_RATE, (real)DLRM_CACHED_EPSILON);
+    ops_bag_update(model->net.pool, &rows, model->sgd ? model->rate : (real)DLRM_CACHED_ROWS_RATE,
+            (real)DLRM_CACHED_EPSILON);
 }
 
 static size_t cached_samples(const struct model *model)
@@ -410,17 +435,17 @@ static size_t cached_notes(const struct model *model, struct model_note *ret)
 }
 
 const struct model_ops NATIVE_NAME(dlrm_cached_ops) = {
-    .name = "dlrm-cached",
-    .real_bytes = sizeof(real),
-    .create = cached_create,
-    .destroy = cached_destroy,
-    .load = cached_load,
-    .forward = cached_forward,
-    .loss = cached_loss,
-    .backward = cached_backward,
-    .update = cached_update,
-    .samples = cached_samples,
-    .logits = cached_logits,
-    .params = cached_params,
-    .notes = cached_notes,
+        .name = "dlrm-cached",
+        .real_bytes = sizeof(real),
+        .create = cached_create,
+        .destroy = cached_destroy,
+        .load = cached_load,
+        .forward = cached_forward,
+        .loss = cached_loss,
+        .backward = cached_backward,
+        .update = cached_update,
+        .samples = cached_samples,
+        .logits = cached_logits,
+        .params = cached_params,
+        .notes = cached_notes,
 };

@@ -17,7 +17,7 @@ struct dlrm_table_shape {
 
 struct dlrm_shape {
     size_t tables, dim, batch, bottom, top1, top2; // widths of the hidden layers
-    double rate; // of SGD
+    double rate;                                   // of SGD
     uint64_t pool; // so many steps have inputs of their own, then they come again; 0: all have
     struct dlrm_table_shape table[DLRM_TABLES_MAX];
 };
@@ -32,13 +32,13 @@ struct dlrm_data {
     double dense[DLRM_DENSE];         // and a dense feature
 };
 
-int dlrm_data_init(struct dlrm_data *data, const struct dlrm_shape *shape, uint64_t seed,
-                   struct error *err);
+int dlrm_data_init(
+        struct dlrm_data *data, const struct dlrm_shape *shape, uint64_t seed, struct error *err);
 void dlrm_data_free(struct dlrm_data *data);
 
 // Draw sample `row` of `step`: dense[DLRM_DENSE], ids of each table (ids[t] + row * bag), the
 // label.
 void dlrm_data_sample(const struct dlrm_data *data, uint64_t step, size_t row, double *dense,
-                      uint32_t *const *ids, double *ret_label);
+        uint32_t *const *ids, double *ret_label);
 
 #endif

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deep learning recommender of several ranks, that of torch/dlrm-sharded.py: tables whole, by rows or by columns, where the planner puts them,
-// and networks that every rank has. A rank asks the owners of the pieces for the vectors of its samples, and tells them their gradients. Mean
-// binary cross-entropy of its own samples; Adagrad on the tables, SGD on the networks. Inputs from dlrm_sharded_data.h, start values from
-// draw.h. Compiled once per type.
+// Deep learning recommender of several ranks, that of torch/dlrm-sharded.py: tables whole, by rows
+// or by columns, where the planner puts them, and networks that every rank has. A rank asks the
+// owners of the pieces for the vectors of its samples, and tells them their gradients. Mean binary
+// cross-entropy of its own samples; Adagrad on the tables, SGD on the networks. Inputs from
+// dlrm_sharded_data.h, start values from draw.h. Compiled once per type.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +19,13 @@
 #define SHARDED_TABLES_RATE 0.01 // of Adagrad
 #define SHARDED_EPSILON 1e-10
 
-_Static_assert(DLRM_TABLES_MAX <= PLACEMENT_TABLES_MAX && REDUCE_RANKS_MAX <= PLACEMENT_RANKS_MAX, "what there is can be placed");
-_Static_assert(PLACEMENT_RANKS_MAX <= OPS_SUM_PARTS_MAX, "the vectors of a table by rows can be added");
+_Static_assert(DLRM_TABLES_MAX <= PLACEMENT_TABLES_MAX && REDUCE_RANKS_MAX <= PLACEMENT_RANKS_MAX,
+        "what there is can be placed");
+_Static_assert(
+        PLACEMENT_RANKS_MAX <= OPS_SUM_PARTS_MAX, "the vectors of a table by rows can be added");
 
-// Of the box of a rank that owns pieces. Vectors are [ranks][samples][columns of all its pieces]; gradients are
-// [ranks][samples][columns] of one piece after the other.
+// Of the box of a rank that owns pieces. Vectors are [ranks][samples][columns of all its pieces];
+// gradients are [ranks][samples][columns] of one piece after the other.
 enum { PART_IDS, PART_VECTORS, PART_GRADIENTS };
 
 enum { UNIT_BOTTOM, UNIT_TOP, UNITS };
@@ -43,8 +46,8 @@ struct lookup {
 
 // A piece of this rank. Its bags are those of all ranks' samples, rank by rank.
 struct owned {
-    size_t piece;         // which of the plan's
-    real *value, *square; // [rows][columns]
+    size_t piece;                 // which of the plan's
+    real *value, *square;         // [rows][columns]
     uint32_t *ids[2], *offset[2]; // the step's, and those of the one before for repeats, see ops.h
     struct lookup *lookup;        // to sort by row
     uint32_t *row, *begin, *vector; // see struct bag_rows
@@ -75,18 +78,22 @@ struct model {
     real *dense, *label, *concat, *features, *row_loss, *dlogits, *dfeatures, *dconcat, *dbottom;
 };
 
-static const char *const sharded_bottom[] = {"bottom.0.weight", "bottom.2.weight", "bottom.4.weight"};
+static const char *const sharded_bottom[] = {
+        "bottom.0.weight", "bottom.2.weight", "bottom.4.weight"};
 static const char *const sharded_top[] = {"top.0.weight", "top.2.weight", "top.4.weight"};
 
-// --- who has what ---------------------------------------------------------------------------------
+// --- who has what --------------------------------------------------------------------------------
 
 // What a rank asks of a piece: where the bags of its samples begin, and the ids.
-static size_t sharding_asked(const struct sharding *sharding, const struct dlrm_sharded_shape *shape, size_t piece)
+static size_t sharding_asked(
+        const struct sharding *sharding, const struct dlrm_sharded_shape *shape, size_t piece)
 {
-    return sharding->samples + 1 + dlrm_sharded_lookups_max(shape, sharding->plan.piece[piece].table, sharding->samples);
+    return sharding->samples + 1 +
+            dlrm_sharded_lookups_max(shape, sharding->plan.piece[piece].table, sharding->samples);
 }
 
-static int sharding_plan(struct sharding *sharding, const struct model_opts *opts, uint32_t ranks, struct error *err)
+static int sharding_plan(
+        struct sharding *sharding, const struct model_opts *opts, uint32_t ranks, struct error *err)
 {
     const struct dlrm_sharded_shape *shape = &dlrm_sharded_shapes[opts->size];
     uint32_t rows[DLRM_TABLES_MAX] = {0};
@@ -94,7 +101,8 @@ static int sharding_plan(struct sharding *sharding, const struct model_opts *opt
         rows[t] = shape->table[t].rows;
     memset(sharding, 0, sizeof *sharding);
     sharding->samples = dlrm_sharded_samples(shape, opts->train);
-    uint64_t budget = opts->budget_bytes ? opts->budget_bytes : placement_budget(rows, shape->tables, shape->dim, ranks);
+    uint64_t budget = opts->budget_bytes ? opts->budget_bytes
+                                         : placement_budget(rows, shape->tables, shape->dim, ranks);
     int rc = placement_plan(rows, shape->tables, shape->dim, ranks, budget, &sharding->plan, err);
     if (rc) {
         error_prefix(err, "failed to place the tables by --budget");
@@ -137,7 +145,8 @@ static const struct placement_piece *sharded_piece(const struct model *model, si
 static uint32_t *sharded_asked(const struct model *model, size_t piece, uint32_t source)
 {
     uint32_t *ids = alltoall_part(model->alltoall, sharded_piece(model, piece)->rank, PART_IDS);
-    return ids + model->sharding.first[piece] + source * sharding_asked(&model->sharding, model->shape, piece);
+    return ids + model->sharding.first[piece] +
+            source * sharding_asked(&model->sharding, model->shape, piece);
 }
 
 // Of the samples of the rank `to`, [samples] times the width of the piece's rank.
@@ -145,15 +154,18 @@ static real *sharded_vectors(const struct model *model, size_t piece, uint32_t t
 {
     uint32_t owner = sharded_piece(model, piece)->rank;
     real *vectors = alltoall_part(model->alltoall, owner, PART_VECTORS);
-    return vectors + to * model->sharding.samples * model->sharding.width[owner] + model->sharding.column[piece];
+    return vectors + to * model->sharding.samples * model->sharding.width[owner] +
+            model->sharding.column[piece];
 }
 
 // From the rank `source`, [samples][columns]; those of the next rank lie behind.
 static real *sharded_gradients(const struct model *model, size_t piece, uint32_t source)
 {
     size_t samples = model->sharding.samples;
-    real *gradients = alltoall_part(model->alltoall, sharded_piece(model, piece)->rank, PART_GRADIENTS);
-    return gradients + model->alltoall->ranks * samples * model->sharding.column[piece] + source * samples * sharded_piece(model, piece)->columns;
+    real *gradients =
+            alltoall_part(model->alltoall, sharded_piece(model, piece)->rank, PART_GRADIENTS);
+    return gradients + model->alltoall->ranks * samples * model->sharding.column[piece] +
+            source * samples * sharded_piece(model, piece)->columns;
 }
 
 static size_t sharded_bags(const struct model *model)
@@ -161,7 +173,7 @@ static size_t sharded_bags(const struct model *model)
     return model->alltoall->ranks * model->sharding.samples;
 }
 
-// --- inputs ---------------------------------------------------------------------------------------
+// --- inputs --------------------------------------------------------------------------------------
 
 static size_t sharded_lookups(const struct model *model)
 {
@@ -178,7 +190,8 @@ static void sharded_draw_part(void *arg, size_t begin, size_t end, bool again)
     size_t samples = model->sharding.samples;
     (void)begin;
     (void)end;
-    dlrm_sharded_draw(&model->stream, again ? model->step + 1 : model->step, again ? &model->spare : &model->batch);
+    dlrm_sharded_draw(&model->stream, again ? model->step + 1 : model->step,
+            again ? &model->spare : &model->batch);
     if (again)
         return;
     for (size_t i = 0; i < samples * DLRM_DENSE; i++)
@@ -191,13 +204,14 @@ static void sharded_load(struct model *model, uint64_t step)
 {
     model->step = step;
     model->now = !model->now;
-    pool_for(model->net.pool, &(struct pool_work){.count = 1,
-                                                  .cost = 100.0 * (double)sharded_lookups(model),
-                                                  POOL_FN(sharded_draw_part),
-                                                  .arg = model});
+    pool_for(model->net.pool,
+            &(struct pool_work){.count = 1,
+                    .cost = 100.0 * (double)sharded_lookups(model),
+                    POOL_FN(sharded_draw_part),
+                    .arg = model});
 }
 
-// --- what ranks tell each other -------------------------------------------------------------------
+// --- what ranks tell each other ------------------------------------------------------------------
 
 // An item is a piece. Of a table by rows each owner is asked for its rows only; of others for all.
 static void sharded_ask_part(void *arg, size_t begin, size_t end, bool again)
@@ -207,12 +221,15 @@ static void sharded_ask_part(void *arg, size_t begin, size_t end, bool again)
     (void)again;
     for (size_t i = begin; i < end; i++) {
         const struct placement_piece *piece = sharded_piece(model, i);
-        const uint32_t *offset = model->batch.offset[piece->table], *ids = model->batch.ids[piece->table];
-        uint32_t *to = sharded_asked(model, i, model->alltoall->rank), *rows = to + samples + 1, count = 0;
+        const uint32_t *offset = model->batch.offset[piece->table],
+                       *ids = model->batch.ids[piece->table];
+        uint32_t *to = sharded_asked(model, i, model->alltoall->rank), *rows = to + samples + 1,
+                 count = 0;
         to[0] = 0;
         for (size_t b = 0; b < samples; b++) {
             for (uint32_t k = offset[b]; k < offset[b + 1]; k++)
-                if (ids[k] - piece->row < piece->rows) // below its first row the difference wraps around
+                // below its first row the difference wraps around
+                if (ids[k] - piece->row < piece->rows)
                     rows[count++] = ids[k] - piece->row;
             to[b + 1] = count;
         }
@@ -245,17 +262,17 @@ static void sharded_answer(struct model *model)
         const struct owned *own = &model->owned[i];
         const struct placement_piece *piece = sharded_piece(model, own->piece);
         struct bag bag = {.size = model->shape->table[piece->table].bag,
-                          .ids = own->ids[model->now],
-                          .spare_ids = own->ids[!model->now],
-                          .offset = own->offset[model->now],
-                          .spare_offset = own->offset[!model->now],
-                          .table = own->value,
-                          .out = sharded_vectors(model, own->piece, 0)};
+                .ids = own->ids[model->now],
+                .spare_ids = own->ids[!model->now],
+                .offset = own->offset[model->now],
+                .spare_offset = own->offset[!model->now],
+                .table = own->value,
+                .out = sharded_vectors(model, own->piece, 0)};
         struct bags bags = {.tables = 1,
-                            .rows = sharded_bags(model),
-                            .dim = piece->columns,
-                            .out_stride = model->sharding.width[piece->rank],
-                            .bag = &bag};
+                .rows = sharded_bags(model),
+                .dim = piece->columns,
+                .out_stride = model->sharding.width[piece->rank],
+                .bag = &bag};
         ops_bag(model->net.pool, &bags);
     }
 }
@@ -268,15 +285,16 @@ static void sharded_collect(struct model *model)
     for (size_t i = 0; i < plan->pieces;) {
         const struct placement_piece *first = &plan->piece[i];
         struct row_sum sum = {.rows = model->sharding.samples,
-                              .dim = first->columns,
-                              .to = model->concat + (first->table + 1) * dim + first->column,
-                              .to_stride = model->vectors * dim,
-                              .divisor = 1};
+                .dim = first->columns,
+                .to = model->concat + (first->table + 1) * dim + first->column,
+                .to_stride = model->vectors * dim,
+                .divisor = 1};
         do {
             sum.from[sum.parts] = sharded_vectors(model, i, model->alltoall->rank);
             sum.from_stride[sum.parts++] = model->sharding.width[plan->piece[i].rank];
             i++;
-        } while (first->kind == PLACEMENT_ROW && i < plan->pieces && plan->piece[i].table == first->table);
+        } while (first->kind == PLACEMENT_ROW && i < plan->pieces &&
+                plan->piece[i].table == first->table);
         ops_sum_rows(model->net.pool, &sum);
     }
 }
@@ -284,15 +302,17 @@ static void sharded_collect(struct model *model)
 static void sharded_look_up(struct model *model)
 {
     double lookups = (double)sharded_lookups(model);
-    pool_for(model->net.pool, &(struct pool_work){.count = model->sharding.plan.pieces,
-                                                  .cost = 4 * lookups / (double)model->shape->tables,
-                                                  POOL_FN(sharded_ask_part),
-                                                  .arg = model});
+    pool_for(model->net.pool,
+            &(struct pool_work){.count = model->sharding.plan.pieces,
+                    .cost = 4 * lookups / (double)model->shape->tables,
+                    POOL_FN(sharded_ask_part),
+                    .arg = model});
     alltoall_meet(model->alltoall);
-    pool_for(model->net.pool, &(struct pool_work){.count = model->owned_count,
-                                                  .cost = 2 * lookups / (double)model->shape->tables * model->alltoall->ranks,
-                                                  POOL_FN(sharded_take_part),
-                                                  .arg = model});
+    pool_for(model->net.pool,
+            &(struct pool_work){.count = model->owned_count,
+                    .cost = 2 * lookups / (double)model->shape->tables * model->alltoall->ranks,
+                    POOL_FN(sharded_take_part),
+                    .arg = model});
     sharded_answer(model);
     alltoall_meet(model->alltoall);
     sharded_collect(model);
@@ -305,18 +325,18 @@ static void sharded_tell(struct model *model)
     for (size_t i = 0; i < model->sharding.plan.pieces; i++) {
         const struct placement_piece *piece = sharded_piece(model, i);
         struct row_sum sum = {.rows = model->sharding.samples,
-                              .dim = piece->columns,
-                              .parts = 1,
-                              .from = {model->dconcat + (piece->table + 1) * dim + piece->column},
-                              .from_stride = {model->vectors * dim},
-                              .to = sharded_gradients(model, i, model->alltoall->rank),
-                              .to_stride = piece->columns,
-                              .divisor = (real)model->alltoall->ranks};
+                .dim = piece->columns,
+                .parts = 1,
+                .from = {model->dconcat + (piece->table + 1) * dim + piece->column},
+                .from_stride = {model->vectors * dim},
+                .to = sharded_gradients(model, i, model->alltoall->rank),
+                .to_stride = piece->columns,
+                .divisor = (real)model->alltoall->ranks};
         ops_sum_rows(model->net.pool, &sum);
     }
 }
 
-// --- the model ------------------------------------------------------------------------------------
+// --- the model -----------------------------------------------------------------------------------
 
 static void sharded_networks(struct model *model)
 {
@@ -370,7 +390,8 @@ static void sharded_start(struct model *model, const struct owned *own)
     char name[48];
     snprintf(name, sizeof name, "tables.%u.weight", (unsigned)piece->table);
     for (size_t at = 0; at < count; at += run)
-        draw_start_from(model->net.seed, name, (piece->row + at / columns) * dim + piece->column, run, dim, sharded_set, own->value + at);
+        draw_start_from(model->net.seed, name, (piece->row + at / columns) * dim + piece->column,
+                run, dim, sharded_set, own->value + at);
 }
 
 static void sharded_own(struct model *model, size_t i, struct owned *own)
@@ -409,7 +430,8 @@ static void sharded_tables(struct model *model)
 static void sharded_buffers(struct model *model)
 {
     struct network *net = &model->net;
-    size_t samples = model->sharding.samples, dim = model->shape->dim, concat = samples * model->vectors * dim;
+    size_t samples = model->sharding.samples, dim = model->shape->dim,
+           concat = samples * model->vectors * dim;
     model->batch = dlrm_sharded_batch_new(&net->arena, model->shape, samples);
     model->spare = dlrm_sharded_batch_new(&net->arena, model->shape, samples);
     model->dense = network_reals(net, samples * DLRM_DENSE);
@@ -434,7 +456,8 @@ static void sharded_destroy(struct model *model)
     free(model);
 }
 
-static int sharded_create(const struct model_opts *opts, struct model **ret_model, struct error *err)
+static int sharded_create(
+        const struct model_opts *opts, struct model **ret_model, struct error *err)
 {
     const struct model_ranks *ranks = opts->ranks;
     if (!ranks || !ranks->alltoall)
@@ -450,7 +473,8 @@ static int sharded_create(const struct model_opts *opts, struct model **ret_mode
     model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate : SHARDED_RATE);
     int rc = sharding_plan(&model->sharding, opts, model->alltoall->ranks, err);
     if (rc == 0)
-        rc = dlrm_sharded_stream_init(&model->stream, model->shape, opts->seed, opts->train, ranks->rank, err);
+        rc = dlrm_sharded_stream_init(
+                &model->stream, model->shape, opts->seed, opts->train, ranks->rank, err);
     if (rc) {
         sharded_destroy(model);
         return rc;
@@ -495,18 +519,22 @@ static const real *sharded_scores(const struct model *model)
 
 static double sharded_loss(struct model *model)
 {
-    return ops_bce_loss(model->net.pool, model->sharding.samples, sharded_scores(model), model->label, model->row_loss, model->dlogits);
+    return ops_bce_loss(model->net.pool, model->sharding.samples, sharded_scores(model),
+            model->label, model->row_loss, model->dlogits);
 }
 
 static void sharded_backward(struct model *model)
 {
     struct network *net = &model->net;
     size_t samples = model->sharding.samples, dim = model->shape->dim;
-    perceptron_backward(net, &model->top, samples, model->features, model->dlogits, model->dfeatures);
+    perceptron_backward(
+            net, &model->top, samples, model->features, model->dlogits, model->dfeatures);
     sharded_after(model, UNIT_TOP);
-    ops_interact_backward(net->pool, samples, model->vectors, dim, model->concat, model->dfeatures, model->dconcat);
+    ops_interact_backward(net->pool, samples, model->vectors, dim, model->concat, model->dfeatures,
+            model->dconcat);
     sharded_tell(model);
-    ops_copy_rows(net->pool, samples, dim, model->dconcat, model->vectors * dim, model->dbottom, dim);
+    ops_copy_rows(
+            net->pool, samples, dim, model->dconcat, model->vectors * dim, model->dbottom, dim);
     perceptron_backward(net, &model->bottom, samples, model->dense, model->dbottom, NULL);
     sharded_after(model, UNIT_BOTTOM);
     alltoall_meet(model->alltoall);
@@ -525,7 +553,8 @@ static void sharded_sort_part(void *arg, size_t begin, size_t end, bool again)
         for (size_t bag = 0; bag < bags; bag++)
             for (size_t k = offset[bag]; k < offset[bag + 1]; k++)
                 own->lookup[k] = (struct lookup){.row = ids[k], .bag = (uint32_t)bag};
-        sort_in_place(own->lookup, count, x, y, x->row < y->row || (x->row == y->row && x->bag < y->bag));
+        sort_in_place(
+                own->lookup, count, x, y, x->row < y->row || (x->row == y->row && x->bag < y->bag));
         for (size_t k = 0; k < count; k++) {
             own->vector[k] = own->lookup[k].bag;
             if (k > 0 && own->lookup[k].row == own->lookup[k - 1].row)
@@ -542,21 +571,24 @@ static void sharded_update(struct model *model)
 {
     struct pool *pool = model->net.pool;
     ops_sgd(pool, model->updated, model->rate, model->updated_grad, model->updated_value);
-    pool_for(pool, &(struct pool_work){.count = model->owned_count,
-                                       .cost = 60.0 * (double)sharded_lookups(model) / (double)model->shape->tables * model->alltoall->ranks,
-                                       POOL_FN(sharded_sort_part),
-                                       .arg = model});
+    pool_for(pool,
+            &(struct pool_work){.count = model->owned_count,
+                    .cost = 60.0 * (double)sharded_lookups(model) / (double)model->shape->tables *
+                            model->alltoall->ranks,
+                    POOL_FN(sharded_sort_part),
+                    .arg = model});
     for (size_t i = 0; i < model->owned_count; i++) {
         const struct owned *own = &model->owned[i];
         struct bag_rows rows = {.rows = own->distinct,
-                                .dim = sharded_piece(model, own->piece)->columns,
-                                .row = own->row,
-                                .begin = own->begin,
-                                .vector = own->vector,
-                                .dout = sharded_gradients(model, own->piece, 0),
-                                .table = own->value,
-                                .square = own->square};
-        ops_bag_update(pool, &rows, model->sgd ? model->rate : (real)SHARDED_TABLES_RATE, (real)SHARDED_EPSILON);
+                .dim = sharded_piece(model, own->piece)->columns,
+                .row = own->row,
+                .begin = own->begin,
+                .vector = own->vector,
+                .dout = sharded_gradients(model, own->piece, 0),
+                .table = own->value,
+                .square = own->square};
+        ops_bag_update(pool, &rows, model->sgd ? model->rate : (real)SHARDED_TABLES_RATE,
+                (real)SHARDED_EPSILON);
     }
 }
 
@@ -580,7 +612,8 @@ static const struct model_param *sharded_params(const struct model *model, size_
 
 static size_t sharded_notes(const struct model *model, struct model_note *ret)
 {
-    static const char *const names[PLACEMENT_KIND_COUNT] = {"table_pieces", "row_pieces", "column_pieces"};
+    static const char *const names[PLACEMENT_KIND_COUNT] = {
+            "table_pieces", "row_pieces", "column_pieces"};
     for (int kind = 0; kind < PLACEMENT_KIND_COUNT; kind++)
         ret[kind] = (struct model_note){.name = names[kind]};
     for (size_t i = 0; i < model->sharding.plan.pieces; i++)
@@ -589,19 +622,19 @@ static size_t sharded_notes(const struct model *model, struct model_note *ret)
 }
 
 const struct model_ops NATIVE_NAME(dlrm_sharded_ops) = {
-    .name = "dlrm-sharded",
-    .real_bytes = sizeof(real),
-    .create = sharded_create,
-    .destroy = sharded_destroy,
-    .load = sharded_load,
-    .forward = sharded_forward,
-    .loss = sharded_loss,
-    .backward = sharded_backward,
-    .update = sharded_update,
-    .units = sharded_units,
-    .boxes = sharded_boxes,
-    .samples = sharded_samples,
-    .logits = sharded_logits,
-    .params = sharded_params,
-    .notes = sharded_notes,
+        .name = "dlrm-sharded",
+        .real_bytes = sizeof(real),
+        .create = sharded_create,
+        .destroy = sharded_destroy,
+        .load = sharded_load,
+        .forward = sharded_forward,
+        .loss = sharded_loss,
+        .backward = sharded_backward,
+        .update = sharded_update,
+        .units = sharded_units,
+        .boxes = sharded_boxes,
+        .samples = sharded_samples,
+        .logits = sharded_logits,
+        .params = sharded_params,
+        .notes = sharded_notes,
 };

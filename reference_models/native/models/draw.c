@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams by their names, and the start values of parameters (torch/common.py, initialise()). Reads nothing.
+// Streams by their names, and the start values of parameters (torch/common.py, initialise()). Reads
+// nothing.
 #include "reference_models/native/models/draw.h"
 
 #include <math.h>
@@ -13,8 +14,8 @@ struct draw draw_of(uint64_t seed, const char *name)
     return draw;
 }
 
-void draw_start_from(uint64_t seed, const char *name, size_t first, size_t count, size_t last_dimension,
-                     void (*fn)(void *arg, size_t i, double value), void *arg)
+void draw_start_from(uint64_t seed, const char *name, size_t first, size_t count,
+        size_t last_dimension, void (*fn)(void *arg, size_t i, double value), void *arg)
 {
     char stream[64];
     double bound = pow((double)last_dimension, -0.5);
@@ -25,7 +26,8 @@ void draw_start_from(uint64_t seed, const char *name, size_t first, size_t count
         fn(arg, i, draw_uniform(&draw) * (2 * bound) - bound);
 }
 
-void draw_start(uint64_t seed, const char *name, size_t count, size_t last_dimension, void (*fn)(void *arg, size_t i, double value), void *arg)
+void draw_start(uint64_t seed, const char *name, size_t count, size_t last_dimension,
+        void (*fn)(void *arg, size_t i, double value), void *arg)
 {
     draw_start_from(seed, name, 0, count, last_dimension, fn, arg);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seeded values of the workloads that PyTorch has too: those of torch/draw.py, bit by bit. A value is a function of the seed, the
-// name of its stream and its number; integers and fp64 only.
+// Seeded values of the workloads that PyTorch has too: those of torch/draw.py, bit by bit. A value
+// is a function of the seed, the name of its stream and its number; integers and fp64 only.
 #ifndef UPGATE_NATIVE_DRAW_H
 #define UPGATE_NATIVE_DRAW_H
 
@@ -32,10 +32,12 @@ static inline uint64_t draw_below(struct draw *draw, uint64_t bound) // [0, boun
     return ((draw_next(draw) >> 32) * bound) >> 32;
 }
 
-// The start values of a parameter of two dimensions, by its name in the PyTorch model: fn(arg, i, value) for each.
-void draw_start(uint64_t seed, const char *name, size_t count, size_t last_dimension, void (*fn)(void *arg, size_t i, double value), void *arg);
+// The start values of a parameter of two dimensions, by its name in the PyTorch model: fn(arg, i,
+// value) for each.
+void draw_start(uint64_t seed, const char *name, size_t count, size_t last_dimension,
+        void (*fn)(void *arg, size_t i, double value), void *arg);
 // Of these the `count` from number `first` on; i counts from 0.
-void draw_start_from(uint64_t seed, const char *name, size_t first, size_t count, size_t last_dimension,
-                     void (*fn)(void *arg, size_t i, double value), void *arg);
+void draw_start_from(uint64_t seed, const char *name, size_t first, size_t count,
+        size_t last_dimension, void (*fn)(void *arg, size_t i, double value), void *arg);
 
 #endif

@@ -20,8 +20,8 @@ static size_t network_entry(struct network *net, const char *name, size_t count)
     return net->params++;
 }
 
-size_t network_add(struct network *net, const char *name, size_t count, double center,
-                   double spread)
+size_t network_add(
+        struct network *net, const char *name, size_t count, double center, double spread)
 {
     size_t entry = network_entry(net, name, count);
     size_t offset = net->count;
@@ -38,7 +38,8 @@ size_t network_align(struct network *net, size_t reals)
     return net->count;
 }
 
-struct linear network_matrix(struct network *net, const char *name, size_t in, size_t out, size_t rows)
+struct linear network_matrix(
+        struct network *net, const char *name, size_t in, size_t out, size_t rows)
 {
     struct linear layer = {.in = in, .out = out, .bias = NETWORK_NO_BIAS};
     layer.weight = network_add(net, name, in * out, 0, sqrt(3.0 / (double)in));
@@ -53,8 +54,8 @@ struct linear network_matrix(struct network *net, const char *name, size_t in, s
     return layer;
 }
 
-struct linear network_linear(struct network *net, const char *name, size_t in, size_t out,
-                             size_t rows)
+struct linear network_linear(
+        struct network *net, const char *name, size_t in, size_t out, size_t rows)
 {
     struct linear layer = network_matrix(net, name, in, out, rows);
     layer.bias = network_add(net, name, out, 0, 0);
@@ -107,7 +108,8 @@ static void network_set_turned(void *arg, size_t i, double value)
 
 void network_start_linear(struct network *net, const struct linear *layer, const char *name)
 {
-    struct network_turned turned = {.weight = net->value + layer->weight, .in = layer->in, .out = layer->out};
+    struct network_turned turned = {
+            .weight = net->value + layer->weight, .in = layer->in, .out = layer->out};
     draw_start(net->seed, name, layer->in * layer->out, layer->in, network_set_turned, &turned);
 }
 
@@ -116,7 +118,8 @@ static void network_set(void *arg, size_t i, double value)
     ((real *)arg)[i] = (real)value;
 }
 
-void network_start_table(struct network *net, size_t offset, const char *name, size_t rows, size_t dim)
+void network_start_table(
+        struct network *net, size_t offset, const char *name, size_t rows, size_t dim)
 {
     draw_start(net->seed, name, rows * dim, dim, network_set, net->value + offset);
 }
@@ -126,39 +129,42 @@ real *network_reals(struct network *net, size_t count)
     return arena_alloc(&net->arena, count, sizeof(real));
 }
 
-void network_linear_forward(struct network *net, const struct linear *layer, size_t rows,
-                            const real *x, real *y)
+void network_linear_forward(
+        struct network *net, const struct linear *layer, size_t rows, const real *x, real *y)
 {
-    ops_gemm(net->pool, &(struct gemm){.m = rows,
-                                       .n = layer->out,
-                                       .k = layer->in,
-                                       .a = x,
-                                       .b = net->value + layer->weight,
-                                       .bias = layer->bias == NETWORK_NO_BIAS ? NULL : net->value + layer->bias,
-                                       .c = y,
-                                       .scratch = net->scratch});
+    ops_gemm(net->pool,
+            &(struct gemm){.m = rows,
+                    .n = layer->out,
+                    .k = layer->in,
+                    .a = x,
+                    .b = net->value + layer->weight,
+                    .bias = layer->bias == NETWORK_NO_BIAS ? NULL : net->value + layer->bias,
+                    .c = y,
+                    .scratch = net->scratch});
 }
 
 void network_linear_backward(struct network *net, const struct linear *layer, size_t rows,
-                             const real *x, const real *dy, real *dx)
+        const real *x, const real *dy, real *dx)
 {
     if (layer->bias != NETWORK_NO_BIAS)
         ops_column_sum(net->pool, rows, layer->out, dy, net->grad + layer->bias);
-    ops_gemm(net->pool, &(struct gemm){.m = layer->in,
-                                       .n = layer->out,
-                                       .k = rows,
-                                       .transpose_a = true,
-                                       .a = x,
-                                       .b = dy,
-                                       .c = net->grad + layer->weight,
-                                       .scratch = net->scratch});
+    ops_gemm(net->pool,
+            &(struct gemm){.m = layer->in,
+                    .n = layer->out,
+                    .k = rows,
+                    .transpose_a = true,
+                    .a = x,
+                    .b = dy,
+                    .c = net->grad + layer->weight,
+                    .scratch = net->scratch});
     if (dx)
-        ops_gemm(net->pool, &(struct gemm){.m = rows,
-                                           .n = layer->in,
-                                           .k = layer->out,
-                                           .transpose_b = true,
-                                           .a = dy,
-                                           .b = net->value + layer->weight,
-                                           .c = dx,
-                                           .scratch = net->scratch});
+        ops_gemm(net->pool,
+                &(struct gemm){.m = rows,
+                        .n = layer->in,
+                        .k = layer->out,
+                        .transpose_b = true,
+                        .a = dy,
+                        .b = net->value + layer->weight,
+                        .c = dx,
+                        .scratch = net->scratch});
 }

@@ -43,31 +43,34 @@ struct linear {
 #define NETWORK_NO_BIAS SIZE_MAX // in place of its offset
 
 // Plan a parameter; its offset in the flat arrays. name: a literal.
-size_t network_add(struct network *net, const char *name, size_t count, double center,
-                   double spread);
+size_t network_add(
+        struct network *net, const char *name, size_t count, double center, double spread);
 // Plan a linear layer for products of up to `rows` rows.
-struct linear network_linear(struct network *net, const char *name, size_t in, size_t out,
-                             size_t rows);
+struct linear network_linear(
+        struct network *net, const char *name, size_t in, size_t out, size_t rows);
 // The same without bias.
-struct linear network_matrix(struct network *net, const char *name, size_t in, size_t out, size_t rows);
+struct linear network_matrix(
+        struct network *net, const char *name, size_t in, size_t out, size_t rows);
 // What is planned next starts at a multiple of so many reals; returns where.
 size_t network_align(struct network *net, size_t reals);
-// Allocate and fill what was planned; a flat array that is there already stays the caller's. Afterwards param[] holds the values' addresses.
+// Allocate and fill what was planned; a flat array that is there already stays the caller's.
+// Afterwards param[] holds the values' addresses.
 void network_allocate(struct network *net);
-// The start values that the PyTorch model has under this name (draw.h), in place of its own: of a linear layer, [out][in] there, and of a table
-// [rows][dim].
+// The start values that the PyTorch model has under this name (draw.h), in place of its own: of a
+// linear layer, [out][in] there, and of a table [rows][dim].
 void network_start_linear(struct network *net, const struct linear *layer, const char *name);
-void network_start_table(struct network *net, size_t offset, const char *name, size_t rows, size_t dim);
+void network_start_table(
+        struct network *net, size_t offset, const char *name, size_t rows, size_t dim);
 // A parameter outside the flat arrays, with its own update: filled at once.
 void network_fill(struct network *net, const char *name, real *value, size_t count, double spread);
 
 real *network_reals(struct network *net, size_t count); // zeroed, lives as long as the network
 
 // y[rows][out] = x[rows][in] * weight + bias
-void network_linear_forward(struct network *net, const struct linear *layer, size_t rows,
-                            const real *x, real *y);
+void network_linear_forward(
+        struct network *net, const struct linear *layer, size_t rows, const real *x, real *y);
 // Gradients of weight and bias; dx too unless it is NULL.
 void network_linear_backward(struct network *net, const struct linear *layer, size_t rows,
-                             const real *x, const real *dy, real *dx);
+        const real *x, const real *dy, real *dx);
 
 #endif

@@ -70,12 +70,13 @@ static bool placement_by_columns(struct placing *placing, uint32_t table)
         memcpy(left, placing->left, sizeof left);
         for (uint32_t k = 0; k < parts; k++) {
             uint32_t column = placement_edge(placing->dim, k, parts);
-            fits &= placement_put(placing->plan, left, (struct placement_piece){.table = table,
-                                                                                .rank = placement_emptiest(left, placing->ranks),
-                                                                                .kind = PLACEMENT_COLUMN,
-                                                                                .rows = placing->rows[table],
-                                                                                .column = column,
-                                                                                .columns = placement_edge(placing->dim, k + 1, parts) - column});
+            fits &= placement_put(placing->plan, left,
+                    (struct placement_piece){.table = table,
+                            .rank = placement_emptiest(left, placing->ranks),
+                            .kind = PLACEMENT_COLUMN,
+                            .rows = placing->rows[table],
+                            .column = column,
+                            .columns = placement_edge(placing->dim, k + 1, parts) - column});
         }
         if (fits) {
             memcpy(placing->left, left, sizeof left);
@@ -94,12 +95,13 @@ static bool placement_by_rows(struct placing *placing, uint32_t table)
         uint32_t row = placement_edge(placing->rows[table], rank, placing->ranks);
         uint32_t rows = placement_edge(placing->rows[table], rank + 1, placing->ranks) - row;
         if (rows > 0)
-            fits &= placement_put(placing->plan, placing->left, (struct placement_piece){.table = table,
-                                                                                         .rank = rank,
-                                                                                         .kind = PLACEMENT_ROW,
-                                                                                         .row = row,
-                                                                                         .rows = rows,
-                                                                                         .columns = placing->dim});
+            fits &= placement_put(placing->plan, placing->left,
+                    (struct placement_piece){.table = table,
+                            .rank = rank,
+                            .kind = PLACEMENT_ROW,
+                            .row = row,
+                            .rows = rows,
+                            .columns = placing->dim});
     }
     return fits;
 }
@@ -109,12 +111,14 @@ static bool placement_table(struct placing *placing, uint32_t table)
     uint32_t rows = placing->rows[table], rank = placement_emptiest(placing->left, placing->ranks);
     int64_t bytes = placement_bytes(rows, placing->dim);
     if (bytes <= placing->left[rank])
-        return placement_put(placing->plan, placing->left, (struct placement_piece){.table = table,
-                                                                                    .rank = rank,
-                                                                                    .kind = PLACEMENT_TABLE,
-                                                                                    .rows = rows,
-                                                                                    .columns = placing->dim});
-    return (bytes <= placing->budget && placement_by_columns(placing, table)) || placement_by_rows(placing, table);
+        return placement_put(placing->plan, placing->left,
+                (struct placement_piece){.table = table,
+                        .rank = rank,
+                        .kind = PLACEMENT_TABLE,
+                        .rows = rows,
+                        .columns = placing->dim});
+    return (bytes <= placing->budget && placement_by_columns(placing, table)) ||
+            placement_by_rows(placing, table);
 }
 
 uint64_t placement_budget(const uint32_t *rows, size_t tables, size_t dim, uint32_t ranks)
@@ -123,36 +127,48 @@ uint64_t placement_budget(const uint32_t *rows, size_t tables, size_t dim, uint3
     for (size_t t = 0; t < tables; t++)
         sum += rows[t];
     // Rounded where torch/dlrm-sharded.py rounds.
-    return (uint64_t)(PLACEMENT_MARGIN * (double)sum * (double)dim * PLACEMENT_VALUE_BYTES / (double)ranks);
+    return (uint64_t)(PLACEMENT_MARGIN * (double)sum * (double)dim * PLACEMENT_VALUE_BYTES /
+            (double)ranks);
 }
 
-static int placement_refuse(const uint32_t *rows, size_t tables, size_t dim, uint32_t ranks, struct error *err)
+static int placement_refuse(
+        const uint32_t *rows, size_t tables, size_t dim, uint32_t ranks, struct error *err)
 {
     if (tables < 1 || tables > PLACEMENT_TABLES_MAX)
-        return error_set(err, -EINVAL, "%zu tables cannot be placed: 1 to %d can", tables, PLACEMENT_TABLES_MAX);
+        return error_set(err, -EINVAL, "%zu tables cannot be placed: 1 to %d can", tables,
+                PLACEMENT_TABLES_MAX);
     if (dim < 1 || dim > PLACEMENT_DIM_MAX)
-        return error_set(err, -EINVAL, "rows of %zu values cannot be placed: 1 to %d can", dim, PLACEMENT_DIM_MAX);
+        return error_set(err, -EINVAL, "rows of %zu values cannot be placed: 1 to %d can", dim,
+                PLACEMENT_DIM_MAX);
     if (ranks < 1 || ranks > PLACEMENT_RANKS_MAX)
-        return error_set(err, -EINVAL, "tables cannot be placed on %" PRIu32 " ranks: on 1 to %d", ranks, PLACEMENT_RANKS_MAX);
+        return error_set(err, -EINVAL, "tables cannot be placed on %" PRIu32 " ranks: on 1 to %d",
+                ranks, PLACEMENT_RANKS_MAX);
     for (size_t t = 0; t < tables; t++)
         if (rows[t] < 1)
             return error_set(err, -EINVAL, "table %zu has no rows", t);
     return 0;
 }
 
-int placement_plan(const uint32_t *rows, size_t tables, size_t dim, uint32_t ranks, uint64_t budget, struct placement *ret, struct error *err)
+int placement_plan(const uint32_t *rows, size_t tables, size_t dim, uint32_t ranks, uint64_t budget,
+        struct placement *ret, struct error *err)
 {
     uint32_t order[PLACEMENT_TABLES_MAX] = {0};
     int rc = placement_refuse(rows, tables, dim, ranks, err);
     if (rc)
         return rc;
     int64_t need = placement_need(rows, tables, dim);
-    // What is more than all tables need changes no decision, and might not be a number any more when it is multiplied.
-    struct placing placing = {
-        .rows = rows, .dim = (uint32_t)dim, .ranks = ranks, .budget = budget < (uint64_t)need ? (int64_t)budget : need, .plan = ret};
+    // What is more than all tables need changes no decision, and might not be a number any more
+    // when it is multiplied.
+    struct placing placing = {.rows = rows,
+            .dim = (uint32_t)dim,
+            .ranks = ranks,
+            .budget = budget < (uint64_t)need ? (int64_t)budget : need,
+            .plan = ret};
     if (need > (int64_t)ranks * placing.budget)
-        return error_set(err, -EINVAL, "the tables take %" PRId64 " bytes with their optimizer state, %" PRIu32 " ranks have %" PRIu64 " each", need,
-                         ranks, budget);
+        return error_set(err, -EINVAL,
+                "the tables take %" PRId64 " bytes with their optimizer state, %" PRIu32
+                " ranks have %" PRIu64 " each",
+                need, ranks, budget);
     for (uint32_t rank = 0; rank < ranks; rank++)
         placing.left[rank] = placing.budget;
     for (uint32_t t = 0; t < tables; t++)
@@ -161,8 +177,11 @@ int placement_plan(const uint32_t *rows, size_t tables, size_t dim, uint32_t ran
     ret->pieces = 0;
     for (size_t t = 0; t < tables; t++)
         if (!placement_table(&placing, order[t]))
-            return error_set(err, -EINVAL, "no rank has room for its rows of a table of %" PRIu32, rows[order[t]]);
+            return error_set(err, -EINVAL, "no rank has room for its rows of a table of %" PRIu32,
+                    rows[order[t]]);
     sort_in_place(ret->piece, ret->pieces, x, y,
-                  x->table < y->table || (x->table == y->table && (x->row < y->row || (x->row == y->row && x->column < y->column))));
+            x->table < y->table ||
+                    (x->table == y->table &&
+                            (x->row < y->row || (x->row == y->row && x->column < y->column))));
     return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the embedding tables of a model go: a plan of pieces for ranks that have so much memory each. The decisions are those of
-// torch/placement.py, which says the rules: whole to the emptiest rank, else by columns, else by rows.
+// Where the embedding tables of a model go: a plan of pieces for ranks that have so much memory
+// each. The decisions are those of torch/placement.py, which says the rules: whole to the emptiest
+// rank, else by columns, else by rows.
 #ifndef UPGATE_NATIVE_PLACEMENT_H
 #define UPGATE_NATIVE_PLACEMENT_H
 
@@ -29,7 +30,9 @@ struct placement {
 // The budget of a rank that has none: 1.25 of an equal share, bytes.
 uint64_t placement_budget(const uint32_t *rows, size_t tables, size_t dim, uint32_t ranks);
 
-// rows: of each table; budget: bytes of a rank. -EINVAL: the tables do not fit, and by how much; more than the above, or nothing to place.
-int placement_plan(const uint32_t *rows, size_t tables, size_t dim, uint32_t ranks, uint64_t budget, struct placement *ret, struct error *err);
+// rows: of each table; budget: bytes of a rank. -EINVAL: the tables do not fit, and by how much;
+// more than the above, or nothing to place.
+int placement_plan(const uint32_t *rows, size_t tables, size_t dim, uint32_t ranks, uint64_t budget,
+        struct placement *ret, struct error *err);
 
 #endif

@@ -3,8 +3,9 @@
 // a GELU MLP, final norm, logits over 256 bytes; cross-entropy of the next byte; Adam (or SGD).
 // Reads windows of a text (text.h). Compiled once per type. Not a sampler: it never generates text.
 //
-// As one of several ranks (opts.ranks) it is the model of torch/transformer.py, value by value: its shapes, start values and inputs, GELU
-// with erf, no bias in the head, AdamW. What the ranks tell each other is share.c's; here are the places in between where they may.
+// As one of several ranks (opts.ranks) it is the model of torch/transformer.py, value by value: its
+// shapes, start values and inputs, GELU with erf, no bias in the head, AdamW. What the ranks tell
+// each other is share.c's; here are the places in between where they may.
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -33,11 +34,13 @@ struct block {
 struct model {
     struct network net;
     struct transformer_shape shape;
-    size_t rows; // batch * context
-    size_t decode, prompt;           // bytes decoded one at a time, and those before; decode 0: none, all rows at once
-    size_t pass_first, pass_rows;    // of each sequence: rows in the cache, and the new ones of this pass
-    uint32_t *pass_token;            // [batch][pass_rows]
-    real *tail;                      // [batch][dim]: the last row of each sequence
+    size_t rows;           // batch * context
+    size_t decode, prompt; // bytes decoded one at a time, and those before; decode 0: none, all
+                           // rows at once
+    size_t pass_first,
+            pass_rows;    // of each sequence: rows in the cache, and the new ones of this pass
+    uint32_t *pass_token; // [batch][pass_rows]
+    real *tail;           // [batch][dim]: the last row of each sequence
     struct text text;
     bool plain_sgd;
     real rate;
@@ -58,8 +61,8 @@ struct model {
     real *adam_m, *adam_v;
 };
 
-static struct norm transformer_norm(struct network *net, const char *gain, const char *bias,
-                                    size_t dim)
+static struct norm transformer_norm(
+        struct network *net, const char *gain, const char *bias, size_t dim)
 {
     struct norm norm;
     norm.gain = network_add(net, gain, dim, 1, 0);
@@ -92,7 +95,8 @@ static void transformer_plan(struct model *model)
     }
     transformer_unit(model);
     model->norm = transformer_norm(net, "norm.gain", "norm.bias", dim);
-    model->head = (model->ranks ? network_matrix : network_linear)(net, "head", dim, TRANSFORMER_VOCABULARY, rows);
+    model->head = (model->ranks ? network_matrix : network_linear)(
+            net, "head", dim, TRANSFORMER_VOCABULARY, rows);
     if (model->ranks)
         model->unit_first[model->units] = network_align(net, REDUCE_BLOCK);
 }
@@ -100,7 +104,9 @@ static void transformer_plan(struct model *model)
 static size_t transformer_units(const struct model_opts *opts, size_t first[MODEL_UNITS_MAX + 1])
 {
     static const struct model_ranks any = {.rank = 0};
-    struct model model = {.ranks = &any, .shape = opts->transformer_shape ? *opts->transformer_shape : transformer_shapes_ranks[opts->size]};
+    struct model model = {.ranks = &any,
+            .shape = opts->transformer_shape ? *opts->transformer_shape
+                                             : transformer_shapes_ranks[opts->size]};
     transformer_plan(&model);
     memcpy(first, model.unit_first, sizeof model.unit_first);
     return model.units;
@@ -197,8 +203,8 @@ static void transformer_buffers(struct model *model)
     model->dsum = network_reals(net, rows * dim);
     model->dhidden = network_reals(net, 2 * rows * 4 * dim);
     model->dqkv = network_reals(net, rows * 3 * dim);
-    model->dprob = network_reals(net, model->shape.batch * model->shape.heads *
-                                          model->shape.context * model->shape.context);
+    model->dprob = network_reals(net,
+            model->shape.batch * model->shape.heads * model->shape.context * model->shape.context);
     model->adam_m = network_reals(net, model->plain_sgd ? 0 : model->updated);
     model->adam_v = network_reals(net, model->plain_sgd ? 0 : model->updated);
 }
@@ -212,8 +218,8 @@ static void transformer_destroy(struct model *model)
     free(model);
 }
 
-static int transformer_create(const struct model_opts *opts, struct model **ret_model,
-                              struct error *err)
+static int transformer_create(
+        const struct model_opts *opts, struct model **ret_model, struct error *err)
 {
     struct model *model = calloc(1, sizeof *model);
     if (!model)
@@ -235,14 +241,15 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
     model->decode = opts->train ? 0 : opts->decode;
     model->prompt = model->shape.context - model->decode;
     if (model->decode >= model->shape.context) {
-        rc = error_set(err, -EINVAL, "%zu bytes to decode are too many: a sequence has %zu, and at least one is the prompt", model->decode,
-                       model->shape.context);
+        rc = error_set(err, -EINVAL,
+                "%zu bytes to decode are too many: a sequence has %zu, and at least one is the prompt",
+                model->decode, model->shape.context);
         transformer_destroy(model);
         return rc;
     }
     model->rate = (real)(opts->learning_rate > 0 ? opts->learning_rate
-                         : opts->plain_sgd       ? 0.1
-                         : opts->ranks           ? TRANSFORMER_RANKS_RATE
+                    : opts->plain_sgd            ? 0.1
+                    : opts->ranks                ? TRANSFORMER_RANKS_RATE
                                                  : TRANSFORMER_RATE(model->shape.dim));
     transformer_plan(model);
     transformer_arrays(model);
@@ -254,10 +261,11 @@ static int transformer_create(const struct model_opts *opts, struct model **ret_
 static void transformer_load(struct model *model, uint64_t step)
 {
     if (model->ranks)
-        transformer_data_draw_rank(&model->text, &model->shape, model->net.seed, model->net.train, model->ranks->rank, step, model->token,
-                                   model->target);
+        transformer_data_draw_rank(&model->text, &model->shape, model->net.seed, model->net.train,
+                model->ranks->rank, step, model->token, model->target);
     else
-        transformer_data_draw(&model->text, &model->shape, model->net.seed, step, model->token, model->target);
+        transformer_data_draw(
+                &model->text, &model->shape, model->net.seed, step, model->token, model->target);
 }
 
 static void transformer_before(const struct model *model, size_t unit)
@@ -273,28 +281,28 @@ static void transformer_after(const struct model *model, size_t unit)
 }
 
 static struct layernorm transformer_layernorm(struct model *model, const struct norm *norm,
-                                              const real *x, real *y, real *mean, real *scale)
+        const real *x, real *y, real *mean, real *scale)
 {
     return (struct layernorm){.rows = model->rows,
-                              .n = model->shape.dim,
-                              .x = x,
-                              .gain = model->net.value + norm->gain,
-                              .bias = model->net.value + norm->bias,
-                              .y = y,
-                              .mean = mean,
-                              .scale = scale};
+            .n = model->shape.dim,
+            .x = x,
+            .gain = model->net.value + norm->gain,
+            .bias = model->net.value + norm->bias,
+            .y = y,
+            .mean = mean,
+            .scale = scale};
 }
 
 static struct attention transformer_attention(struct model *model, const struct block *block)
 {
     return (struct attention){.batch = model->shape.batch,
-                              .context = model->shape.context,
-                              .heads = model->shape.heads,
-                              .dim = model->shape.dim / model->shape.heads,
-                              .qkv = block->qkv_act,
-                              .out = block->mixed,
-                              .prob = block->prob,
-                              .scratch = model->attention_scratch};
+            .context = model->shape.context,
+            .heads = model->shape.heads,
+            .dim = model->shape.dim / model->shape.heads,
+            .qkv = block->qkv_act,
+            .out = block->mixed,
+            .prob = block->prob,
+            .scratch = model->attention_scratch};
 }
 
 static void transformer_attend(struct model *model, struct block *block)
@@ -304,35 +312,37 @@ static void transformer_attend(struct model *model, struct block *block)
         ops_attention(model->net.pool, &attention);
         return;
     }
-    ops_attention_cached(model->net.pool, &(struct attention_cached){.batch = attention.batch,
-                                                                    .rows = model->pass_rows,
-                                                                    .first = model->pass_first,
-                                                                    .capacity = model->shape.context,
-                                                                    .heads = attention.heads,
-                                                                    .dim = attention.dim,
-                                                                    .qkv = block->qkv_act,
-                                                                    .key = block->key,
-                                                                    .value = block->value,
-                                                                    .out = block->mixed,
-                                                                    .scratch = block->prob});
+    ops_attention_cached(model->net.pool,
+            &(struct attention_cached){.batch = attention.batch,
+                    .rows = model->pass_rows,
+                    .first = model->pass_first,
+                    .capacity = model->shape.context,
+                    .heads = attention.heads,
+                    .dim = attention.dim,
+                    .qkv = block->qkv_act,
+                    .key = block->key,
+                    .value = block->value,
+                    .out = block->mixed,
+                    .scratch = block->prob});
 }
 
 static void transformer_block_forward(struct model *model, struct block *block, real *next)
 {
     struct network *net = &model->net;
     size_t rows = model->rows, count = rows * model->shape.dim;
-    struct layernorm norm1 = transformer_layernorm(model, &block->norm1, block->x, block->normed1,
-                                                   block->mean1, block->scale1);
+    struct layernorm norm1 = transformer_layernorm(
+            model, &block->norm1, block->x, block->normed1, block->mean1, block->scale1);
     ops_layernorm(net->pool, &norm1);
     network_linear_forward(net, &block->qkv, rows, block->normed1, block->qkv_act);
     transformer_attend(model, block);
     network_linear_forward(net, &block->out, rows, block->mixed, model->branch);
     ops_add(net->pool, count, block->x, model->branch, block->mid);
-    struct layernorm norm2 = transformer_layernorm(model, &block->norm2, block->mid, block->normed2,
-                                                   block->mean2, block->scale2);
+    struct layernorm norm2 = transformer_layernorm(
+            model, &block->norm2, block->mid, block->normed2, block->mean2, block->scale2);
     ops_layernorm(net->pool, &norm2);
     network_linear_forward(net, &block->up, rows, block->normed2, block->hidden);
-    (model->ranks ? ops_gelu_erf : ops_gelu)(net->pool, rows * block->up.out, block->hidden, block->active);
+    (model->ranks ? ops_gelu_erf : ops_gelu)(
+            net->pool, rows * block->up.out, block->hidden, block->active);
     network_linear_forward(net, &block->down, rows, block->active, model->branch);
     ops_add(net->pool, count, block->mid, model->branch, next);
 }
@@ -340,10 +350,10 @@ static void transformer_block_forward(struct model *model, struct block *block, 
 static struct token transformer_token(struct model *model)
 {
     return (struct token){.rows = model->rows,
-                          .dim = model->shape.dim,
-                          .context = model->shape.context,
-                          .vocabulary = TRANSFORMER_VOCABULARY,
-                          .token = model->token};
+            .dim = model->shape.dim,
+            .context = model->shape.context,
+            .vocabulary = TRANSFORMER_VOCABULARY,
+            .token = model->token};
 }
 
 static void transformer_blocks(struct model *model)
@@ -351,12 +361,13 @@ static void transformer_blocks(struct model *model)
     size_t layers = model->shape.layers;
     for (size_t i = 0; i < layers; i++) {
         transformer_before(model, i + 1);
-        transformer_block_forward(model, &model->block[i],
-                                  i + 1 < layers ? model->block[i + 1].x : model->last);
+        transformer_block_forward(
+                model, &model->block[i], i + 1 < layers ? model->block[i + 1].x : model->last);
     }
 }
 
-// The bytes first to first + rows of each sequence, behind those in the cache; the logits of what follows the last of them.
+// The bytes first to first + rows of each sequence, behind those in the cache; the logits of what
+// follows the last of them.
 static void transformer_pass(struct model *model, size_t first, size_t rows, real *logits)
 {
     struct network *net = &model->net;
@@ -365,23 +376,32 @@ static void transformer_pass(struct model *model, size_t first, size_t rows, rea
     model->pass_rows = rows;
     model->rows = batch * rows;
     for (size_t b = 0; b < batch; b++)
-        memcpy(model->pass_token + b * rows, model->token + b * context + first, rows * sizeof *model->pass_token);
-    struct token token = {.rows = model->rows, .dim = dim, .context = rows, .vocabulary = TRANSFORMER_VOCABULARY, .token = model->pass_token};
-    ops_token(net->pool, &token, net->value + model->token_table, net->value + model->position_table + first * dim, model->block[0].x);
+        memcpy(model->pass_token + b * rows, model->token + b * context + first,
+                rows * sizeof *model->pass_token);
+    struct token token = {.rows = model->rows,
+            .dim = dim,
+            .context = rows,
+            .vocabulary = TRANSFORMER_VOCABULARY,
+            .token = model->pass_token};
+    ops_token(net->pool, &token, net->value + model->token_table,
+            net->value + model->position_table + first * dim, model->block[0].x);
     transformer_blocks(model);
     for (size_t b = 0; b < batch; b++)
         memcpy(model->tail + b * dim, model->last + ((b + 1) * rows - 1) * dim, dim * sizeof(real));
     model->rows = batch;
-    struct layernorm norm = transformer_layernorm(model, &model->norm, model->tail, model->normed, model->mean, model->scale);
+    struct layernorm norm = transformer_layernorm(
+            model, &model->norm, model->tail, model->normed, model->mean, model->scale);
     ops_layernorm(net->pool, &norm);
     network_linear_forward(net, &model->head, batch, model->normed, logits);
 }
 
-// The bytes of the text are taken, not those that the model would choose: every precision decodes the same.
+// The bytes of the text are taken, not those that the model would choose: every precision decodes
+// the same.
 static void transformer_decode(struct model *model)
 {
     for (size_t i = 0; i < model->decode; i++)
-        transformer_pass(model, model->prompt + i, 1, model->logits + (i + 1) * model->shape.batch * TRANSFORMER_VOCABULARY);
+        transformer_pass(model, model->prompt + i, 1,
+                model->logits + (i + 1) * model->shape.batch * TRANSFORMER_VOCABULARY);
 }
 
 static void transformer_forward(struct model *model)
@@ -394,11 +414,11 @@ static void transformer_forward(struct model *model)
     }
     transformer_before(model, 0);
     ops_token(net->pool, &token, net->value + model->token_table,
-              net->value + model->position_table, model->block[0].x);
+            net->value + model->position_table, model->block[0].x);
     transformer_blocks(model);
     transformer_before(model, model->shape.layers + 1);
-    struct layernorm norm = transformer_layernorm(model, &model->norm, model->last, model->normed,
-                                                  model->mean, model->scale);
+    struct layernorm norm = transformer_layernorm(
+            model, &model->norm, model->last, model->normed, model->mean, model->scale);
     ops_layernorm(net->pool, &norm);
     network_linear_forward(net, &model->head, model->rows, model->normed, model->logits);
 }
@@ -406,7 +426,7 @@ static void transformer_forward(struct model *model)
 static double transformer_loss(struct model *model)
 {
     return ops_softmax_loss(model->net.pool, model->rows, TRANSFORMER_VOCABULARY, model->logits,
-                            model->target, model->row_loss, model->dlogits);
+            model->target, model->row_loss, model->dlogits);
 }
 
 // model->dx holds the gradient of the block's output and then that of its input.
@@ -416,33 +436,34 @@ static void transformer_block_backward(struct model *model, struct block *block)
     size_t rows = model->rows, count = rows * model->shape.dim, wide = rows * block->up.out;
     real *dactive = model->dhidden, *dhidden = model->dhidden + wide;
     network_linear_backward(net, &block->down, rows, block->active, model->dx, dactive);
-    (model->ranks ? ops_gelu_erf_backward : ops_gelu_backward)(net->pool, wide, block->hidden, dactive, dhidden);
+    (model->ranks ? ops_gelu_erf_backward : ops_gelu_backward)(
+            net->pool, wide, block->hidden, dactive, dhidden);
     network_linear_backward(net, &block->up, rows, block->normed2, dhidden, model->dbranch);
-    struct layernorm norm2 = transformer_layernorm(model, &block->norm2, block->mid, block->normed2,
-                                                   block->mean2, block->scale2);
+    struct layernorm norm2 = transformer_layernorm(
+            model, &block->norm2, block->mid, block->normed2, block->mean2, block->scale2);
     ops_layernorm_backward(net->pool, &norm2, model->dbranch, model->branch,
-                           net->grad + block->norm2.gain, net->grad + block->norm2.bias);
+            net->grad + block->norm2.gain, net->grad + block->norm2.bias);
     ops_add(net->pool, count, model->dx, model->branch, model->dsum);
     network_linear_backward(net, &block->out, rows, block->mixed, model->dsum, model->dbranch);
     struct attention attention = transformer_attention(model, block);
     ops_attention_backward(net->pool, &attention, model->dbranch, model->dprob, model->dqkv);
     network_linear_backward(net, &block->qkv, rows, block->normed1, model->dqkv, model->dbranch);
-    struct layernorm norm1 = transformer_layernorm(model, &block->norm1, block->x, block->normed1,
-                                                   block->mean1, block->scale1);
+    struct layernorm norm1 = transformer_layernorm(
+            model, &block->norm1, block->x, block->normed1, block->mean1, block->scale1);
     ops_layernorm_backward(net->pool, &norm1, model->dbranch, model->branch,
-                           net->grad + block->norm1.gain, net->grad + block->norm1.bias);
+            net->grad + block->norm1.gain, net->grad + block->norm1.bias);
     ops_add(net->pool, count, model->dsum, model->branch, model->dx);
 }
 
 static void transformer_backward(struct model *model)
 {
     struct network *net = &model->net;
-    network_linear_backward(net, &model->head, model->rows, model->normed, model->dlogits,
-                            model->dbranch);
-    struct layernorm norm = transformer_layernorm(model, &model->norm, model->last, model->normed,
-                                                  model->mean, model->scale);
+    network_linear_backward(
+            net, &model->head, model->rows, model->normed, model->dlogits, model->dbranch);
+    struct layernorm norm = transformer_layernorm(
+            model, &model->norm, model->last, model->normed, model->mean, model->scale);
     ops_layernorm_backward(net->pool, &norm, model->dbranch, model->dx,
-                           net->grad + model->norm.gain, net->grad + model->norm.bias);
+            net->grad + model->norm.gain, net->grad + model->norm.bias);
     transformer_after(model, model->shape.layers + 1);
     for (size_t i = model->shape.layers; i-- > 0;) {
         transformer_block_backward(model, &model->block[i]);
@@ -450,7 +471,7 @@ static void transformer_backward(struct model *model)
     }
     struct token token = transformer_token(model);
     ops_token_backward(net->pool, &token, model->dx, net->grad + model->token_table,
-                       net->grad + model->position_table);
+            net->grad + model->position_table);
     transformer_after(model, 0);
 }
 
@@ -458,15 +479,16 @@ static void transformer_update(struct model *model)
 {
     struct network *net = &model->net;
     struct adam adam = {.rate = model->rate,
-                        .beta1 = (real)TRANSFORMER_BETA1,
-                        .beta2 = (real)(model->ranks ? TRANSFORMER_RANKS_BETA2 : TRANSFORMER_BETA2),
-                        .epsilon = (real)TRANSFORMER_EPSILON,
-                        .step = ++model->updates};
+            .beta1 = (real)TRANSFORMER_BETA1,
+            .beta2 = (real)(model->ranks ? TRANSFORMER_RANKS_BETA2 : TRANSFORMER_BETA2),
+            .epsilon = (real)TRANSFORMER_EPSILON,
+            .step = ++model->updates};
     if (model->plain_sgd)
         ops_sgd(net->pool, model->updated, model->rate, model->updated_grad, model->updated_value);
     else
-        ops_adamw(net->pool, model->updated, &adam, (real)(model->ranks ? TRANSFORMER_RANKS_DECAY : 0), model->updated_grad,
-                  model->updated_value, model->adam_m, model->adam_v);
+        ops_adamw(net->pool, model->updated, &adam,
+                (real)(model->ranks ? TRANSFORMER_RANKS_DECAY : 0), model->updated_grad,
+                model->updated_value, model->adam_m, model->adam_v);
 }
 
 // Parameters that are kept elsewhere, sharded, are poisoned there: they write over the model's own.
@@ -474,7 +496,8 @@ static void transformer_poison(struct model *model)
 {
     for (size_t i = 0; i < model->net.params; i++)
         ((real *)model->net.param[i].value)[0] = (real)NAN;
-    for (size_t i = 0; model->updated_value != model->net.value && i < model->updated; i += REDUCE_BLOCK)
+    for (size_t i = 0; model->updated_value != model->net.value && i < model->updated;
+            i += REDUCE_BLOCK)
         model->updated_value[i] = (real)NAN;
 }
 
@@ -485,7 +508,8 @@ static size_t transformer_samples(const struct model *model)
 
 static const void *transformer_logits(const struct model *model, size_t *ret_count)
 {
-    *ret_count = (model->decode ? (model->decode + 1) * model->shape.batch : model->rows) * TRANSFORMER_VOCABULARY;
+    *ret_count = (model->decode ? (model->decode + 1) * model->shape.batch : model->rows) *
+            TRANSFORMER_VOCABULARY;
     return model->logits;
 }
 
@@ -502,13 +526,13 @@ static size_t transformer_request_values(const struct model *model, size_t *ret_
 }
 
 // A text as bytes. Attention is causal: what fills the row behind it changes nothing.
-static int transformer_put(struct model *model, size_t row, const double *values, size_t count,
-                           struct error *err)
+static int transformer_put(
+        struct model *model, size_t row, const double *values, size_t count, struct error *err)
 {
     for (size_t i = 0; i < count; i++) {
         if (!(values[i] >= 0 && values[i] <= 255))
             return error_set(err, -EINVAL, "features[%zu] is %g; a byte is a number from 0 to 255",
-                             i, values[i]);
+                    i, values[i]);
     }
     uint32_t *token = model->token + row * model->shape.context;
     uint32_t *target = model->target + row * model->shape.context;
@@ -533,30 +557,31 @@ static double transformer_score(const struct model *model, size_t row)
     const real *logits = model->logits + at * TRANSFORMER_VOCABULARY;
     double top = -INFINITY, sum = 0;
     for (size_t i = 0; i < TRANSFORMER_VOCABULARY; i++)
-        top = (double)logits[i] > top ? (double)logits[i] : top; // with fmax gcc 12 for arm64 dies at -O3
+        // with fmax gcc 12 for arm64 dies at -O3
+        top = (double)logits[i] > top ? (double)logits[i] : top;
     for (size_t i = 0; i < TRANSFORMER_VOCABULARY; i++)
         sum += exp((double)logits[i] - top);
     return (double)logits[model->target[at]] - top - log(sum);
 }
 
 const struct model_ops NATIVE_NAME(transformer_ops) = {
-    .name = "transformer",
-    .real_bytes = sizeof(real),
-    .create = transformer_create,
-    .destroy = transformer_destroy,
-    .load = transformer_load,
-    .forward = transformer_forward,
-    .decode = transformer_decode,
-    .loss = transformer_loss,
-    .backward = transformer_backward,
-    .update = transformer_update,
-    .poison = transformer_poison,
-    .units = transformer_units,
-    .samples = transformer_samples,
-    .logits = transformer_logits,
-    .params = transformer_params,
-    .request_values = transformer_request_values,
-    .put = transformer_put,
-    .set_rows = transformer_set_rows,
-    .score = transformer_score,
+        .name = "transformer",
+        .real_bytes = sizeof(real),
+        .create = transformer_create,
+        .destroy = transformer_destroy,
+        .load = transformer_load,
+        .forward = transformer_forward,
+        .decode = transformer_decode,
+        .loss = transformer_loss,
+        .backward = transformer_backward,
+        .update = transformer_update,
+        .poison = transformer_poison,
+        .units = transformer_units,
+        .samples = transformer_samples,
+        .logits = transformer_logits,
+        .params = transformer_params,
+        .request_values = transformer_request_values,
+        .put = transformer_put,
+        .set_rows = transformer_set_rows,
+        .score = transformer_score,
 };

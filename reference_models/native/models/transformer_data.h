@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the language model is and reads, the same for every type and device: its shapes, the constants of Adam, and windows
-// of a text (text.h).
+// What the language model is and reads, the same for every type and device: its shapes, the
+// constants of Adam, and windows of a text (text.h).
 #ifndef UPGATE_NATIVE_TRANSFORMER_DATA_H
 #define UPGATE_NATIVE_TRANSFORMER_DATA_H
 
@@ -23,16 +23,18 @@ struct transformer_shape {
 };
 
 extern const struct transformer_shape transformer_shapes[MODEL_SIZE_COUNT];
-extern const struct transformer_shape transformer_shapes_ranks[MODEL_SIZE_COUNT]; // torch/transformer.py, the batch of each rank
+// torch/transformer.py, the batch of each rank
+extern const struct transformer_shape transformer_shapes_ranks[MODEL_SIZE_COUNT];
 
-// Reads the texts of `path`, NULL: the default; says on stderr when there is too little or too much. The caller frees.
+// Reads the texts of `path`, NULL: the default; says on stderr when there is too little or too
+// much. The caller frees.
 int transformer_data_open(const char *path, struct text *ret_text, struct error *err);
 
 // The windows of a step: token[batch][context], and target, the byte that follows each.
-void transformer_data_draw(const struct text *text, const struct transformer_shape *shape, uint64_t seed, uint64_t step,
-                           uint32_t *token, uint32_t *target);
+void transformer_data_draw(const struct text *text, const struct transformer_shape *shape,
+        uint64_t seed, uint64_t step, uint32_t *token, uint32_t *target);
 // Those of one rank, as torch/transformer.py draws them.
-void transformer_data_draw_rank(const struct text *text, const struct transformer_shape *shape, uint64_t seed, bool train, uint32_t rank,
-                                uint64_t step, uint32_t *token, uint32_t *target);
+void transformer_data_draw_rank(const struct text *text, const struct transformer_shape *shape,
+        uint64_t seed, bool train, uint32_t rank, uint64_t step, uint32_t *token, uint32_t *target);
 
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-to-all through memory that all ranks see. Every rank has a box of a few parts there; ranks write into boxes, meet, and read.
-// Who writes where is the model's affair. One meeting between writing and reading is enough for a part, if another part's comes before the next
-// writing into this one: nobody gets past that other meeting before all have read.
+// All-to-all through memory that all ranks see. Every rank has a box of a few parts there; ranks
+// write into boxes, meet, and read. Who writes where is the model's affair. One meeting between
+// writing and reading is enough for a part, if another part's comes before the next writing into
+// this one: nobody gets past that other meeting before all have read.
 #ifndef UPGATE_NATIVE_ALLTOALL_H
 #define UPGATE_NATIVE_ALLTOALL_H
 
@@ -15,8 +16,8 @@
 struct alltoall {
     uint32_t rank, ranks;
     size_t part_bytes[ALLTOALL_PARTS]; // of every box
-    char *memory;                      // alltoall_bytes() of it, aligned to ALLTOALL_ALIGN, borrowed
-    void (*meet)(void *arg);           // returns when all ranks have called it
+    char *memory;            // alltoall_bytes() of it, aligned to ALLTOALL_ALIGN, borrowed
+    void (*meet)(void *arg); // returns when all ranks have called it
     void *arg;
 };
 
@@ -36,7 +37,8 @@ static inline size_t alltoall_bytes(const struct alltoall *alltoall)
 
 static inline void *alltoall_part(const struct alltoall *alltoall, uint32_t rank, int part)
 {
-    return alltoall->memory + rank * alltoall_begin(alltoall, ALLTOALL_PARTS) + alltoall_begin(alltoall, part);
+    return alltoall->memory + rank * alltoall_begin(alltoall, ALLTOALL_PARTS) +
+            alltoall_begin(alltoall, part);
 }
 
 static inline void alltoall_meet(const struct alltoall *alltoall)

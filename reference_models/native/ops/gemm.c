@@ -35,8 +35,8 @@ NATIVE_CLONES static void gemm_pack(void *arg, size_t begin, size_t end, bool ag
 }
 
 // One block of rows times the panels [panel, panel_end), all of k.
-static inline __attribute__((always_inline)) void gemm_block(const struct gemm *g, size_t block,
-                                                             size_t panel, size_t panel_end)
+static inline __attribute__((always_inline)) void gemm_block(
+        const struct gemm *g, size_t block, size_t panel, size_t panel_end)
 {
     size_t row_stride = g->transpose_a ? 1 : g->k, k_stride = g->transpose_a ? g->m : 1;
     size_t first = block * GEMM_MR;
@@ -90,7 +90,8 @@ NATIVE_CLONES static void gemm_rows(void *arg, size_t begin, size_t end, bool ag
     }
 }
 
-// What an upgrade may put in place of gemm_rows (plant.h): the same sums, its items in another order.
+// What an upgrade may put in place of gemm_rows (plant.h): the same sums, its items in another
+// order.
 NATIVE_CLONES static void gemm_tiles_v2(void *arg, size_t begin, size_t end, bool again)
 {
     const struct gemm *g = arg;
@@ -126,10 +127,11 @@ NATIVE_CLONES static void bias_part(void *arg, size_t begin, size_t end, bool ag
 static void gemm_bias(struct pool *pool, const struct gemm *gemm)
 {
     struct bias work = {.n = gemm->n, .bias = gemm->bias, .c = gemm->c};
-    pool_for(pool, &(struct pool_work){.count = gemm->m,
-                                       .cost = 4 * (double)gemm->n,
-                                       POOL_FN(bias_part),
-                                       .arg = &work});
+    pool_for(pool,
+            &(struct pool_work){.count = gemm->m,
+                    .cost = 4 * (double)gemm->n,
+                    POOL_FN(bias_part),
+                    .arg = &work});
 }
 
 void ops_gemm(struct pool *pool, const struct gemm *gemm)
@@ -142,13 +144,16 @@ void ops_gemm(struct pool *pool, const struct gemm *gemm)
     if (split)
         copy.bias = NULL;
     pool_for(pool,
-             &(struct pool_work){
-                 .count = panels, .cost = (double)(gemm->k + 4), POOL_FN(gemm_pack), .arg = &copy});
-    pool_for(pool, &(struct pool_work){.count = blocks * groups,
-                                       .cost = tile * (double)panels / (double)groups,
-                                       POOL_FN(gemm_rows),
-                                       .other = gemm_tiles_v2,
-                                       .arg = &copy});
+            &(struct pool_work){.count = panels,
+                    .cost = (double)(gemm->k + 4),
+                    POOL_FN(gemm_pack),
+                    .arg = &copy});
+    pool_for(pool,
+            &(struct pool_work){.count = blocks * groups,
+                    .cost = tile * (double)panels / (double)groups,
+                    POOL_FN(gemm_rows),
+                    .other = gemm_tiles_v2,
+                    .arg = &copy});
     if (split)
         gemm_bias(pool, gemm);
 }

@@ -16,8 +16,8 @@ static size_t attention_pairs(const struct attention *shape)
 }
 
 // which: 0 = query, 1 = key, 2 = value.
-static size_t attention_qkv_idx(const struct attention *shape, size_t head, size_t row,
-                                size_t which)
+static size_t attention_qkv_idx(
+        const struct attention *shape, size_t head, size_t row, size_t which)
 {
     size_t batch = head / shape->heads, h = head % shape->heads;
     return (((batch * shape->context + row) * 3 + which) * shape->heads + h) * shape->dim;
@@ -31,7 +31,7 @@ static size_t attention_out_idx(const struct attention *shape, size_t head, size
 
 // The two rows of an item; equal for the middle row of an odd context, which is then done once.
 static void attention_item_rows(const struct attention *shape, size_t item, size_t *ret_head,
-                                size_t ret_rows[2], size_t *ret_count)
+        size_t ret_rows[2], size_t *ret_count)
 {
     size_t pairs = attention_pairs(shape);
     *ret_head = item / pairs;
@@ -60,21 +60,21 @@ static void attention_transpose_part(void *arg, size_t begin, size_t end, bool a
 }
 
 static void attention_for(struct pool *pool, struct attention_work *work, double operations,
-                          pool_fn fn, const char *name)
+        pool_fn fn, const char *name)
 {
     const struct attention *shape = &work->shape;
     double keys = (double)shape->context + 1;
     pool_for(pool,
-             &(struct pool_work){.count = shape->batch * shape->heads * attention_pairs(shape),
-                                 .cost = operations * keys * (double)shape->dim,
-                                 .fn = fn,
-                                 .name = name,
-                                 .arg = work});
+            &(struct pool_work){.count = shape->batch * shape->heads * attention_pairs(shape),
+                    .cost = operations * keys * (double)shape->dim,
+                    .fn = fn,
+                    .name = name,
+                    .arg = work});
 }
 
 // to[0..keys) = sum over j of x[j] * transposed[j][0..keys)
 static inline void attention_scores(size_t keys, size_t dim, size_t context, const real *x,
-                                    const real *transposed, real *restrict to)
+        const real *transposed, real *restrict to)
 {
     for (size_t i = 0; i < keys; i++)
         to[i] = 0;
@@ -138,10 +138,11 @@ NATIVE_CLONES static void attention_part(void *arg, size_t begin, size_t end, bo
 static void attention_transpose(struct pool *pool, struct attention_work *work)
 {
     const struct attention *shape = &work->shape;
-    pool_for(pool, &(struct pool_work){.count = shape->batch * shape->heads,
-                                       .cost = 24.0 * (double)(shape->context * shape->dim),
-                                       POOL_FN(attention_transpose_part),
-                                       .arg = work});
+    pool_for(pool,
+            &(struct pool_work){.count = shape->batch * shape->heads,
+                    .cost = 24.0 * (double)(shape->context * shape->dim),
+                    POOL_FN(attention_transpose_part),
+                    .arg = work});
 }
 
 void ops_attention(struct pool *pool, const struct attention *attention)
@@ -224,7 +225,7 @@ NATIVE_CLONES static void attention_key_part(void *arg, size_t begin, size_t end
 }
 
 void ops_attention_backward(struct pool *pool, const struct attention *attention, const real *dout,
-                            real *dprob, real *dqkv)
+        real *dprob, real *dqkv)
 {
     struct attention_work work = {.shape = *attention, .dout = dout, .dprob = dprob, .dqkv = dqkv};
     attention_transpose(pool, &work); // scratch may have served another layer since
@@ -232,7 +233,8 @@ void ops_attention_backward(struct pool *pool, const struct attention *attention
     attention_for(pool, &work, 8, POOL_NAMED(attention_key_part));
 }
 
-// Item = one head of one sequence: its new keys and values into the cache, then its new rows in turn.
+// Item = one head of one sequence: its new keys and values into the cache, then its new rows in
+// turn.
 NATIVE_CLONES static void attention_cached_part(void *arg, size_t begin, size_t end, bool again)
 {
     const struct attention_cached *work = arg;
@@ -274,8 +276,9 @@ void ops_attention_cached(struct pool *pool, const struct attention_cached *atte
 {
     struct attention_cached work = *attention;
     double keys = (double)work.rows * ((double)work.first + ((double)work.rows + 1) / 2);
-    pool_for(pool, &(struct pool_work){.count = work.batch * work.heads,
-                                       .cost = 10 * keys * (double)work.dim,
-                                       POOL_FN(attention_cached_part),
-                                       .arg = &work});
+    pool_for(pool,
+            &(struct pool_work){.count = work.batch * work.heads,
+                    .cost = 10 * keys * (double)work.dim,
+                    POOL_FN(attention_cached_part),
+                    .arg = &work});
 }

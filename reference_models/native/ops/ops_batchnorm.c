@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm: each column of x[rows][n] by its mean and variance over the rows. Compiled once per type. Sums over rows are taken in
-// fp64 for both types, as PyTorch takes them: in blocks of a fixed number of rows, whose sums are put together in order, so that the
-// result does not depend on the threads.
+// Batch norm: each column of x[rows][n] by its mean and variance over the rows. Compiled once per
+// type. Sums over rows are taken in fp64 for both types, as PyTorch takes them: in blocks of a
+// fixed number of rows, whose sums are put together in order, so that the result does not depend on
+// the threads.
 #include "reference_models/native/ops/ops.h"
 
 #include <math.h>
@@ -74,7 +75,8 @@ static void batchnorm_column_part(void *arg, size_t begin, size_t end, bool agai
         mean /= rows;
         for (size_t block = 0; block < blocks; block++) {
             double off = norm->scratch[block * 2 * n + j] - mean;
-            square += norm->scratch[(block * 2 + 1) * n + j] + off * off * (double)batchnorm_block_rows(norm, block);
+            square += norm->scratch[(block * 2 + 1) * n + j] +
+                    off * off * (double)batchnorm_block_rows(norm, block);
         }
         norm->mean[j] = (real)mean;
         norm->scale[j] = (real)(1 / sqrt(square / rows + BATCHNORM_EPSILON));
@@ -89,7 +91,8 @@ static void batchnorm_column_part(void *arg, size_t begin, size_t end, bool agai
 NATIVE_CLONES static void batchnorm_apply_part(void *arg, size_t begin, size_t end, bool again)
 {
     const struct batchnorm *norm = &((const struct batchnorm_work *)arg)->norm;
-    const real *restrict mean = norm->mean, *restrict scale = norm->scale, *restrict gain = norm->gain, *restrict bias = norm->bias;
+    const real *restrict mean = norm->mean, *restrict scale = norm->scale,
+                         *restrict gain = norm->gain, *restrict bias = norm->bias;
     size_t n = norm->n;
     (void)again;
     for (size_t row = begin; row < end; row++) {
@@ -101,9 +104,11 @@ NATIVE_CLONES static void batchnorm_apply_part(void *arg, size_t begin, size_t e
     }
 }
 
-static void batchnorm_for(struct pool *pool, struct batchnorm_work *work, size_t count, double cost, pool_fn fn, const char *name)
+static void batchnorm_for(struct pool *pool, struct batchnorm_work *work, size_t count, double cost,
+        pool_fn fn, const char *name)
 {
-    pool_for(pool, &(struct pool_work){.count = count, .cost = cost, .fn = fn, .name = name, .arg = work});
+    pool_for(pool,
+            &(struct pool_work){.count = count, .cost = cost, .fn = fn, .name = name, .arg = work});
 }
 
 void ops_batchnorm_apply(struct pool *pool, const struct batchnorm *norm)
@@ -116,8 +121,10 @@ void ops_batchnorm(struct pool *pool, const struct batchnorm *norm)
 {
     struct batchnorm_work work = {.norm = *norm};
     size_t blocks = batchnorm_blocks(norm->rows);
-    batchnorm_for(pool, &work, blocks, 10.0 * (double)(BATCHNORM_ROWS * norm->n), POOL_NAMED(batchnorm_block_part));
-    batchnorm_for(pool, &work, norm->n, 10.0 * (double)blocks + 40, POOL_NAMED(batchnorm_column_part));
+    batchnorm_for(pool, &work, blocks, 10.0 * (double)(BATCHNORM_ROWS * norm->n),
+            POOL_NAMED(batchnorm_block_part));
+    batchnorm_for(
+            pool, &work, norm->n, 10.0 * (double)blocks + 40, POOL_NAMED(batchnorm_column_part));
     ops_batchnorm_apply(pool, norm);
 }
 
@@ -162,12 +169,14 @@ static void batchnorm_gain_part(void *arg, size_t begin, size_t end, bool again)
     }
 }
 
-// Item = a row. Mean and variance depend on every row: what they pass on is the mean of dy and of dy times the normed value.
+// Item = a row. Mean and variance depend on every row: what they pass on is the mean of dy and of
+// dy times the normed value.
 NATIVE_CLONES static void batchnorm_dx_part(void *arg, size_t begin, size_t end, bool again)
 {
     const struct batchnorm_work *work = arg;
     const struct batchnorm *norm = &work->norm;
-    const real *restrict mean = norm->mean, *restrict scale = norm->scale, *restrict gain = norm->gain;
+    const real *restrict mean = norm->mean, *restrict scale = norm->scale,
+                         *restrict gain = norm->gain;
     const real *restrict dgain = work->dgain, *restrict dbias = work->dbias;
     real share = 1 / (real)norm->rows;
     size_t n = norm->n;
@@ -177,15 +186,19 @@ NATIVE_CLONES static void batchnorm_dx_part(void *arg, size_t begin, size_t end,
         real *restrict dx = work->dx + row * n;
         NATIVE_SIMD
         for (size_t j = 0; j < n; j++)
-            dx[j] = gain[j] * scale[j] * (dy[j] - share * (dbias[j] + (x[j] - mean[j]) * scale[j] * dgain[j]));
+            dx[j] = gain[j] * scale[j] *
+                    (dy[j] - share * (dbias[j] + (x[j] - mean[j]) * scale[j] * dgain[j]));
     }
 }
 
-void ops_batchnorm_backward(struct pool *pool, const struct batchnorm *norm, const real *dy, real *dx, real *dgain, real *dbias)
+void ops_batchnorm_backward(struct pool *pool, const struct batchnorm *norm, const real *dy,
+        real *dx, real *dgain, real *dbias)
 {
-    struct batchnorm_work work = {.norm = *norm, .dy = dy, .dx = dx, .dgain = dgain, .dbias = dbias};
+    struct batchnorm_work work = {
+            .norm = *norm, .dy = dy, .dx = dx, .dgain = dgain, .dbias = dbias};
     size_t blocks = batchnorm_blocks(norm->rows);
-    batchnorm_for(pool, &work, blocks, 8.0 * (double)(BATCHNORM_ROWS * norm->n), POOL_NAMED(batchnorm_gain_block_part));
+    batchnorm_for(pool, &work, blocks, 8.0 * (double)(BATCHNORM_ROWS * norm->n),
+            POOL_NAMED(batchnorm_gain_block_part));
     batchnorm_for(pool, &work, norm->n, 4.0 * (double)blocks + 10, POOL_NAMED(batchnorm_gain_part));
     batchnorm_for(pool, &work, norm->rows, 12.0 * (double)norm->n, POOL_NAMED(batchnorm_dx_part));
 }

@@ -18,13 +18,14 @@ struct elementwise {
 };
 
 static void elementwise_for(struct pool *pool, const struct elementwise *work, double operations,
-                            pool_fn fn, const char *name)
+        pool_fn fn, const char *name)
 {
-    pool_for(pool, &(struct pool_work){.count = (work->count + OPS_BLOCK - 1) / OPS_BLOCK,
-                                       .cost = operations * (double)OPS_BLOCK,
-                                       .fn = fn,
-                                       .name = name,
-                                       .arg = (void *)work});
+    pool_for(pool,
+            &(struct pool_work){.count = (work->count + OPS_BLOCK - 1) / OPS_BLOCK,
+                    .cost = operations * (double)OPS_BLOCK,
+                    .fn = fn,
+                    .name = name,
+                    .arg = (void *)work});
 }
 
 static size_t block_end(size_t count, size_t end)
@@ -46,7 +47,8 @@ NATIVE_CLONES static void relu_part(void *arg, size_t begin, size_t end, bool ag
 
 void ops_relu(struct pool *pool, size_t count, const real *x, real *y)
 {
-    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 4, POOL_NAMED(relu_part));
+    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 4,
+            POOL_NAMED(relu_part));
 }
 
 NATIVE_CLONES static void relu_backward_part(void *arg, size_t begin, size_t end, bool again)
@@ -83,7 +85,8 @@ NATIVE_CLONES static void gelu_part(void *arg, size_t begin, size_t end, bool ag
 
 void ops_gelu(struct pool *pool, size_t count, const real *x, real *y)
 {
-    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 48, POOL_NAMED(gelu_part));
+    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 48,
+            POOL_NAMED(gelu_part));
 }
 
 NATIVE_CLONES static void gelu_backward_part(void *arg, size_t begin, size_t end, bool again)
@@ -122,7 +125,8 @@ static void gelu_erf_part(void *arg, size_t begin, size_t end, bool again)
 
 void ops_gelu_erf(struct pool *pool, size_t count, const real *x, real *y)
 {
-    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 60, POOL_NAMED(gelu_erf_part));
+    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 60,
+            POOL_NAMED(gelu_erf_part));
 }
 
 static void gelu_erf_backward_part(void *arg, size_t begin, size_t end, bool again)
@@ -194,7 +198,8 @@ NATIVE_CLONES static void silu_part(void *arg, size_t begin, size_t end, bool ag
 
 void ops_silu(struct pool *pool, size_t count, const real *x, real *y)
 {
-    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 40, POOL_NAMED(silu_part));
+    elementwise_for(pool, &(struct elementwise){.count = count, .x = x, .out = y}, 40,
+            POOL_NAMED(silu_part));
 }
 
 NATIVE_CLONES static void silu_backward_part(void *arg, size_t begin, size_t end, bool again)
@@ -252,27 +257,30 @@ NATIVE_CLONES static void column_sum_part(void *arg, size_t begin, size_t end, b
 void ops_column_sum(struct pool *pool, size_t rows, size_t n, const real *x, real *sum)
 {
     struct column_sum work = {.rows = rows, .n = n, .x = x, .sum = sum};
-    pool_for(pool, &(struct pool_work){.count = (n + COLUMN_BLOCK - 1) / COLUMN_BLOCK,
-                                       .cost = 4.0 * (double)(rows * COLUMN_BLOCK),
-                                       POOL_FN(column_sum_part),
-                                       .arg = &work});
+    pool_for(pool,
+            &(struct pool_work){.count = (n + COLUMN_BLOCK - 1) / COLUMN_BLOCK,
+                    .cost = 4.0 * (double)(rows * COLUMN_BLOCK),
+                    POOL_FN(column_sum_part),
+                    .arg = &work});
 }
 
 struct update {
     size_t count;
-    real rate, keep, beta1, beta2, epsilon, correction1, correction2; // keep: of a parameter, before Adam
+    // keep: of a parameter, before Adam
+    real rate, keep, beta1, beta2, epsilon, correction1, correction2;
     const real *grad;
     real *param, *m, *v;
 };
 
-static void update_for(struct pool *pool, struct update *work, double operations, pool_fn fn,
-                       const char *name)
+static void update_for(
+        struct pool *pool, struct update *work, double operations, pool_fn fn, const char *name)
 {
-    pool_for(pool, &(struct pool_work){.count = (work->count + OPS_BLOCK - 1) / OPS_BLOCK,
-                                       .cost = operations * (double)OPS_BLOCK,
-                                       .fn = fn,
-                                       .name = name,
-                                       .arg = work});
+    pool_for(pool,
+            &(struct pool_work){.count = (work->count + OPS_BLOCK - 1) / OPS_BLOCK,
+                    .cost = operations * (double)OPS_BLOCK,
+                    .fn = fn,
+                    .name = name,
+                    .arg = work});
 }
 
 NATIVE_CLONES static void sgd_part(void *arg, size_t begin, size_t end, bool again)
@@ -308,9 +316,15 @@ NATIVE_CLONES static void sgd_momentum_part(void *arg, size_t begin, size_t end,
     }
 }
 
-void ops_sgd_momentum(struct pool *pool, size_t count, real rate, real momentum, const real *grad, real *param, real *velocity)
+void ops_sgd_momentum(struct pool *pool, size_t count, real rate, real momentum, const real *grad,
+        real *param, real *velocity)
 {
-    struct update work = {.count = count, .rate = rate, .beta1 = momentum, .grad = grad, .param = param, .m = velocity};
+    struct update work = {.count = count,
+            .rate = rate,
+            .beta1 = momentum,
+            .grad = grad,
+            .param = param,
+            .m = velocity};
     update_for(pool, &work, 10, POOL_NAMED(sgd_momentum_part));
 }
 
@@ -333,27 +347,28 @@ NATIVE_CLONES static void adam_part(void *arg, size_t begin, size_t end, bool ag
     }
 }
 
-void ops_adamw(struct pool *pool, size_t count, const struct adam *adam, real decay, const real *grad, real *param, real *m, real *v)
+void ops_adamw(struct pool *pool, size_t count, const struct adam *adam, real decay,
+        const real *grad, real *param, real *m, real *v)
 {
     struct update work = {
-        .count = count,
-        .rate = adam->rate,
-        .keep = 1 - adam->rate * decay,
-        .beta1 = adam->beta1,
-        .beta2 = adam->beta2,
-        .epsilon = adam->epsilon,
-        .correction1 = (real)(1 / (1 - pow((double)adam->beta1, (double)adam->step))),
-        .correction2 = (real)(1 / (1 - pow((double)adam->beta2, (double)adam->step))),
-        .grad = grad,
-        .param = param,
-        .m = m,
-        .v = v,
+            .count = count,
+            .rate = adam->rate,
+            .keep = 1 - adam->rate * decay,
+            .beta1 = adam->beta1,
+            .beta2 = adam->beta2,
+            .epsilon = adam->epsilon,
+            .correction1 = (real)(1 / (1 - pow((double)adam->beta1, (double)adam->step))),
+            .correction2 = (real)(1 / (1 - pow((double)adam->beta2, (double)adam->step))),
+            .grad = grad,
+            .param = param,
+            .m = m,
+            .v = v,
     };
     update_for(pool, &work, 30, POOL_NAMED(adam_part));
 }
 
 void ops_adam(struct pool *pool, size_t count, const struct adam *adam, const real *grad,
-              real *param, real *m, real *v)
+        real *param, real *m, real *v)
 {
     ops_adamw(pool, count, adam, 0, grad, param, m, v);
 }

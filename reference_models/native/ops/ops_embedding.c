@@ -20,7 +20,8 @@ static double bags_cost(const struct bags *bags)
 }
 
 // The ids of a bag.
-static inline const uint32_t *bag_ids(const struct bag *bag, size_t row, bool again, size_t *ret_count)
+static inline const uint32_t *bag_ids(
+        const struct bag *bag, size_t row, bool again, size_t *ret_count)
 {
     const uint32_t *ids = again ? bag->spare_ids : bag->ids;
     const uint32_t *offset = again ? bag->spare_offset : bag->offset;
@@ -51,10 +52,11 @@ NATIVE_CLONES static void bag_part(void *arg, size_t begin, size_t end, bool aga
 
 void ops_bag(struct pool *pool, const struct bags *bags)
 {
-    pool_for(pool, &(struct pool_work){.count = bags->tables * bags->rows,
-                                       .cost = 8 * bags_cost(bags),
-                                       POOL_FN(bag_part),
-                                       .arg = (void *)bags});
+    pool_for(pool,
+            &(struct pool_work){.count = bags->tables * bags->rows,
+                    .cost = 8 * bags_cost(bags),
+                    POOL_FN(bag_part),
+                    .arg = (void *)bags});
 }
 
 // One thread owns a table (the grain of the call), so duplicates are added in order.
@@ -81,11 +83,12 @@ NATIVE_CLONES static void bag_sgd_part(void *arg, size_t begin, size_t end, bool
 void ops_bag_sgd(struct pool *pool, const struct bags *bags, real rate)
 {
     struct bags_update work = {.bags = bags, .rate = rate};
-    pool_for(pool, &(struct pool_work){.count = bags->tables * bags->rows,
-                                       .grain = bags->rows,
-                                       .cost = 12 * bags_cost(bags),
-                                       POOL_FN(bag_sgd_part),
-                                       .arg = &work});
+    pool_for(pool,
+            &(struct pool_work){.count = bags->tables * bags->rows,
+                    .grain = bags->rows,
+                    .cost = 12 * bags_cost(bags),
+                    POOL_FN(bag_sgd_part),
+                    .arg = &work});
 }
 
 struct bag_rows_update {
@@ -135,10 +138,11 @@ void ops_bag_update(struct pool *pool, const struct bag_rows *rows, real rate, r
     if (rows->rows == 0)
         return;
     double lookups = (double)rows->begin[rows->rows] / (double)rows->rows;
-    pool_for(pool, &(struct pool_work){.count = rows->rows,
-                                       .cost = (8 * lookups + 20) * (double)rows->dim,
-                                       POOL_FN(bag_update_part),
-                                       .arg = &work});
+    pool_for(pool,
+            &(struct pool_work){.count = rows->rows,
+                    .cost = (8 * lookups + 20) * (double)rows->dim,
+                    POOL_FN(bag_update_part),
+                    .arg = &work});
 }
 
 struct token_work {
@@ -163,14 +167,17 @@ NATIVE_CLONES static void token_part(void *arg, size_t begin, size_t end, bool a
 }
 
 void ops_token(struct pool *pool, const struct token *embed, const real *token_table,
-               const real *position_table, real *out)
+        const real *position_table, real *out)
 {
-    struct token_work work = {
-        .embed = *embed, .token_table = token_table, .position_table = position_table, .out = out};
-    pool_for(pool, &(struct pool_work){.count = embed->rows,
-                                       .cost = 4.0 * (double)embed->dim,
-                                       POOL_FN(token_part),
-                                       .arg = &work});
+    struct token_work work = {.embed = *embed,
+            .token_table = token_table,
+            .position_table = position_table,
+            .out = out};
+    pool_for(pool,
+            &(struct pool_work){.count = embed->rows,
+                    .cost = 4.0 * (double)embed->dim,
+                    POOL_FN(token_part),
+                    .arg = &work});
 }
 
 // Item = TOKEN_COLUMNS columns of both tables, cleared and filled, so that an item can be repeated
@@ -202,17 +209,17 @@ NATIVE_CLONES static void token_backward_part(void *arg, size_t begin, size_t en
 }
 
 void ops_token_backward(struct pool *pool, const struct token *embed, const real *dout,
-                        real *dtoken_table, real *dposition_table)
+        real *dtoken_table, real *dposition_table)
 {
     struct token_work work = {.embed = *embed,
-                              .dout = dout,
-                              .dtoken_table = dtoken_table,
-                              .dposition_table = dposition_table};
-    pool_for(pool, &(struct pool_work){
-                       .count = (embed->dim + TOKEN_COLUMNS - 1) / TOKEN_COLUMNS,
-                       .cost = 10.0 * (double)((embed->rows + embed->vocabulary) * TOKEN_COLUMNS),
-                       POOL_FN(token_backward_part),
-                       .arg = &work});
+            .dout = dout,
+            .dtoken_table = dtoken_table,
+            .dposition_table = dposition_table};
+    pool_for(pool,
+            &(struct pool_work){.count = (embed->dim + TOKEN_COLUMNS - 1) / TOKEN_COLUMNS,
+                    .cost = 10.0 * (double)((embed->rows + embed->vocabulary) * TOKEN_COLUMNS),
+                    POOL_FN(token_backward_part),
+                    .arg = &work});
 }
 
 struct copied_rows {
@@ -227,21 +234,19 @@ static void copy_rows_part(void *arg, size_t begin, size_t end, bool again)
     (void)again;
     for (size_t row = begin; row < end; row++)
         memcpy(work->to + row * work->to_stride, work->from + row * work->from_stride,
-               work->dim * sizeof(real));
+                work->dim * sizeof(real));
 }
 
 void ops_copy_rows(struct pool *pool, size_t rows, size_t dim, const real *from, size_t from_stride,
-                   real *to, size_t to_stride)
+        real *to, size_t to_stride)
 {
-    struct copied_rows work = {.dim = dim,
-                               .from_stride = from_stride,
-                               .to_stride = to_stride,
-                               .from = from,
-                               .to = to};
-    pool_for(pool, &(struct pool_work){.count = rows,
-                                       .cost = 4.0 * (double)dim,
-                                       POOL_FN(copy_rows_part),
-                                       .arg = &work});
+    struct copied_rows work = {
+            .dim = dim, .from_stride = from_stride, .to_stride = to_stride, .from = from, .to = to};
+    pool_for(pool,
+            &(struct pool_work){.count = rows,
+                    .cost = 4.0 * (double)dim,
+                    POOL_FN(copy_rows_part),
+                    .arg = &work});
 }
 
 NATIVE_CLONES static void sum_rows_part(void *arg, size_t begin, size_t end, bool again)
@@ -268,10 +273,11 @@ NATIVE_CLONES static void sum_rows_part(void *arg, size_t begin, size_t end, boo
 
 void ops_sum_rows(struct pool *pool, const struct row_sum *sum)
 {
-    pool_for(pool, &(struct pool_work){.count = sum->rows,
-                                       .cost = 4.0 * (double)((sum->parts + 1) * sum->dim),
-                                       POOL_FN(sum_rows_part),
-                                       .arg = (void *)sum});
+    pool_for(pool,
+            &(struct pool_work){.count = sum->rows,
+                    .cost = 4.0 * (double)((sum->parts + 1) * sum->dim),
+                    POOL_FN(sum_rows_part),
+                    .arg = (void *)sum});
 }
 
 struct interact {
@@ -303,14 +309,15 @@ NATIVE_CLONES static void interact_part(void *arg, size_t begin, size_t end, boo
     }
 }
 
-void ops_interact(struct pool *pool, size_t rows, size_t vectors, size_t dim, const real *x,
-                  real *out)
+void ops_interact(
+        struct pool *pool, size_t rows, size_t vectors, size_t dim, const real *x, real *out)
 {
     struct interact work = {.vectors = vectors, .dim = dim, .x = x, .out = out};
-    pool_for(pool, &(struct pool_work){.count = rows,
-                                       .cost = 3.0 * (double)(vectors * vectors * dim),
-                                       POOL_FN(interact_part),
-                                       .arg = &work});
+    pool_for(pool,
+            &(struct pool_work){.count = rows,
+                    .cost = 3.0 * (double)(vectors * vectors * dim),
+                    POOL_FN(interact_part),
+                    .arg = &work});
 }
 
 NATIVE_CLONES static void interact_backward_part(void *arg, size_t begin, size_t end, bool again)
@@ -339,11 +346,12 @@ NATIVE_CLONES static void interact_backward_part(void *arg, size_t begin, size_t
 }
 
 void ops_interact_backward(struct pool *pool, size_t rows, size_t vectors, size_t dim,
-                           const real *x, const real *dout, real *dx)
+        const real *x, const real *dout, real *dx)
 {
     struct interact work = {.vectors = vectors, .dim = dim, .x = x, .dout = dout, .out = dx};
-    pool_for(pool, &(struct pool_work){.count = rows,
-                                       .cost = 5.0 * (double)(vectors * vectors * dim),
-                                       POOL_FN(interact_backward_part),
-                                       .arg = &work});
+    pool_for(pool,
+            &(struct pool_work){.count = rows,
+                    .cost = 5.0 * (double)(vectors * vectors * dim),
+                    POOL_FN(interact_backward_part),
+                    .arg = &work});
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that reduce over the columns of a row: layer norm, RMS norm and the two losses. Compiled once
-// per type. An item is a row, except for the gradients of gain and bias, where it is a block of
-// columns.
+// Operations that reduce over the columns of a row: layer norm, RMS norm and the two losses.
+// Compiled once per type. An item is a row, except for the gradients of gain and bias, where it is
+// a block of columns.
 #include "reference_models/native/ops/ops.h"
 
 #include <math.h>
@@ -40,10 +40,11 @@ NATIVE_CLONES static void layernorm_part(void *arg, size_t begin, size_t end, bo
 void ops_layernorm(struct pool *pool, const struct layernorm *norm)
 {
     struct layernorm copy = *norm;
-    pool_for(pool, &(struct pool_work){.count = norm->rows,
-                                       .cost = 14.0 * (double)norm->n,
-                                       POOL_FN(layernorm_part),
-                                       .arg = &copy});
+    pool_for(pool,
+            &(struct pool_work){.count = norm->rows,
+                    .cost = 14.0 * (double)norm->n,
+                    POOL_FN(layernorm_part),
+                    .arg = &copy});
 }
 
 struct layernorm_gradient {
@@ -104,18 +105,20 @@ NATIVE_CLONES static void layernorm_gain_part(void *arg, size_t begin, size_t en
 }
 
 void ops_layernorm_backward(struct pool *pool, const struct layernorm *norm, const real *dy,
-                            real *dx, real *dgain, real *dbias)
+        real *dx, real *dgain, real *dbias)
 {
     struct layernorm_gradient work = {
-        .norm = *norm, .dy = dy, .dx = dx, .dgain = dgain, .dbias = dbias};
-    pool_for(pool, &(struct pool_work){.count = norm->rows,
-                                       .cost = 20.0 * (double)norm->n,
-                                       POOL_FN(layernorm_dx_part),
-                                       .arg = &work});
-    pool_for(pool, &(struct pool_work){.count = (norm->n + NORM_COLUMNS - 1) / NORM_COLUMNS,
-                                       .cost = 12.0 * (double)(norm->rows * NORM_COLUMNS),
-                                       POOL_FN(layernorm_gain_part),
-                                       .arg = &work});
+            .norm = *norm, .dy = dy, .dx = dx, .dgain = dgain, .dbias = dbias};
+    pool_for(pool,
+            &(struct pool_work){.count = norm->rows,
+                    .cost = 20.0 * (double)norm->n,
+                    POOL_FN(layernorm_dx_part),
+                    .arg = &work});
+    pool_for(pool,
+            &(struct pool_work){.count = (norm->n + NORM_COLUMNS - 1) / NORM_COLUMNS,
+                    .cost = 12.0 * (double)(norm->rows * NORM_COLUMNS),
+                    POOL_FN(layernorm_gain_part),
+                    .arg = &work});
 }
 
 struct loss {
@@ -163,18 +166,19 @@ static double loss_mean(const real *row_loss, size_t rows)
 }
 
 double ops_softmax_loss(struct pool *pool, size_t rows, size_t n, const real *logits,
-                        const uint32_t *target, real *row_loss, real *dlogits)
+        const uint32_t *target, real *row_loss, real *dlogits)
 {
     struct loss work = {.rows = rows,
-                        .n = n,
-                        .logits = logits,
-                        .target = target,
-                        .row_loss = row_loss,
-                        .dlogits = dlogits};
-    pool_for(pool, &(struct pool_work){.count = rows,
-                                       .cost = 32.0 * (double)n + 200,
-                                       POOL_FN(softmax_loss_part),
-                                       .arg = &work});
+            .n = n,
+            .logits = logits,
+            .target = target,
+            .row_loss = row_loss,
+            .dlogits = dlogits};
+    pool_for(pool,
+            &(struct pool_work){.count = rows,
+                    .cost = 32.0 * (double)n + 200,
+                    POOL_FN(softmax_loss_part),
+                    .arg = &work});
     return loss_mean(row_loss, rows);
 }
 
@@ -192,11 +196,14 @@ static void bce_loss_part(void *arg, size_t begin, size_t end, bool again)
 }
 
 double ops_bce_loss(struct pool *pool, size_t rows, const real *logits, const real *label,
-                    real *row_loss, real *dlogits)
+        real *row_loss, real *dlogits)
 {
-    struct loss work = {
-        .rows = rows, .logits = logits, .label = label, .row_loss = row_loss, .dlogits = dlogits};
+    struct loss work = {.rows = rows,
+            .logits = logits,
+            .label = label,
+            .row_loss = row_loss,
+            .dlogits = dlogits};
     pool_for(pool,
-             &(struct pool_work){.count = rows, .cost = 400, POOL_FN(bce_loss_part), .arg = &work});
+            &(struct pool_work){.count = rows, .cost = 400, POOL_FN(bce_loss_part), .arg = &work});
     return loss_mean(row_loss, rows);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// HSTU's pointwise attention, weight * silu(scale * q k^T + bias) v, over sequences of different lengths, forward and
-// backward. Compiled once per type. No softmax: a query's sum over its keys may be taken in parts. An item is a row of
-// one head (of the bias: a distance); the way back computes the scores again, so that nothing is kept between.
+// HSTU's pointwise attention, weight * silu(scale * q k^T + bias) v, over sequences of different
+// lengths, forward and backward. Compiled once per type. No softmax: a query's sum over its keys
+// may be taken in parts. An item is a row of one head (of the bias: a distance); the way back
+// computes the scores again, so that nothing is kept between.
 #include "reference_models/native/ops/ops.h"
 
 struct silu_work {
@@ -27,14 +28,17 @@ static size_t silu_sequence(const uint32_t *offset, size_t sequences, size_t row
     return low;
 }
 
-static struct silu_place silu_place(const struct silu_attention *shape, size_t head, size_t sequence)
+static struct silu_place silu_place(
+        const struct silu_attention *shape, size_t head, size_t sequence)
 {
     const uint32_t *queries = shape->query_offset + sequence, *keys = shape->key_offset + sequence;
-    return (struct silu_place){head, queries[0], keys[0], queries[1] - queries[0], keys[1] - keys[0]};
+    return (struct silu_place){
+            head, queries[0], keys[0], queries[1] - queries[0], keys[1] - keys[0]};
 }
 
 // Keys that query i of the sequence sees: the last query sees all.
-static size_t silu_seen(const struct silu_attention *shape, const struct silu_place *place, size_t i)
+static size_t silu_seen(
+        const struct silu_attention *shape, const struct silu_place *place, size_t i)
 {
     if (!shape->causal)
         return place->keys;
@@ -42,7 +46,8 @@ static size_t silu_seen(const struct silu_attention *shape, const struct silu_pl
     return seen > place->queries ? seen - place->queries : 0;
 }
 
-static const real *silu_row(const struct silu_attention *shape, const real *x, size_t row, size_t head)
+static const real *silu_row(
+        const struct silu_attention *shape, const real *x, size_t row, size_t head)
 {
     return x + (row * shape->heads + head) * shape->dim;
 }
@@ -69,8 +74,8 @@ static inline void silu_add(size_t dim, real factor, const real *restrict x, rea
 }
 
 // The scores of one query before silu: keys 0 to what is returned.
-static inline size_t silu_query_scores(const struct silu_attention *shape, const struct silu_place *place, size_t i,
-                                       real *restrict scores)
+static inline size_t silu_query_scores(const struct silu_attention *shape,
+        const struct silu_place *place, size_t i, real *restrict scores)
 {
     size_t seen = silu_seen(shape, place, i), span = 2 * shape->span - 1;
     const real *query = silu_row(shape, shape->q, place->query + i, place->head);
@@ -78,7 +83,8 @@ static inline size_t silu_query_scores(const struct silu_attention *shape, const
     size_t middle = shape->span - 1 + i + place->keys - place->queries;
     const real *bias = shape->bias ? shape->bias + place->head * span + middle : NULL;
     for (size_t j = 0; j < seen; j++) {
-        real s = shape->scale * silu_dot(shape->dim, query, silu_row(shape, shape->k, place->key + j, place->head));
+        real s = shape->scale *
+                silu_dot(shape->dim, query, silu_row(shape, shape->k, place->key + j, place->head));
         scores[j] = bias ? s + *(bias - j) : s;
     }
     return seen;
@@ -92,7 +98,8 @@ NATIVE_CLONES static void silu_forward_part(void *arg, size_t begin, size_t end,
     (void)again;
     for (size_t item = begin; item < end; item++) {
         size_t row = item / shape->heads, head = item % shape->heads;
-        struct silu_place place = silu_place(shape, head, silu_sequence(shape->query_offset, shape->sequences, row));
+        struct silu_place place =
+                silu_place(shape, head, silu_sequence(shape->query_offset, shape->sequences, row));
         real *restrict scores = silu_scores(shape, shape->scratch, row, head);
         size_t seen = silu_query_scores(shape, &place, row - place.query, scores);
         real *restrict out = shape->out + (row * shape->heads + head) * dim;
@@ -105,7 +112,8 @@ NATIVE_CLONES static void silu_forward_part(void *arg, size_t begin, size_t end,
     }
 }
 
-// Rows of the query: what each key's v counts in out to scratch, the gradient of the score behind it, and dq.
+// Rows of the query: what each key's v counts in out to scratch, the gradient of the score behind
+// it, and dq.
 NATIVE_CLONES static void silu_query_part(void *arg, size_t begin, size_t end, bool again)
 {
     const struct silu_work *work = arg;
@@ -115,7 +123,8 @@ NATIVE_CLONES static void silu_query_part(void *arg, size_t begin, size_t end, b
     (void)again;
     for (size_t item = begin; item < end; item++) {
         size_t row = item / shape->heads, head = item % shape->heads;
-        struct silu_place place = silu_place(shape, head, silu_sequence(shape->query_offset, shape->sequences, row));
+        struct silu_place place =
+                silu_place(shape, head, silu_sequence(shape->query_offset, shape->sequences, row));
         real *restrict scores = silu_scores(shape, shape->scratch, row, head);
         real *restrict slope = silu_scores(shape, slopes, row, head);
         size_t seen = silu_query_scores(shape, &place, row - place.query, scores);
@@ -131,7 +140,8 @@ NATIVE_CLONES static void silu_query_part(void *arg, size_t begin, size_t end, b
         }
         memset(dq, 0, dim * sizeof *dq);
         for (size_t j = 0; j < seen; j++)
-            silu_add(dim, shape->scale * slope[j], silu_row(shape, shape->k, place.key + j, head), dq);
+            silu_add(dim, shape->scale * slope[j], silu_row(shape, shape->k, place.key + j, head),
+                    dq);
     }
 }
 
@@ -145,16 +155,22 @@ NATIVE_CLONES static void silu_key_part(void *arg, size_t begin, size_t end, boo
     (void)again;
     for (size_t item = begin; item < end; item++) {
         size_t row = item / shape->heads, head = item % shape->heads;
-        struct silu_place place = silu_place(shape, head, silu_sequence(shape->key_offset, shape->sequences, row));
-        size_t j = row - place.key, first = shape->causal && j + place.queries > place.keys ? j + place.queries - place.keys : 0;
+        struct silu_place place =
+                silu_place(shape, head, silu_sequence(shape->key_offset, shape->sequences, row));
+        size_t j = row - place.key,
+               first = shape->causal && j + place.queries > place.keys
+                ? j + place.queries - place.keys
+                : 0;
         real *restrict dk = work->gradient.dk + (row * shape->heads + head) * dim;
         real *restrict dv = work->gradient.dv + (row * shape->heads + head) * dim;
         memset(dk, 0, dim * sizeof *dk);
         memset(dv, 0, dim * sizeof *dv);
         for (size_t i = first; i < place.queries; i++) {
             size_t query = place.query + i;
-            silu_add(dim, silu_scores(shape, shape->scratch, query, head)[j], silu_row(shape, work->gradient.dout, query, head), dv);
-            silu_add(dim, shape->scale * silu_scores(shape, slopes, query, head)[j], silu_row(shape, shape->q, query, head), dk);
+            silu_add(dim, silu_scores(shape, shape->scratch, query, head)[j],
+                    silu_row(shape, work->gradient.dout, query, head), dv);
+            silu_add(dim, shape->scale * silu_scores(shape, slopes, query, head)[j],
+                    silu_row(shape, shape->q, query, head), dk);
         }
     }
 }
@@ -173,8 +189,9 @@ static void silu_bias_part(void *arg, size_t begin, size_t end, bool again)
         for (size_t s = 0; s < shape->sequences; s++) {
             struct silu_place place = silu_place(shape, head, s);
             for (size_t i = 0; i < place.queries; i++) {
-                size_t at = shape->span - 1 + i + place.keys - place.queries; // less j: the distance
-                size_t j = at - distance;                                     // beyond all keys where it is negative
+                // less j: the distance
+                size_t at = shape->span - 1 + i + place.keys - place.queries;
+                size_t j = at - distance; // beyond all keys where it is negative
                 if (j < silu_seen(shape, &place, i))
                     sum += silu_scores(shape, slopes, place.query + i, head)[j];
             }
@@ -185,35 +202,42 @@ static void silu_bias_part(void *arg, size_t begin, size_t end, bool again)
 
 size_t ops_silu_attention_scratch(const struct silu_attention *shape, bool backward)
 {
-    return (backward ? 2 : 1) * shape->heads * shape->query_offset[shape->sequences] * shape->longest_keys;
+    return (backward ? 2 : 1) * shape->heads * shape->query_offset[shape->sequences] *
+            shape->longest_keys;
 }
 
-static void silu_for(struct pool *pool, struct silu_work *work, size_t rows, double operations, pool_fn fn, const char *name)
+static void silu_for(struct pool *pool, struct silu_work *work, size_t rows, double operations,
+        pool_fn fn, const char *name)
 {
     const struct silu_attention *shape = &work->shape;
-    pool_for(pool, &(struct pool_work){.count = rows * shape->heads,
-                                       .cost = operations * (double)(shape->longest_keys * shape->dim) + 1,
-                                       .fn = fn,
-                                       .name = name,
-                                       .arg = work});
+    pool_for(pool,
+            &(struct pool_work){.count = rows * shape->heads,
+                    .cost = operations * (double)(shape->longest_keys * shape->dim) + 1,
+                    .fn = fn,
+                    .name = name,
+                    .arg = work});
 }
 
 void ops_silu_attention(struct pool *pool, const struct silu_attention *attention)
 {
     struct silu_work work = {.shape = *attention};
-    silu_for(pool, &work, attention->query_offset[attention->sequences], 2, POOL_NAMED(silu_forward_part));
+    silu_for(pool, &work, attention->query_offset[attention->sequences], 2,
+            POOL_NAMED(silu_forward_part));
 }
 
 void ops_silu_attention_backward(struct pool *pool, const struct silu_attention *attention,
-                                 const struct silu_attention_gradient *gradient)
+        const struct silu_attention_gradient *gradient)
 {
     struct silu_work work = {.shape = *attention, .gradient = *gradient};
     size_t span = 2 * attention->span - 1;
-    silu_for(pool, &work, attention->query_offset[attention->sequences], 3, POOL_NAMED(silu_query_part));
-    silu_for(pool, &work, attention->key_offset[attention->sequences], 2, POOL_NAMED(silu_key_part));
+    silu_for(pool, &work, attention->query_offset[attention->sequences], 3,
+            POOL_NAMED(silu_query_part));
+    silu_for(
+            pool, &work, attention->key_offset[attention->sequences], 2, POOL_NAMED(silu_key_part));
     if (gradient->dbias)
-        pool_for(pool, &(struct pool_work){.count = attention->heads * span,
-                                           .cost = (double)attention->query_offset[attention->sequences],
-                                           POOL_FN(silu_bias_part),
-                                           .arg = &work});
+        pool_for(pool,
+                &(struct pool_work){.count = attention->heads * span,
+                        .cost = (double)attention->query_offset[attention->sequences],
+                        POOL_FN(silu_bias_part),
+                        .arg = &work});
 }

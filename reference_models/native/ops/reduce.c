@@ -27,14 +27,15 @@ static inline int32_t reduce_value(uint32_t i, uint32_t key)
     return (int32_t)((i * 2654435761u + key) >> 21) - 1024;
 }
 
-static void reduce_for(struct reduce_work *work, size_t blocks, double operations, pool_fn fn,
-                       const char *name)
+static void reduce_for(
+        struct reduce_work *work, size_t blocks, double operations, pool_fn fn, const char *name)
 {
-    pool_for(work->reduce->pool, &(struct pool_work){.count = blocks,
-                                                     .cost = operations * (double)REDUCE_BLOCK,
-                                                     .fn = fn,
-                                                     .name = name,
-                                                     .arg = work});
+    pool_for(work->reduce->pool,
+            &(struct pool_work){.count = blocks,
+                    .cost = operations * (double)REDUCE_BLOCK,
+                    .fn = fn,
+                    .name = name,
+                    .arg = work});
 }
 
 NATIVE_CLONES static void reduce_fill_part(void *arg, size_t begin, size_t end, bool again)
@@ -111,9 +112,12 @@ static void reduce_gather_part(void *arg, size_t begin, size_t end, bool again)
         if (owner == reduce->rank && !reduce->sharded)
             continue;
         size_t origin = reduce->sharded ? reduce_first_block(reduce, owner) : 0;
-        real *to = again ? reduce->spare : reduce->sharded ? reduce->whole : reduce->output[reduce->rank];
+        real *to = again          ? reduce->spare
+                : reduce->sharded ? reduce->whole
+                                  : reduce->output[reduce->rank];
         const real *from = reduce->output[owner];
-        memcpy(to + block * REDUCE_BLOCK, from + (block - origin) * REDUCE_BLOCK, REDUCE_BLOCK * sizeof(real));
+        memcpy(to + block * REDUCE_BLOCK, from + (block - origin) * REDUCE_BLOCK,
+                REDUCE_BLOCK * sizeof(real));
     }
 }
 
@@ -181,10 +185,10 @@ static void reduce_poison(const struct reduce *reduce)
 }
 
 const struct reduce_ops NATIVE_NAME(reduce_ops) = {
-    .real_bytes = sizeof(real),
-    .fill = reduce_fill,
-    .scatter = reduce_scatter,
-    .gather = reduce_gather,
-    .check = reduce_check,
-    .poison = reduce_poison,
+        .real_bytes = sizeof(real),
+        .fill = reduce_fill,
+        .scatter = reduce_scatter,
+        .gather = reduce_gather,
+        .check = reduce_check,
+        .poison = reduce_poison,
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of one rank in an all-reduce through shared memory, per type: add up one chunk of all inputs
-// (reduce-scatter), copy the other chunks (all-gather). What allreduce does besides: fill the own input, check exactly;
-// its inputs are whole numbers below 2^10, so that the sum is exact in any order and in either type.
+// The work of one rank in an all-reduce through shared memory, per type: add up one chunk of all
+// inputs (reduce-scatter), copy the other chunks (all-gather). What allreduce does besides: fill
+// the own input, check exactly; its inputs are whole numbers below 2^10, so that the sum is exact
+// in any order and in either type.
 #ifndef UPGATE_NATIVE_REDUCE_H
 #define UPGATE_NATIVE_REDUCE_H
 
@@ -22,7 +23,8 @@ struct reduce {
     uint64_t seed;
     bool through_root; // planted: rank 0 adds up everything, the others copy it from there
     bool mean;         // the mean of the inputs in place of their sum
-    bool sharded;      // output[i] has room for the chunk of rank i alone, and gather() writes to `whole`
+    bool sharded;      // output[i] has room for the chunk of rank i alone, and gather() writes to
+                       // `whole`
     void *input[REDUCE_RANKS_MAX];  // of every rank
     void *output[REDUCE_RANKS_MAX]; // of every rank: its chunk of the sum, then all of it
     void *whole;                    // of this rank, with `sharded`: all chunks, count reals
@@ -43,7 +45,8 @@ struct reduce_ops {
     size_t real_bytes;
     void (*fill)(const struct reduce *reduce, uint64_t step); // writes input[rank]
     void (*scatter)(const struct reduce *reduce); // the rank's chunk of the sum -> output[rank]
-    void (*gather)(const struct reduce *reduce);  // all other chunks -> output[rank]; sharded: all chunks -> whole
+    void (*gather)(const struct reduce
+                    *reduce); // all other chunks -> output[rank]; sharded: all chunks -> whole
     // Looks at an eighth of output[rank], all of it in 8 steps. Returns the number of wrong sums
     // and in *ret_loss the mean square of what it saw.
     uint64_t (*check)(const struct reduce *reduce, uint64_t step, double *ret_loss);

@@ -16,9 +16,9 @@
 #include "reference_models/native/regress.h"
 
 static const size_t allreduce_counts[MODEL_SIZE_COUNT] = {
-    [MODEL_SIZE_SMALL] = (size_t)1 << 19,
-    [MODEL_SIZE_DEMO] = (size_t)1 << 22,
-    [MODEL_SIZE_LARGE] = (size_t)1 << 26,
+        [MODEL_SIZE_SMALL] = (size_t)1 << 19,
+        [MODEL_SIZE_DEMO] = (size_t)1 << 22,
+        [MODEL_SIZE_LARGE] = (size_t)1 << 26,
 };
 
 struct allreduce {
@@ -28,7 +28,7 @@ struct allreduce {
 };
 
 static bool allreduce_step(const struct allreduce *run, const struct reduce *reduce,
-                           struct regress *regress, uint64_t step, bool poisoned, double *ret_loss)
+        struct regress *regress, uint64_t step, bool poisoned, double *ret_loss)
 {
     const struct reduce_ops *ops = run->ops;
     ug_step_phase_begin("data");
@@ -58,7 +58,7 @@ static bool allreduce_step(const struct allreduce *run, const struct reduce *red
 }
 
 static bool allreduce_steps(const struct allreduce *run, const struct reduce *reduce,
-                            struct regress *regress, struct workload_result *result)
+        struct regress *regress, struct workload_result *result)
 {
     const struct args *args = run->job.args;
     struct plant plant = job_plant(&run->job, reduce->rank);
@@ -79,8 +79,8 @@ static bool allreduce_steps(const struct allreduce *run, const struct reduce *re
             ug_step_loss(loss);
         if (step < WORKLOAD_OUTPUT_STEPS)
             ug_step_tensor("output",
-                           run->ops->real_bytes == 4 ? UG_DTYPE_FLOAT32 : UG_DTYPE_FLOAT64,
-                           reduce->output[reduce->rank], WORKLOAD_OUTPUT_VALUES);
+                    run->ops->real_bytes == 4 ? UG_DTYPE_FLOAT32 : UG_DTYPE_FLOAT64,
+                    reduce->output[reduce->rank], WORKLOAD_OUTPUT_VALUES);
         regress_end(regress);
         ug_step_end((double)run->count);
         if (!ok)
@@ -90,8 +90,8 @@ static bool allreduce_steps(const struct allreduce *run, const struct reduce *re
         if (args->train)
             result->loss_last = loss;
     }
-    result->checksum = workload_checksum(result->checksum, reduce->output[reduce->rank],
-                                         run->count * run->ops->real_bytes);
+    result->checksum = workload_checksum(
+            result->checksum, reduce->output[reduce->rank], run->count * run->ops->real_bytes);
     return true;
 }
 
@@ -99,11 +99,13 @@ static int allreduce_rank(uint32_t rank, void *arg)
 {
     const struct allreduce *run = arg;
     const struct args *args = run->job.args;
-    struct reduce reduce = {
-        .rank = rank, .ranks = (uint32_t)args->ranks, .count = run->count, .seed = args->seed,
-        .through_root = args->plant.root};
+    struct reduce reduce = {.rank = rank,
+            .ranks = (uint32_t)args->ranks,
+            .count = run->count,
+            .seed = args->seed,
+            .through_root = args->plant.root};
     struct workload_result result = {
-        .model = "allreduce", .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
+            .model = "allreduce", .steps = args->steps, .loss_first = NAN, .loss_last = NAN};
     struct error err = {0};
     struct regress *regress = NULL;
     int rc = pool_new(args->plant.pool1 ? 1 : args->threads, &reduce.pool, &err);
@@ -124,7 +126,8 @@ static int allreduce_rank(uint32_t rank, void *arg)
     reduce.block_wrong = xcalloc(run->count / REDUCE_BLOCK, sizeof *reduce.block_wrong);
     pool_set_extra(reduce.pool, args->plant.slow);
     ranks_touch(buffers, 2 * reduce.ranks * run->stride_bytes);
-    ranks_barrier_wait(&run->job.head->barrier, reduce.ranks); // lest the first step wait for one that starts late
+    // lest the first step wait for one that starts late
+    ranks_barrier_wait(&run->job.head->barrier, reduce.ranks);
     if (args->plant.nostep)
         result.steps = 0;
     bool ok = allreduce_steps(run, &reduce, regress, &result);
@@ -140,21 +143,20 @@ static int allreduce_rank(uint32_t rank, void *arg)
 
 int main(int argc, char **argv)
 {
-    static const struct args_program program = {
-        .name = "allreduce",
-        .summary = "sums the buffers of several processes through shared memory",
-        .ranks_default = 2,
-        .ranks_min = 2,
-        .ranks_max = ARGS_RANKS_MAX,
-        .root = true,
-        .cpu_only = "its ranks share memory"};
+    static const struct args_program program = {.name = "allreduce",
+            .summary = "sums the buffers of several processes through shared memory",
+            .ranks_default = 2,
+            .ranks_min = 2,
+            .ranks_max = ARGS_RANKS_MAX,
+            .root = true,
+            .cpu_only = "its ranks share memory"};
     struct args args;
     int code = EXIT_CODE_PASS;
     if (!args_begin(&program, argc, argv, &args, &code))
         return code;
     struct allreduce run = {.job = {.name = program.name, .args = &args},
-                            .ops = args.real_bits == 64 ? &reduce_ops_f64 : &reduce_ops_f32,
-                            .count = allreduce_counts[args.size]};
+            .ops = args.real_bits == 64 ? &reduce_ops_f64 : &reduce_ops_f32,
+            .count = allreduce_counts[args.size]};
     run.stride_bytes = run.count * run.ops->real_bytes;
     return job_run(&run.job, 2 * args.ranks * run.stride_bytes, "sums", allreduce_rank, &run);
 }

@@ -6,10 +6,9 @@
 int main(int argc, char **argv)
 {
     static const struct args_program program = {.name = "dlrm",
-                                                .summary =
-                                                    "deep learning recommender on planted clicks",
-                                                .ranks_default = 1,
-                                                .ranks_min = 1,
-                                                .ranks_max = 1};
+            .summary = "deep learning recommender on planted clicks",
+            .ranks_default = 1,
+            .ranks_min = 1,
+            .ranks_max = 1};
     return workload_main(&program, WORKLOAD_MODELS(dlrm), argc, argv);
 }

@@ -5,9 +5,9 @@
 int main(int argc, char **argv)
 {
     static const struct args_program program = {.name = "hstu",
-                                                .summary = "generative recommender on planted histories of clicks",
-                                                .ranks_default = 1,
-                                                .ranks_min = 1,
-                                                .ranks_max = 1};
+            .summary = "generative recommender on planted histories of clicks",
+            .ranks_default = 1,
+            .ranks_min = 1,
+            .ranks_max = 1};
     return workload_main(&program, WORKLOAD_MODELS(hstu), argc, argv);
 }

@@ -31,7 +31,7 @@ struct share {
 static int share_model(struct share *share, enum model_size size, struct error *err)
 {
     struct model_opts opts = {
-        .seed = 1, .size = size, .train = share->train, .pool = share->pool[0]};
+            .seed = 1, .size = size, .train = share->train, .pool = share->pool[0]};
     return share->ops->create(&opts, &share->model, err);
 }
 
@@ -119,8 +119,8 @@ static void share_measure(struct share *share, double extra, size_t pairs)
     double spread = ratio[3 * pairs / 4] - ratio[pairs / 4];
     printf("{\"planted\": %.4f, \"found\": %.4f, \"standard_error\": %.4f, \"step_ms\": %.3f, "
            "\"pairs\": %zu}\n",
-           extra, expm1(ratio[pairs / 2]), 0.929 * spread / sqrt((double)pairs),
-           plain[pairs / 2] / 1e6, pairs);
+            extra, expm1(ratio[pairs / 2]), 0.929 * spread / sqrt((double)pairs),
+            plain[pairs / 2] / 1e6, pairs);
     free(ratio);
     free(plain);
 }
@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     double extra;
     uint64_t pairs;
     if (argc != 6 || unit_parse_fraction(argv[4], &extra, &err) ||
-        unit_parse_uint(argv[5], 4, 1000000, &pairs, &err)) {
+            unit_parse_uint(argv[5], 4, 1000000, &pairs, &err)) {
         fprintf(stderr, "plant_share MODEL train|infer small|demo P%% PAIRS; %s\n", err.text);
         return EXIT_CODE_USAGE;
     }

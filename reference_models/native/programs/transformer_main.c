@@ -6,10 +6,10 @@
 int main(int argc, char **argv)
 {
     static const struct args_program program = {.name = "transformer",
-                                                .summary = "byte-level language model on real text",
-                                                .ranks_default = 1,
-                                                .ranks_min = 1,
-                                                .ranks_max = 1,
-                                                .decodes = true};
+            .summary = "byte-level language model on real text",
+            .ranks_default = 1,
+            .ranks_min = 1,
+            .ranks_max = 1,
+            .decodes = true};
     return workload_main(&program, WORKLOAD_MODELS(transformer), argc, argv);
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks are forked processes; each reads inputs of its own and takes the steps of workload.c, and its gradients become the mean of all
-// (share.h). The twins of torch/ddp.py, torch/fsdp.py and torch/dlrm-sharded.py: the same inputs, start values and losses. In inference every
-// rank answers requests of its own; those of dlrm-sharded need the others for their tables (alltoall.h), the others wait for nobody.
+// Ranks are forked processes; each reads inputs of its own and takes the steps of workload.c, and
+// its gradients become the mean of all (share.h). The twins of torch/ddp.py, torch/fsdp.py and
+// torch/dlrm-sharded.py: the same inputs, start values and losses. In inference every rank answers
+// requests of its own; those of dlrm-sharded need the others for their tables (alltoall.h), the
+// others wait for nobody.
 #include "reference_models/native/ranks/ddp.h"
 
 #include <stdio.h>
@@ -71,11 +73,11 @@ static int ddp_rank(uint32_t rank, void *arg)
         model.alltoall = &own.alltoall;
     }
     struct workload_rank place = {.rank = rank,
-                                  .ranks = (uint32_t)args.ranks,
-                                  .model = &model,
-                                  .arg = &own,
-                                  .begin = ddp_begin,
-                                  .end = ddp_end};
+            .ranks = (uint32_t)args.ranks,
+            .model = &model,
+            .arg = &own,
+            .begin = ddp_begin,
+            .end = ddp_end};
     struct workload_result *result = &run->job.head->result[rank];
     int rc = workload_run(run->ops, &args, &place, result, &err);
     result->model = run->job.name;
@@ -102,16 +104,18 @@ int ddp_main(const struct args_program *program, bool sharded, int argc, char **
     if (!args_begin(program, argc, argv, &args, &code))
         return code;
     if (!args.train && (args.plant.root || args.plant.buckets)) {
-        fprintf(stderr, "%s: 'root' and 'buckets' are planted in training: in inference no rank waits for another\n", program->name);
+        fprintf(stderr,
+                "%s: 'root' and 'buckets' are planted in training: in inference no rank waits for another\n",
+                program->name);
         return EXIT_CODE_USAGE;
     }
     struct ddp run = {.job = {.name = program->name, .args = &args},
-                      .ops = args.real_bits == 64 ? &transformer_ops_f64 : &transformer_ops_f32,
-                      .plan = {.ops = args.real_bits == 64 ? &reduce_ops_f64 : &reduce_ops_f32,
-                               .ranks = (uint32_t)args.ranks,
-                               .sharded = sharded,
-                               .through_root = args.plant.root,
-                               .bucket_bytes = args.plant.buckets ? DDP_SMALL_BUCKET_BYTES : 0}};
+            .ops = args.real_bits == 64 ? &transformer_ops_f64 : &transformer_ops_f32,
+            .plan = {.ops = args.real_bits == 64 ? &reduce_ops_f64 : &reduce_ops_f32,
+                    .ranks = (uint32_t)args.ranks,
+                    .sharded = sharded,
+                    .through_root = args.plant.root,
+                    .bucket_bytes = args.plant.buckets ? DDP_SMALL_BUCKET_BYTES : 0}};
     run.plan.units = run.ops->units(&(struct model_opts){.size = args.size}, run.plan.first);
     return ddp_start(&run);
 }
@@ -124,11 +128,13 @@ int dlrm_sharded_main(const struct args_program *program, int argc, char **argv)
     if (!args_begin(program, argc, argv, &args, &code))
         return code;
     struct error err = {0};
-    struct model_opts opts = {.size = args.size, .train = args.train, .budget_bytes = args.budget_bytes};
+    struct model_opts opts = {
+            .size = args.size, .train = args.train, .budget_bytes = args.budget_bytes};
     struct ddp run = {.job = {.name = program->name, .args = &args},
-                      .ops = args.real_bits == 64 ? &dlrm_sharded_ops_f64 : &dlrm_sharded_ops_f32,
-                      .plan = {.ops = args.real_bits == 64 ? &reduce_ops_f64 : &reduce_ops_f32, .ranks = (uint32_t)args.ranks},
-                      .alltoall = {.ranks = (uint32_t)args.ranks}};
+            .ops = args.real_bits == 64 ? &dlrm_sharded_ops_f64 : &dlrm_sharded_ops_f32,
+            .plan = {.ops = args.real_bits == 64 ? &reduce_ops_f64 : &reduce_ops_f32,
+                    .ranks = (uint32_t)args.ranks},
+            .alltoall = {.ranks = (uint32_t)args.ranks}};
     int rc = run.ops->boxes(&opts, &run.alltoall, &err);
     if (rc) {
         fprintf(stderr, "%s: %s\n", program->name, err.text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs `ddp` and `fsdp`: the language model of torch/transformer.py, trained by several ranks of one machine; and `dlrm-sharded`.
+// The programs `ddp` and `fsdp`: the language model of torch/transformer.py, trained by several
+// ranks of one machine; and `dlrm-sharded`.
 #ifndef UPGATE_NATIVE_DDP_H
 #define UPGATE_NATIVE_DDP_H
 

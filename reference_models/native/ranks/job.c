@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Start and end of the programs of several ranks. The parent takes no part: it waits, and prints the one line of JSON.
+// Start and end of the programs of several ranks. The parent takes no part: it waits, and prints
+// the one line of JSON.
 #include "reference_models/native/ranks/job.h"
 
 #include <inttypes.h>
@@ -26,7 +27,8 @@ static int job_report(const struct job *job, const char *same)
     const struct workload_result *result = job->head->result;
     for (uint64_t rank = 1; same && rank < job->args->ranks; rank++) {
         if (result[rank].checksum != result[0].checksum) {
-            fprintf(stderr, "%s: rank %" PRIu64 " and rank 0 hold different %s\n", job->name, rank, same);
+            fprintf(stderr, "%s: rank %" PRIu64 " and rank 0 hold different %s\n", job->name, rank,
+                    same);
             return EXIT_CODE_FAIL;
         }
     }
@@ -48,7 +50,8 @@ static int job_exit(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_OPERATIONAL;
 }
 
-int job_run(struct job *job, size_t bytes, const char *same, int (*fn)(uint32_t rank, void *arg), void *arg)
+int job_run(struct job *job, size_t bytes, const char *same, int (*fn)(uint32_t rank, void *arg),
+        void *arg)
 {
     size_t head_bytes = (sizeof *job->head + JOB_PAGE - 1) / JOB_PAGE * JOB_PAGE;
     struct error err = {0};

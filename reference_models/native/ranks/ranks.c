@@ -30,7 +30,7 @@ void ranks_barrier_wait(struct ranks_barrier *barrier, uint32_t ranks)
         return;
     }
     for (int spin = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round;
-         spin++) {
+            spin++) {
         if (spin >= RANKS_SPINS)
             syscall(SYS_futex, &barrier->round, FUTEX_WAIT, round, NULL, NULL, 0);
     }
@@ -41,7 +41,7 @@ int ranks_share(size_t bytes, void **ret_memory, struct error *err)
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return error_set(err, -errno, "failed to share %zu bytes: %s; try --size small", bytes,
-                         strerror(errno));
+                strerror(errno));
     for (size_t i = 0; i < bytes; i += RANKS_PAGE)
         ((volatile char *)memory)[i] = 0;
     *ret_memory = memory;
@@ -59,8 +59,8 @@ void ranks_touch(const void *memory, size_t bytes)
         (void)((const volatile char *)memory)[i];
 }
 
-static void ranks_child(uint32_t rank, uint32_t ranks, pid_t parent,
-                        int (*fn)(uint32_t rank, void *arg), void *arg)
+static void ranks_child(
+        uint32_t rank, uint32_t ranks, pid_t parent, int (*fn)(uint32_t rank, void *arg), void *arg)
 {
     char text[16];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -109,7 +109,7 @@ static int ranks_wait(pid_t *pids, uint32_t ranks)
 }
 
 int ranks_run(uint32_t ranks, int (*fn)(uint32_t rank, void *arg), void *arg, int *ret_status,
-              struct error *err)
+        struct error *err)
 {
     pid_t *pids = xcalloc(ranks, sizeof *pids);
     pid_t parent = getpid();
@@ -122,8 +122,8 @@ int ranks_run(uint32_t ranks, int (*fn)(uint32_t rank, void *arg), void *arg, in
             ranks_child(i, ranks, parent, fn, arg);
         }
         if (pids[i] < 0) {
-            rc = error_set(err, -errno, "failed to start rank %u of %u: %s", i, ranks,
-                           strerror(errno));
+            rc = error_set(
+                    err, -errno, "failed to start rank %u of %u: %s", i, ranks, strerror(errno));
             pids[i] = 0;
             ranks_kill(pids, ranks);
             while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)

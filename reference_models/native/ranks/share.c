@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the gradients and the parts of all ranks lie in shared memory, and when they are reduced and gathered. Called by the model
-// between its units (model_ranks). Computes nothing: that is reduce.c.
+// Where the gradients and the parts of all ranks lie in shared memory, and when they are reduced
+// and gathered. Called by the model between its units (model_ranks). Computes nothing: that is
+// reduce.c.
 #include "reference_models/native/ranks/share.h"
 
 #include <stdlib.h>
@@ -16,7 +17,8 @@ struct share {
     struct pool *pool;
     char *memory;
     size_t total, part; // reals: of a flat array; of what a rank keeps at most, sharded
-    size_t at[MODEL_UNITS_MAX + 1][REDUCE_RANKS_MAX]; // where a unit begins in what a rank keeps; the last: how much that is
+    // where a unit begins in what a rank keeps; the last: how much that is
+    size_t at[MODEL_UNITS_MAX + 1][REDUCE_RANKS_MAX];
     struct arena arena;
     char *spare;         // of repeats, see reduce.h
     size_t bucket_end;   // the units from here on are reduced
@@ -25,14 +27,17 @@ struct share {
 };
 
 // How the units are parted; the most that a rank keeps, reals.
-static size_t share_parts(const struct share_plan *plan, size_t at[MODEL_UNITS_MAX + 1][REDUCE_RANKS_MAX])
+static size_t share_parts(
+        const struct share_plan *plan, size_t at[MODEL_UNITS_MAX + 1][REDUCE_RANKS_MAX])
 {
     size_t most = 0;
     for (uint32_t rank = 0; rank < plan->ranks; rank++) {
         at[0][rank] = 0;
         for (size_t unit = 0; unit < plan->units; unit++) {
-            struct reduce reduce = {.ranks = plan->ranks, .count = plan->first[unit + 1] - plan->first[unit]};
-            size_t blocks = reduce_first_block(&reduce, rank + 1) - reduce_first_block(&reduce, rank);
+            struct reduce reduce = {
+                    .ranks = plan->ranks, .count = plan->first[unit + 1] - plan->first[unit]};
+            size_t blocks =
+                    reduce_first_block(&reduce, rank + 1) - reduce_first_block(&reduce, rank);
             at[unit + 1][rank] = at[unit][rank] + blocks * REDUCE_BLOCK;
         }
         if (at[plan->units][rank] > most)
@@ -41,7 +46,8 @@ static size_t share_parts(const struct share_plan *plan, size_t at[MODEL_UNITS_M
     return most;
 }
 
-// A rank has its gradients there and, behind them, replicated: the means; sharded: its part of the means, its part of the parameters.
+// A rank has its gradients there and, behind them, replicated: the means; sharded: its part of the
+// means, its part of the parameters.
 static size_t share_stride(const struct share_plan *plan, size_t part)
 {
     size_t total = plan->first[plan->units];
@@ -56,7 +62,8 @@ size_t share_bytes(const struct share_plan *plan)
 
 static char *share_place(const struct share *share, uint32_t rank, size_t reals)
 {
-    return share->memory + rank * share_stride(share->plan, share->part) + reals * share->plan->ops->real_bytes;
+    return share->memory + rank * share_stride(share->plan, share->part) +
+            reals * share->plan->ops->real_bytes;
 }
 
 // Where a unit begins in a flat array.
@@ -70,16 +77,17 @@ static struct reduce share_reduce(const struct share *share, size_t begin, size_
 {
     const struct share_plan *plan = share->plan;
     struct reduce reduce = {.pool = share->pool,
-                            .rank = share->rank,
-                            .ranks = plan->ranks,
-                            .count = plan->first[end] - plan->first[begin],
-                            .through_root = plan->through_root,
-                            .mean = true,
-                            .sharded = plan->sharded,
-                            .spare = share_unit(share, share->spare, begin)};
+            .rank = share->rank,
+            .ranks = plan->ranks,
+            .count = plan->first[end] - plan->first[begin],
+            .through_root = plan->through_root,
+            .mean = true,
+            .sharded = plan->sharded,
+            .spare = share_unit(share, share->spare, begin)};
     for (uint32_t rank = 0; rank < plan->ranks; rank++) {
         reduce.input[rank] = share_place(share, rank, plan->first[begin]);
-        reduce.output[rank] = share_place(share, rank, share->total + (plan->sharded ? share->at[begin][rank] : plan->first[begin]));
+        reduce.output[rank] = share_place(share, rank,
+                share->total + (plan->sharded ? share->at[begin][rank] : plan->first[begin]));
     }
     return reduce;
 }
@@ -89,7 +97,8 @@ static void share_gather(const struct share *share, size_t unit)
 {
     struct reduce reduce = share_reduce(share, unit, unit + 1);
     for (uint32_t rank = 0; rank < share->plan->ranks; rank++)
-        reduce.output[rank] = share_place(share, rank, share->total + share->part + share->at[unit][rank]);
+        reduce.output[rank] =
+                share_place(share, rank, share->total + share->part + share->at[unit][rank]);
     reduce.whole = share_unit(share, share->model.value, unit);
     share->plan->ops->gather(&reduce);
 }
@@ -99,7 +108,8 @@ static void share_meet(const struct share *share)
     ranks_barrier_wait(share->barrier, share->plan->ranks);
 }
 
-// One barrier is enough for all units: nobody changes its parts before all gradients are there, which is after the last gather.
+// One barrier is enough for all units: nobody changes its parts before all gradients are there,
+// which is after the last gather.
 static void share_before(void *arg, size_t unit)
 {
     const struct share *share = arg;
@@ -110,8 +120,9 @@ static void share_before(void *arg, size_t unit)
     share_gather(share, unit);
 }
 
-// What others may still read of this rank is written again behind a later barrier only: its gradients behind the second one here, or
-// sharded behind that of share_before(); its means behind the first one of the next step.
+// What others may still read of this rank is written again behind a later barrier only: its
+// gradients behind the second one here, or sharded behind that of share_before(); its means behind
+// the first one of the next step.
 static void share_after(void *arg, size_t unit)
 {
     struct share *share = arg;
@@ -134,7 +145,8 @@ static void share_after(void *arg, size_t unit)
     share->bucket_bytes = plan->bucket_bytes ? plan->bucket_bytes : SHARE_BUCKET_BYTES;
 }
 
-struct share *share_new(const struct share_plan *plan, uint32_t rank, void *memory, struct ranks_barrier *barrier)
+struct share *share_new(
+        const struct share_plan *plan, uint32_t rank, void *memory, struct ranks_barrier *barrier)
 {
     struct share *share = xcalloc(1, sizeof *share);
     size_t bytes = plan->ops->real_bytes;
@@ -146,14 +158,16 @@ struct share *share_new(const struct share_plan *plan, uint32_t rank, void *memo
     share->part = share_parts(plan, share->at);
     share->spare = arena_alloc(&share->arena, share->total, bytes);
     share->model = (struct model_ranks){.rank = rank,
-                                        .value = arena_alloc(&share->arena, share->total, bytes),
-                                        .grad = share_place(share, rank, 0),
-                                        .arg = share,
-                                        .before = share_before,
-                                        .after = share_after};
+            .value = arena_alloc(&share->arena, share->total, bytes),
+            .grad = share_place(share, rank, 0),
+            .arg = share,
+            .before = share_before,
+            .after = share_after};
     share->model.updated = plan->sharded ? share->at[plan->units][rank] : share->total;
     share->model.updated_grad = share_place(share, rank, share->total);
-    share->model.updated_value = plan->sharded ? share_place(share, rank, share->total + share->part) : share->model.value;
+    share->model.updated_value = plan->sharded
+            ? share_place(share, rank, share->total + share->part)
+            : share->model.value;
     return share;
 }
 
@@ -178,8 +192,10 @@ static void share_keep(const struct share *share)
         struct reduce reduce = share_reduce(share, unit, unit + 1);
         size_t begin = plan->first[unit] + reduce_first_block(&reduce, share->rank) * REDUCE_BLOCK;
         size_t count = share->at[unit + 1][share->rank] - share->at[unit][share->rank];
-        memcpy(share_place(share, share->rank, share->total + share->part + share->at[unit][share->rank]),
-               (const char *)share->model.value + begin * plan->ops->real_bytes, count * plan->ops->real_bytes);
+        memcpy(share_place(share, share->rank,
+                       share->total + share->part + share->at[unit][share->rank]),
+                (const char *)share->model.value + begin * plan->ops->real_bytes,
+                count * plan->ops->real_bytes);
     }
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// aotinductor-native: serves a package of AOTInductor by the side's own libtorch, without Python. aoti_native.py compiles this file against
-// that torch (2.6 on), prepares the directory, and becomes this program in the same process.
+// aotinductor-native: serves a package of AOTInductor by the side's own libtorch, without Python.
+// aoti_native.py compiles this file against that torch (2.6 on), prepares the directory, and
+// becomes this program in the same process.
 //
 //     aotinductor-native DIRECTORY
 //
-// The directory holds model.pt2, the package; launch.txt, what is to be done; data.bin, the values of the tensors that launch.txt names, each
-// at a multiple of 64 bytes; result.json, the line for stdout as far as it is known. The scores of the first
-// request are held against those of the eager model, then requests are served and marked by the step protocol. One thread
-// marks them. The directory is removed at the end, whatever the end is.
+// The directory holds model.pt2, the package; launch.txt, what is to be done; data.bin, the values
+// of the tensors that launch.txt names, each at a multiple of 64 bytes; result.json, the line for
+// stdout as far as it is known. The scores of the first request are held against those of the eager
+// model, then requests are served and marked by the step protocol. One thread marks them. The
+// directory is removed at the end, whatever the end is.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
@@ -35,8 +37,10 @@
 
 #include "contracts/upgate_step.h"
 
-// libtorch of some versions unpacks a package into a directory of its own in /tmp, whatever TMPDIR says, and a killed process leaves it there. Here it is
-// below the working directory, which the next launch removes: the path is written where that of the caller stands, and so has the same length.
+// libtorch of some versions unpacks a package into a directory of its own in /tmp, whatever TMPDIR
+// says, and a killed process leaves it there. Here it is below the working directory, which the
+// next launch removes: the path is written where that of the caller stands, and so has the same
+// length.
 extern "C" char *mkdtemp(char *pattern) noexcept
 {
     using function = char *(*)(char *);
@@ -50,7 +54,8 @@ extern "C" char *mkdtemp(char *pattern) noexcept
     return next(pattern);
 }
 
-namespace {
+namespace
+{
 
 constexpr uint64_t recorded_outputs = 8; // as common.py has it
 constexpr size_t align_bytes = 64;       // as aoti_native.py has it
@@ -61,9 +66,12 @@ constexpr size_t align_bytes = 64;       // as aoti_native.py has it
 }
 
 // Removes a directory that is one of ours, with whatever is in it.
-class Directory {
+class Directory
+{
   public:
-    explicit Directory(const char *path) : path_(std::filesystem::absolute(path).string()) {}
+    explicit Directory(const char *path) : path_(std::filesystem::absolute(path).string())
+    {
+    }
     Directory(const Directory &) = delete;
     Directory &operator=(const Directory &) = delete;
     ~Directory()
@@ -72,8 +80,14 @@ class Directory {
         if (ours_)
             std::filesystem::remove_all(path_, ignored);
     }
-    const std::string &path() const { return path_; }
-    void take() { ours_ = true; }
+    const std::string &path() const
+    {
+        return path_;
+    }
+    void take()
+    {
+        ours_ = true;
+    }
 
   private:
     std::string path_;
@@ -81,7 +95,8 @@ class Directory {
 };
 
 // launch.txt: words in a fixed order, a key before each value.
-class Words {
+class Words
+{
   public:
     explicit Words(const char *path) : path_(path), file_(path)
     {
@@ -142,9 +157,12 @@ at::ScalarType dtype_of(const std::string &name)
 }
 
 // The values of data.bin, in the order in which launch.txt names them.
-class Values {
+class Values
+{
   public:
-    explicit Values(const char *path) : bytes_(read_file(path)) {}
+    explicit Values(const char *path) : bytes_(read_file(path))
+    {
+    }
 
     // The next tensor, with memory of its own on the host.
     at::Tensor take(Words &words)
@@ -158,7 +176,9 @@ class Values {
         }
         if (length > bytes_.size() || offset_ > bytes_.size() - length)
             fail("'data.bin' is cut off");
-        at::Tensor value = at::from_blob(bytes_.data() + offset_, sizes, at::TensorOptions().dtype(dtype)).clone();
+        at::Tensor value =
+                at::from_blob(bytes_.data() + offset_, sizes, at::TensorOptions().dtype(dtype))
+                        .clone();
         offset_ += (length + align_bytes - 1) / align_bytes * align_bytes;
         return value;
     }
@@ -235,7 +255,8 @@ at::Tensor scores_of(torch::inductor::AOTIModelPackageLoader &loader, Batch &inp
 {
     std::vector<at::Tensor> outputs = loader.run(inputs);
     if (outputs.size() != 1)
-        fail("the package gives " + std::to_string(outputs.size()) + " tensors, not the scores alone");
+        fail("the package gives " + std::to_string(outputs.size()) +
+                " tensors, not the scores alone");
     return outputs[0];
 }
 
@@ -245,7 +266,8 @@ at::Tensor answer_of(const Launch &launch, const at::Tensor &scores)
     return (launch.last ? scores.select(1, -1) : scores).contiguous().cpu();
 }
 
-// How far the package's scores of the first request are off the eager model's, in units of their rms; NaN where either has one.
+// How far the package's scores of the first request are off the eager model's, in units of their
+// rms; NaN where either has one.
 double serve_error(const Launch &launch, torch::inductor::AOTIModelPackageLoader &loader)
 {
     Batch inputs = inputs_of(launch, 0);
@@ -253,7 +275,8 @@ double serve_error(const Launch &launch, torch::inductor::AOTIModelPackageLoader
     const at::Tensor eager = launch.scores.to(at::kDouble).contiguous();
     if (served.sizes() != eager.sizes())
         fail("the scores of the package have another shape than those of the eager model");
-    const double *a = static_cast<const double *>(served.data_ptr()), *b = static_cast<const double *>(eager.data_ptr());
+    const double *a = static_cast<const double *>(served.data_ptr()),
+                 *b = static_cast<const double *>(eager.data_ptr());
     double off = 0, sum = 0;
     for (int64_t i = 0; i < eager.numel(); i++) {
         off += (a[i] - b[i]) * (a[i] - b[i]);
@@ -265,7 +288,8 @@ double serve_error(const Launch &launch, torch::inductor::AOTIModelPackageLoader
 bool scores_are_right(const Launch &launch, torch::inductor::AOTIModelPackageLoader &loader)
 {
     const double error = serve_error(launch, loader);
-    ug_step_note("serve_error_ppb", error == error ? std::floor(std::min(error, 1e6) * 1e9) : 0x1p60);
+    ug_step_note(
+            "serve_error_ppb", error == error ? std::floor(std::min(error, 1e6) * 1e9) : 0x1p60);
     if (error <= launch.limit)
         return true;
     fprintf(stderr,
@@ -291,7 +315,8 @@ enum ug_dtype step_dtype_of(at::ScalarType dtype)
 }
 
 // Returns how long it took, as a person counts it.
-int64_t serve_request(const Launch &launch, torch::inductor::AOTIModelPackageLoader &loader, uint64_t step)
+int64_t serve_request(
+        const Launch &launch, torch::inductor::AOTIModelPackageLoader &loader, uint64_t step)
 {
     if (launch.rate > 0)
         ug_request_begin();
@@ -305,7 +330,8 @@ int64_t serve_request(const Launch &launch, torch::inductor::AOTIModelPackageLoa
     const at::Tensor answer = answer_of(launch, scores_of(loader, inputs));
     ug_step_phase_end();
     if (step < recorded_outputs)
-        ug_step_tensor("output", step_dtype_of(answer.scalar_type()), answer.data_ptr(), static_cast<uint64_t>(answer.numel()));
+        ug_step_tensor("output", step_dtype_of(answer.scalar_type()), answer.data_ptr(),
+                static_cast<uint64_t>(answer.numel()));
     const uint64_t end_ns = ug_impl_now_ns();
     ug_step_end(launch.samples);
     return static_cast<int64_t>(end_ns - begin_ns);
@@ -343,7 +369,8 @@ int serve(Directory &directory)
         times.push_back(serve_request(launch, loader, step));
     const int64_t first_ns = times.at(0);
     std::sort(times.begin(), times.end());
-    printf("%s, \"first_step_ns\": %" PRId64 ", \"median_step_ns\": %" PRId64 "}\n", launch.result.c_str(), first_ns, times[times.size() / 2]);
+    printf("%s, \"first_step_ns\": %" PRId64 ", \"median_step_ns\": %" PRId64 "}\n",
+            launch.result.c_str(), first_ns, times[times.size() / 2]);
     if (fflush(stdout) != 0)
         fail("failed to write the result to stdout");
     return 0;
@@ -354,7 +381,8 @@ int serve(Directory &directory)
 int main(int argc, char **argv)
 {
     if (argc != 2) {
-        fputs("usage: aotinductor-native DIRECTORY, as the variant of this name prepares it\n", stderr);
+        fputs("usage: aotinductor-native DIRECTORY, as the variant of this name prepares it\n",
+                stderr);
         return 2;
     }
     try {

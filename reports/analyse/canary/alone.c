@@ -10,7 +10,8 @@
 #include "reports/analyse/canary/recent.h"
 #include "reports/analyse/quantile.h"
 
-// Within 15 minutes the simulated traffic's errors swing by three, its latency by half: of 40 good rollouts twice the errors took one back.
+// Within 15 minutes the simulated traffic's errors swing by three, its latency by half: of 40 good
+// rollouts twice the errors took one back.
 enum { ALONE_ONE_IN = 20, ALONE_RATES = 2 };
 
 static double alone_events(const struct canary_second *sum, enum canary_metric metric)
@@ -25,7 +26,8 @@ static bool alone_counted(enum canary_metric metric)
 
 static double alone_mean(const struct canary_second *sum)
 {
-    double seconds = 0, count = 0, middle = canary_bin_low_s(0) * canary_moved(0.5), step = canary_moved(1);
+    double seconds = 0, count = 0, middle = canary_bin_low_s(0) * canary_moved(0.5),
+           step = canary_moved(1);
     for (int i = 0; i < CANARY_BINS; i++, middle *= step) {
         seconds += sum->bins[i] * middle;
         count += sum->bins[i];
@@ -50,9 +52,11 @@ static double alone_value(const struct canary_second *sum, enum canary_metric me
     }
 }
 
-// What has to be beyond: of quantiles one further in, above which twice (of the median a fifth) more lie. A histogram has its buckets up to
-// 2.5 times apart, so that a quantile beside a border jumps so far for a trifle; how many lie above the border does not.
-static double alone_certain(const struct canary_second *sum, enum canary_metric metric, double value)
+// What has to be beyond: of quantiles one further in, above which twice (of the median a fifth)
+// more lie. A histogram has its buckets up to 2.5 times apart, so that a quantile beside a border
+// jumps so far for a trifle; how many lie above the border does not.
+static double alone_certain(
+        const struct canary_second *sum, enum canary_metric metric, double value)
 {
     if (metric == CANARY_LATENCY_P50)
         return canary_quantile(sum, 0.4);
@@ -85,7 +89,8 @@ static void alone_keep(struct canary_alone *alone)
                 alone->kept[metric][i] = alone->kept[metric][2 * i];
     }
     for (int metric = 0; metric < CANARY_METRICS; metric++)
-        alone->kept[metric][alone->kept_count] = alone_value(&alone->baseline.sum, (enum canary_metric)metric);
+        alone->kept[metric][alone->kept_count] =
+                alone_value(&alone->baseline.sum, (enum canary_metric)metric);
     alone->kept_count++;
 }
 
@@ -108,7 +113,8 @@ double canary_alone_times(const struct canary_rules *rules, enum canary_metric m
     return alone_counted(metric) ? ALONE_RATES * rules->alone_times : rules->alone_times;
 }
 
-static void alone_judge(struct canary_alone *alone, const struct canary_rules *rules, enum canary_metric metric)
+static void alone_judge(
+        struct canary_alone *alone, const struct canary_rules *rules, enum canary_metric metric)
 {
     struct canary_alone_metric *of = &alone->metrics[metric];
     const struct canary_second *sum = &alone->candidate.sum;
@@ -119,7 +125,8 @@ static void alone_judge(struct canary_alone *alone, const struct canary_rules *r
         limit = fmax(limit, EVIDENCE_ERROR_FLOOR);
     memmove(of->events + 1, of->events, (CANARY_ALONE_RUN - 1) * sizeof *of->events);
     of->events[0] = alone_counted(metric) ? alone_events(sum, metric) : 0;
-    // Nothing answered, while the baseline answered, is no latency: the errors tell of it. What is not known is not beyond.
+    // Nothing answered, while the baseline answered, is no latency: the errors tell of it. What is
+    // not known is not beyond.
     of->run = alone_certain(sum, metric, of->value) > limit && !isnan(of->usual) ? of->run + 1 : 0;
 }
 
@@ -130,12 +137,14 @@ static void alone_clear(struct canary_alone *alone)
     alone->windows = 0;
 }
 
-void canary_alone_add(struct canary_alone *alone, const struct canary_second arms[CANARY_ARMS], const struct canary_rules *rules,
-                      bool compares)
+void canary_alone_add(struct canary_alone *alone, const struct canary_second arms[CANARY_ARMS],
+        const struct canary_rules *rules, bool compares)
 {
-    const struct canary_second *baseline = &arms[CANARY_BASELINE], *candidate = &arms[CANARY_CANDIDATE];
+    const struct canary_second *baseline = &arms[CANARY_BASELINE],
+                               *candidate = &arms[CANARY_CANDIDATE];
     struct canary_alone_window *window = &alone->candidate;
-    if (rules->alone_times > 0 && baseline->requests && !alone->windows && alone_whole(&alone->baseline, baseline)) {
+    if (rules->alone_times > 0 && baseline->requests && !alone->windows &&
+            alone_whole(&alone->baseline, baseline)) {
         alone_keep(alone);
         memset(&alone->baseline, 0, sizeof alone->baseline);
     }
@@ -147,12 +156,14 @@ void canary_alone_add(struct canary_alone *alone, const struct canary_second arm
     window->strays += baseline->requests;
     if (!candidate->requests || !alone_whole(window, candidate))
         return;
-    if (!alone_strays(window->strays, window->sum.requests)) { // thin traffic of both, second by second
+    // thin traffic of both, second by second
+    if (!alone_strays(window->strays, window->sum.requests)) {
         alone_clear(alone);
         return;
     }
     for (int metric = 0; metric < CANARY_METRICS && rules->alone_times > 0; metric++)
-        if (isnan(rules->metrics[metric].limit) && (rules->metrics[metric].gated || rules->metrics[metric].observed))
+        if (isnan(rules->metrics[metric].limit) &&
+                (rules->metrics[metric].gated || rules->metrics[metric].observed))
             alone_judge(alone, rules, (enum canary_metric)metric);
     alone->windows++;
     memset(window, 0, sizeof *window);

@@ -10,7 +10,8 @@
 
 static bool cells_counted(enum canary_metric metric)
 {
-    return metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS || metric == CANARY_REJECTED_RATE;
+    return metric == CANARY_ERROR_RATE || metric == CANARY_WRONG_ANSWERS ||
+            metric == CANARY_REJECTED_RATE;
 }
 
 static int cells_tail(enum canary_metric metric)
@@ -18,8 +19,8 @@ static int cells_tail(enum canary_metric metric)
     return metric == CANARY_LATENCY_P50 ? EVIDENCE_P50 : EVIDENCE_P99;
 }
 
-static const struct evidence_channel *cells_channel(const struct canary_evidence *evidence,
-                                                    enum canary_metric metric)
+static const struct evidence_channel *cells_channel(
+        const struct canary_evidence *evidence, enum canary_metric metric)
 {
     switch (metric) {
     case CANARY_ERROR_RATE:
@@ -34,8 +35,8 @@ static const struct evidence_channel *cells_channel(const struct canary_evidence
 }
 
 // An A/A stage judges its own seconds, a stage of the rollout all that came since.
-static struct canary_trail cells_trail(const struct canary_evidence *evidence,
-                                       const struct evidence_channel *channel)
+static struct canary_trail cells_trail(
+        const struct canary_evidence *evidence, const struct evidence_channel *channel)
 {
     if (evidence->learns)
         return (struct canary_trail){&channel->stages[channel->count - 1], 1};
@@ -53,8 +54,8 @@ bool canary_evidence_alone(const struct canary_evidence *evidence)
     return evidence->alone.windows > 0;
 }
 
-static const struct canary_onset *cells_onset(const struct canary_evidence *evidence,
-                                              enum canary_metric metric)
+static const struct canary_onset *cells_onset(
+        const struct canary_evidence *evidence, enum canary_metric metric)
 {
     return metric == CANARY_LATENCY_MEAN ? &evidence->means_onset
                                          : &cells_channel(evidence, metric)->onset;
@@ -70,15 +71,14 @@ static double cells_joined(double whole, double late, bool *ret_late)
     return distribution_log_sum(logs, parts, 2);
 }
 
-double canary_evidence_of(const struct canary_evidence *evidence, enum canary_metric metric,
-                          bool *ret_late)
+double canary_evidence_of(
+        const struct canary_evidence *evidence, enum canary_metric metric, bool *ret_late)
 {
-    double whole =
-        metric == CANARY_LATENCY_MEAN
+    double whole = metric == CANARY_LATENCY_MEAN
             ? canary_means_evidence(cells_past(evidence), &evidence->means, 1, CANARY_WORSE,
-                                    evidence->mean_scale, canary_spells_value(&evidence->spells))
-            : canary_counts_evidence(cells_trail(evidence, cells_channel(evidence, metric)),
-                                     CANARY_WORSE);
+                      evidence->mean_scale, canary_spells_value(&evidence->spells))
+            : canary_counts_evidence(
+                      cells_trail(evidence, cells_channel(evidence, metric)), CANARY_WORSE);
     *ret_late = false;
     if (evidence->learns)
         return whole;
@@ -89,22 +89,23 @@ double canary_evidence_of(const struct canary_evidence *evidence, enum canary_me
 
 // Standard errors by which counts, or means past and now, lie beyond the margin.
 static double cells_beyond(const struct canary_evidence *evidence, enum canary_metric metric,
-                           struct canary_trail counts, const struct canary_means *past,
-                           const struct canary_means *now)
+        struct canary_trail counts, const struct canary_means *past, const struct canary_means *now)
 {
     double margin = 1 + evidence->rules.metrics[metric].margin;
     if (metric == CANARY_LATENCY_MEAN)
         return canary_means_beyond(past, now, margin, canary_spells_value(&evidence->spells));
-    // As many above border times margin as of the baseline above the border: a ratio of 1 is the margin.
+    // As many above border times margin as of the baseline above the border: a ratio of 1 is the
+    // margin.
     return canary_counts_beyond(counts, cells_counted(metric) ? margin : 1);
 }
 
 static double cells_trail_beyond(const struct canary_evidence *evidence, enum canary_metric metric)
 {
-    const struct evidence_channel *channel = cells_counted(metric) ? cells_channel(evidence, metric)
-                                                                   : &evidence->beyond[cells_tail(metric)];
+    const struct evidence_channel *channel = cells_counted(metric)
+            ? cells_channel(evidence, metric)
+            : &evidence->beyond[cells_tail(metric)];
     return cells_beyond(evidence, metric, cells_trail(evidence, channel), cells_past(evidence),
-                        &evidence->means);
+            &evidence->means);
 }
 
 // Since the likely onset.
@@ -114,7 +115,8 @@ static double cells_since_beyond(const struct canary_evidence *evidence, enum ca
     struct canary_since since;
     if (!canary_onset_likely(cells_onset(evidence, metric), &since))
         return 0;
-    return cells_beyond(evidence, metric, (struct canary_trail){&since.beyond, 1}, &none, &since.means);
+    return cells_beyond(
+            evidence, metric, (struct canary_trail){&since.beyond, 1}, &none, &since.means);
 }
 
 // Of an A/A stage either arm may be the worse.
@@ -123,12 +125,12 @@ static bool cells_aa_better(const struct canary_evidence *evidence, enum canary_
     double low = 1 / (1 + evidence->rules.metrics[metric].margin);
     if (metric == CANARY_LATENCY_MEAN)
         return canary_means_evidence(cells_past(evidence), &evidence->means, 1, CANARY_BETTER,
-                                     evidence->mean_scale,
-                                     canary_spells_value(&evidence->spells)) >= evidence->needed_aa &&
-               canary_means_ratio(&evidence->means) < low;
+                       evidence->mean_scale,
+                       canary_spells_value(&evidence->spells)) >= evidence->needed_aa &&
+                canary_means_ratio(&evidence->means) < low;
     struct canary_trail trail = cells_trail(evidence, cells_channel(evidence, metric));
     return canary_counts_evidence(trail, CANARY_BETTER) >= evidence->needed_aa &&
-           canary_counts_ratio(trail) < low;
+            canary_counts_ratio(trail) < low;
 }
 
 // A bound of the evidence that costs a few logarithms: for each second.
@@ -138,7 +140,7 @@ static bool cells_may_fail(const struct canary_evidence *evidence, enum canary_m
         return true;
     const struct evidence_channel *channel = cells_channel(evidence, metric);
     return cells_joined(canary_counts_evidence_max(cells_trail(evidence, channel)),
-                        canary_onset_evidence(&channel->onset), NULL) >= evidence->needed;
+                   canary_onset_evidence(&channel->onset), NULL) >= evidence->needed;
 }
 
 bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_metric metric)
@@ -157,7 +159,7 @@ bool canary_evidence_fails(const struct canary_evidence *evidence, enum canary_m
     if (canary_evidence_of(evidence, metric, &late) < needed)
         return false;
     return cells_trail_beyond(evidence, metric) >= EVIDENCE_BEYOND_SE ||
-           (late && cells_since_beyond(evidence, metric) >= EVIDENCE_BEYOND_SE);
+            (late && cells_since_beyond(evidence, metric) >= EVIDENCE_BEYOND_SE);
 }
 
 // --- cells ---------------------------------------------------------------------------------------
@@ -168,8 +170,8 @@ static double cells_known(double value)
 }
 
 // Requests of the candidate that are still missing at `growth` of ln e per request of either arm.
-static double cells_missing(const struct canary_evidence *evidence, double growth, double share,
-                            double dispersion)
+static double cells_missing(
+        const struct canary_evidence *evidence, double growth, double share, double dispersion)
 {
     double needed = (log(1 / evidence->rules.alpha) + EVIDENCE_MIXTURE_COST) * dispersion;
     return growth > 0 ? needed / growth * share : INFINITY;
@@ -190,7 +192,8 @@ static double cells_share(const struct canary_evidence *evidence)
 }
 
 // Of an arm in this stage; of wrong answers those of the baseline do not count.
-static double cells_events(const struct canary_evidence *evidence, enum canary_metric metric, enum canary_arm arm)
+static double cells_events(
+        const struct canary_evidence *evidence, enum canary_metric metric, enum canary_arm arm)
 {
     switch (metric) {
     case CANARY_ERROR_RATE:
@@ -217,7 +220,7 @@ static void cells_fill_counts(const struct canary_evidence *evidence, struct can
     double rate_below = fmin(EVIDENCE_ERROR_FLOOR / evidence->opens, 1);
     if (evidence->opens < 1 && evidence->stage_requests && !(events > 0))
         rate_below =
-            fmax(rate_below, canary_rate_bound(0, (double)evidence->stage_requests, alpha));
+                fmax(rate_below, canary_rate_bound(0, (double)evidence->stage_requests, alpha));
     if (cell->high < cell->pass_below || cell->rate_bound <= rate_below)
         cell->verdict = CANARY_PASS;
     double share = cells_share(evidence), baseline = (double)evidence->requests[CANARY_BASELINE];
@@ -225,8 +228,9 @@ static void cells_fill_counts(const struct canary_evidence *evidence, struct can
         return;
     double rate = cells_events(evidence, cell->metric, CANARY_BASELINE) / baseline;
     double growth = canary_counts_growth(rate, rate, share, cell->pass_below);
-    cells_set_missing(cell, fmin(cells_missing(evidence, growth, share, cell->dispersion),
-                                 canary_rate_requests(rate, rate_below, alpha)));
+    cells_set_missing(cell,
+            fmin(cells_missing(evidence, growth, share, cell->dispersion),
+                    canary_rate_requests(rate, rate_below, alpha)));
 }
 
 static void cells_fill_limit(const struct canary_evidence *evidence, struct canary_cell *cell)
@@ -234,7 +238,7 @@ static void cells_fill_limit(const struct canary_evidence *evidence, struct cana
     cell->value = (double)evidence->wrong_count;
     cell->threshold = cell->pass_below = evidence->rules.metrics[cell->metric].limit;
     cell->rate_bound =
-        canary_rate_bound(cell->value, (double)cell->requests, evidence->rules.alpha);
+            canary_rate_bound(cell->value, (double)cell->requests, evidence->rules.alpha);
     cell->evidence = cell->needed = NAN;
     cell->dispersion = 1;
     if (cell->requests)
@@ -261,12 +265,13 @@ static void cells_fill_tail(const struct canary_evidence *evidence, struct canar
         cell->verdict = CANARY_PASS;
     const double *above = tails.count[CANARY_BASELINE];
     double position = threshold->bound_border + canary_position(cell->pass_below);
-    int further = position < CANARY_BINS ? (int)ceil(position) : CANARY_BINS; // NaN, too: observed without a margin
+    // NaN, too: observed without a margin
+    int further = position < CANARY_BINS ? (int)ceil(position) : CANARY_BINS;
     if (!(above[0] > 0) || further >= CANARY_BINS)
         return;
     double share = cells_share(evidence);
-    double growth = canary_counts_growth(above[threshold->bound_border] / above[0],
-                                         above[further] / above[0], share, 1);
+    double growth = canary_counts_growth(
+            above[threshold->bound_border] / above[0], above[further] / above[0], share, 1);
     cells_set_missing(cell, cells_missing(evidence, growth, share, cell->dispersion));
 }
 
@@ -290,20 +295,21 @@ static void cells_fill_mean(const struct canary_evidence *evidence, struct canar
 static double cells_dispersion(const struct canary_evidence *evidence, enum canary_metric metric)
 {
     return metric == CANARY_LATENCY_MEAN
-               ? canary_spells_value(&evidence->spells)
-               : canary_dispersion_value(&cells_channel(evidence, metric)->dispersion);
+            ? canary_spells_value(&evidence->spells)
+            : canary_dispersion_value(&cells_channel(evidence, metric)->dispersion);
 }
 
 // In an A/A stage there is nothing to pass but that it was long enough to freeze the thresholds.
-static enum canary_verdict cells_learnt(const struct canary_evidence *evidence,
-                                        enum canary_metric metric)
+static enum canary_verdict cells_learnt(
+        const struct canary_evidence *evidence, enum canary_metric metric)
 {
     bool learnt = cells_counted(metric) ? evidence->requests[CANARY_BASELINE] > 0
                                         : evidence->thresholds[EVIDENCE_P99].border >= 0;
     return learnt ? CANARY_PASS : CANARY_UNDECIDED;
 }
 
-// Since when, and what speaks against a pass: half of the evidence of a fail, beyond the margin since then.
+// Since when, and what speaks against a pass: half of the evidence of a fail, beyond the margin
+// since then.
 static bool cells_since(const struct canary_evidence *evidence, struct canary_cell *cell)
 {
     struct canary_since since;
@@ -312,8 +318,9 @@ static bool cells_since(const struct canary_evidence *evidence, struct canary_ce
         return false;
     bool mean = cell->metric == CANARY_LATENCY_MEAN;
     cell->since_s = seconds;
-    cell->since_ratio = cells_known(mean ? canary_means_ratio(&since.means)
-                                         : canary_counts_ratio((struct canary_trail){&since.counts, 1}));
+    cell->since_ratio =
+            cells_known(mean ? canary_means_ratio(&since.means)
+                             : canary_counts_ratio((struct canary_trail){&since.counts, 1}));
     return cell->evidence >= 0.5 * cell->needed && cells_since_beyond(evidence, cell->metric) > 0;
 }
 
@@ -329,13 +336,14 @@ static void cells_alone(const struct canary_evidence *evidence, struct canary_ce
     cell->alone_usual = of->usual;
     cell->value = cells_known(of->value / of->usual);
     cell->threshold = cell->pass_below = canary_alone_times(&evidence->rules, cell->metric);
-    cell->low = cell->high = cell->evidence = cell->needed = cell->since_ratio = cell->rate_bound = NAN;
+    cell->low = cell->high = cell->evidence = cell->needed = cell->since_ratio = cell->rate_bound =
+            NAN;
     cell->since_s = 0;
     cell->verdict = evidence->failed[cell->metric] ? CANARY_FAIL : CANARY_UNDECIDED;
 }
 
-static struct canary_cell cells_compared(const struct canary_evidence *evidence,
-                                         enum canary_metric metric)
+static struct canary_cell cells_compared(
+        const struct canary_evidence *evidence, enum canary_metric metric)
 {
     const struct canary_rule *rule = &evidence->rules.metrics[metric];
     uint64_t requests = evidence->requests[CANARY_CANDIDATE];
@@ -350,17 +358,17 @@ static struct canary_cell cells_compared(const struct canary_evidence *evidence,
         return cell;
     }
     struct canary_cell cell = {.metric = metric,
-                               .stage = evidence->stage,
-                               .value = NAN,
-                               .low = NAN,
-                               .high = NAN,
-                               .threshold = 1 + rule->margin,
-                               .evidence = limited ? NAN : canary_evidence_of(evidence, metric, &late),
-                               .needed = evidence->learns ? evidence->needed_aa : evidence->needed,
-                               .dispersion = cells_dispersion(evidence, metric),
-                               .requests = requests,
-                               .since_ratio = NAN,
-                               .rate_bound = NAN};
+            .stage = evidence->stage,
+            .value = NAN,
+            .low = NAN,
+            .high = NAN,
+            .threshold = 1 + rule->margin,
+            .evidence = limited ? NAN : canary_evidence_of(evidence, metric, &late),
+            .needed = evidence->learns ? evidence->needed_aa : evidence->needed,
+            .dispersion = cells_dispersion(evidence, metric),
+            .requests = requests,
+            .since_ratio = NAN,
+            .rate_bound = NAN};
     if (limited)
         cells_fill_limit(evidence, &cell);
     else if (metric == CANARY_LATENCY_MEAN)
@@ -372,7 +380,8 @@ static struct canary_cell cells_compared(const struct canary_evidence *evidence,
     if (evidence->learns) {
         cell.verdict = cells_learnt(evidence, metric);
         cell.requests_missing = 0;
-    } else if (!limited && (!evidence->requests[CANARY_BASELINE] || canary_evidence_alone(evidence))) {
+    } else if (!limited &&
+            (!evidence->requests[CANARY_BASELINE] || canary_evidence_alone(evidence))) {
         cell.verdict = CANARY_UNDECIDED; // a rate of its own is no comparison
     }
     if (late && cells_since(evidence, &cell)) {
@@ -384,8 +393,8 @@ static struct canary_cell cells_compared(const struct canary_evidence *evidence,
     return cell;
 }
 
-static struct canary_cell cells_one(const struct canary_evidence *evidence,
-                                    enum canary_metric metric)
+static struct canary_cell cells_one(
+        const struct canary_evidence *evidence, enum canary_metric metric)
 {
     struct canary_cell cell = cells_compared(evidence, metric);
     if (!evidence->learns && isnan(evidence->rules.metrics[metric].limit))
@@ -395,9 +404,11 @@ static struct canary_cell cells_one(const struct canary_evidence *evidence,
 
 // --- what was lost -------------------------------------------------------------------------------
 
-static void cells_channel_worse(struct evidence_channel *channel, double events, double share, bool learns)
+static void cells_channel_worse(
+        struct evidence_channel *channel, double events, double share, bool learns)
 {
-    struct canary_since second = {.counts = {events, events, events * share, events * share * share}};
+    struct canary_since second = {
+            .counts = {events, events, events * share, events * share * share}};
     double logs[CANARY_BETS];
     canary_counts_sum(&channel->stages[channel->count - 1], &second.counts);
     // And they may have come within one second, unlike the one before and the one after.
@@ -411,8 +422,8 @@ static void cells_channel_worse(struct evidence_channel *channel, double events,
         canary_onset_add(&channel->onset, logs, &second);
 }
 
-// The same evidence with the lost requests in it, each the worst that it can have been. Undivided by the dispersion: a burst of them is
-// as many. The caller frees.
+// The same evidence with the lost requests in it, each the worst that it can have been. Undivided
+// by the dispersion: a burst of them is as many. The caller frees.
 static struct canary_evidence *cells_worst(const struct canary_evidence *evidence)
 {
     struct canary_evidence *worst = xcalloc(1, sizeof *worst);
@@ -434,7 +445,8 @@ static struct canary_evidence *cells_worst(const struct canary_evidence *evidenc
     return worst;
 }
 
-// Is there anything that they could change? Not for an arm alone, of an A/A stage or at the whole traffic, but for a limit.
+// Is there anything that they could change? Not for an arm alone, of an A/A stage or at the whole
+// traffic, but for a limit.
 static bool cells_matter(const struct canary_evidence *evidence, enum canary_metric metric)
 {
     bool limited = !isnan(evidence->rules.metrics[metric].limit);
@@ -453,10 +465,11 @@ void canary_evidence_doubt(struct canary_evidence *evidence)
 }
 
 // A mean has no bound where a request may have taken any time.
-static bool cells_pass_worst(const struct canary_evidence *worst, enum canary_metric metric,
-                             struct canary_cell *cell)
+static bool cells_pass_worst(
+        const struct canary_evidence *worst, enum canary_metric metric, struct canary_cell *cell)
 {
-    if (worst->doubted[metric] || metric == CANARY_LATENCY_MEAN || canary_evidence_fails(worst, metric))
+    if (worst->doubted[metric] || metric == CANARY_LATENCY_MEAN ||
+            canary_evidence_fails(worst, metric))
         return false;
     struct canary_cell other = cells_one(worst, metric);
     cell->requests_missing = other.requests_missing;
@@ -464,7 +477,7 @@ static bool cells_pass_worst(const struct canary_evidence *worst, enum canary_me
 }
 
 void canary_evidence_cells(const struct canary_evidence *evidence,
-                           struct canary_cell ret_cells[CANARY_METRICS], int *ret_count)
+        struct canary_cell ret_cells[CANARY_METRICS], int *ret_count)
 {
     int count = 0;
     for (int i = 0; i < CANARY_METRICS; i++)
@@ -474,7 +487,8 @@ void canary_evidence_cells(const struct canary_evidence *evidence,
     struct canary_evidence *worst = evidence->lost ? cells_worst(evidence) : NULL;
     for (int i = 0; worst && i < count; i++) {
         struct canary_cell *cell = &ret_cells[i];
-        if (cell->verdict != CANARY_PASS || !cells_matter(evidence, cell->metric) || cells_pass_worst(worst, cell->metric, cell))
+        if (cell->verdict != CANARY_PASS || !cells_matter(evidence, cell->metric) ||
+                cells_pass_worst(worst, cell->metric, cell))
             continue;
         cell->verdict = CANARY_UNDECIDED;
         cell->withheld = evidence->lost;

@@ -10,26 +10,28 @@
 enum {
     COUNTS_BISECTIONS = 40 // halves 24 (of ln ratio) to 2e-11
 };
-static const double counts_log_ratio_max = 12; // what is beyond 160,000 times as much is without end
+static const double counts_log_ratio_max =
+        12; // what is beyond 160,000 times as much is without end
 
-// Bets: logarithms of ratios in steps of the root of 2, so that none is further off than a fifth (which loses 3 % of the growth).
-// Their weights favour what a canary is for, ratios of 1.3 to 2.5; the others cost 1 to 2 more in ln e.
-const double canary_bet[CANARY_BETS] = {
-    0.020000, 0.028284, 0.040000, 0.056569, 0.080000, 0.113137, 0.160000, 0.226274,
-    0.320000, 0.452548, 0.640000, 0.905097, 1.280000, 1.810193, 2.560000, 3.620387};
-const double canary_bet_weight[CANARY_BETS] = {
-    0.018810, 0.022807, 0.028070, 0.035087, 0.044501, 0.057017, 0.072982, 0.091227,
-    0.107326, 0.114034, 0.107326, 0.091227, 0.072982, 0.057017, 0.044501, 0.035086};
+// Bets: logarithms of ratios in steps of the root of 2, so that none is further off than a fifth
+// (which loses 3 % of the growth). Their weights favour what a canary is for, ratios of 1.3 to 2.5;
+// the others cost 1 to 2 more in ln e.
+const double canary_bet[CANARY_BETS] = {0.020000, 0.028284, 0.040000, 0.056569, 0.080000, 0.113137,
+        0.160000, 0.226274, 0.320000, 0.452548, 0.640000, 0.905097, 1.280000, 1.810193, 2.560000,
+        3.620387};
+const double canary_bet_weight[CANARY_BETS] = {0.018810, 0.022807, 0.028070, 0.035087, 0.044501,
+        0.057017, 0.072982, 0.091227, 0.107326, 0.114034, 0.107326, 0.091227, 0.072982, 0.057017,
+        0.044501, 0.035086};
 
 static const double counts_more[CANARY_BETS] = { // expm1() of the bets
-    0.02020134002675581, 0.028687790272868295, 0.040810774192388224, 0.058199628055575624,
-    0.08328706767495855, 0.11978533303106567, 0.17351087099181023, 0.25391919207149466,
-    0.37712776433595707, 0.5723133402452298, 0.8964808793049514, 1.472171712083588,
-    2.5966397255692817, 5.111626862396379, 11.935817315543076, 36.35202025716661};
+        0.02020134002675581, 0.028687790272868295, 0.040810774192388224, 0.058199628055575624,
+        0.08328706767495855, 0.11978533303106567, 0.17351087099181023, 0.25391919207149466,
+        0.37712776433595707, 0.5723133402452298, 0.8964808793049514, 1.472171712083588,
+        2.5966397255692817, 5.111626862396379, 11.935817315543076, 36.35202025716661};
 
 void canary_counts_add(struct canary_counts *counts, double events_baseline,
-                       double events_candidate, double requests_baseline,
-                       double requests_candidate, double dispersion)
+        double events_candidate, double requests_baseline, double requests_candidate,
+        double dispersion)
 {
     double events = (events_baseline + events_candidate) / dispersion;
     if (!(events > 0) || !(requests_baseline > 0) || !(requests_candidate > 0))
@@ -46,17 +48,18 @@ static double counts_share(const struct canary_counts *counts)
     return counts->share / counts->all;
 }
 
-// ln of the likelihood of a ratio over that of 1; what the spread of the shares takes off is left out, to the safe side.
+// ln of the likelihood of a ratio over that of 1; what the spread of the shares takes off is left
+// out, to the safe side.
 static double counts_log(const struct canary_counts *counts, double log_ratio)
 {
     if (!(counts->all > 0))
         return 0;
     return counts->candidate * log_ratio -
-           counts->all * log1p(counts_share(counts) * expm1(log_ratio));
+            counts->all * log1p(counts_share(counts) * expm1(log_ratio));
 }
 
-// The same with the spread of the shares, to the second order: where the ratio is the one to be refuted, leaving it out would not
-// be the safe side.
+// The same with the spread of the shares, to the second order: where the ratio is the one to be
+// refuted, leaving it out would not be the safe side.
 static double counts_log_refuted(const struct canary_counts *counts, double log_ratio)
 {
     if (!(counts->all > 0))
@@ -98,7 +101,8 @@ bool canary_counts_bets(const struct canary_counts *second, double ret_logs[CANA
         return false;
     double share = counts_share(second);
     for (int i = 0; i < CANARY_BETS; i++)
-        ret_logs[i] = second->candidate * canary_bet[i] - second->all * log1p(share * counts_more[i]);
+        ret_logs[i] =
+                second->candidate * canary_bet[i] - second->all * log1p(share * counts_more[i]);
     return true;
 }
 
@@ -139,7 +143,8 @@ double canary_counts_evidence_max(struct canary_trail trail)
     return sum;
 }
 
-// Of the candidate's events, expected at the ratio. Less as many as there were is the derivative of the likelihood by its logarithm.
+// Of the candidate's events, expected at the ratio. Less as many as there were is the derivative of
+// the likelihood by its logarithm.
 static double counts_expected(struct canary_trail trail, double log_ratio)
 {
     double ratio = exp(log_ratio), expected = 0;
@@ -147,7 +152,7 @@ static double counts_expected(struct canary_trail trail, double log_ratio)
         const struct canary_counts *counts = &trail.stages[k];
         if (counts->all > 0)
             expected += counts->all * counts_share(counts) * ratio /
-                        (1 + counts_share(counts) * (ratio - 1));
+                    (1 + counts_share(counts) * (ratio - 1));
     }
     return expected;
 }
@@ -188,19 +193,20 @@ static double counts_refutes(const struct canary_counts *stage, double log_ratio
 }
 
 // The ratio nearest to the likely one, on the side of `sign`, that is refuted.
-static double counts_bound(const struct canary_counts *stage, double likely, double sign,
-                           double needed)
+static double counts_bound(
+        const struct canary_counts *stage, double likely, double sign, double needed)
 {
     double inside = fmin(fmax(likely, -counts_log_ratio_max), counts_log_ratio_max);
     double outside = sign * counts_log_ratio_max;
     if (counts_refutes(stage, outside, sign) < needed)
         return sign * INFINITY;
-    search_narrow(mid, inside, outside, COUNTS_BISECTIONS, counts_refutes(stage, mid, sign) >= needed);
+    search_narrow(
+            mid, inside, outside, COUNTS_BISECTIONS, counts_refutes(stage, mid, sign) >= needed);
     return outside;
 }
 
-void canary_counts_bounds(const struct canary_counts *stage, double alpha, double *ret_low,
-                          double *ret_high)
+void canary_counts_bounds(
+        const struct canary_counts *stage, double alpha, double *ret_low, double *ret_high)
 {
     struct canary_trail trail = {stage, 1};
     double ratio = canary_counts_ratio(trail), needed = log(1 / alpha);
@@ -214,8 +220,7 @@ void canary_counts_bounds(const struct canary_counts *stage, double alpha, doubl
         *ret_high = exp(counts_bound(stage, log(ratio), 1, needed));
 }
 
-double canary_counts_growth(double rate_baseline, double rate_candidate, double share,
-                            double ratio)
+double canary_counts_growth(double rate_baseline, double rate_candidate, double share, double ratio)
 {
     double candidate = share * rate_candidate, all = candidate + (1 - share) * rate_baseline;
     double null = share * ratio / (1 - share + share * ratio);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fold: seconds into sums, thresholds frozen from the past, and which metrics have failed. Nothing is allocated after
-// canary_evidence_new() unless lines were lost (cells.c then looks at a copy), nothing depends on a clock: the same seconds give the
-// same state.
+// The fold: seconds into sums, thresholds frozen from the past, and which metrics have failed.
+// Nothing is allocated after canary_evidence_new() unless lines were lost (cells.c then looks at a
+// copy), nothing depends on a clock: the same seconds give the same state.
 #include "reports/analyse/canary/evidence.h"
 
 #include <math.h>
@@ -11,16 +11,15 @@
 #include "common/strings.h"
 #include "reports/analyse/canary/evidence_state.h"
 
-static const char *const evidence_names[CANARY_METRICS] = {
-    [CANARY_ERROR_RATE] = "error_rate",
-    [CANARY_WRONG_ANSWERS] = "wrong_answers",
-    [CANARY_LATENCY_P50] = "latency_p50",
-    [CANARY_LATENCY_P99] = "latency_p99",
-    [CANARY_LATENCY_MEAN] = "latency_mean",
-    [CANARY_REJECTED_RATE] = "rejected_rate"};
+static const char *const evidence_names[CANARY_METRICS] = {[CANARY_ERROR_RATE] = "error_rate",
+        [CANARY_WRONG_ANSWERS] = "wrong_answers",
+        [CANARY_LATENCY_P50] = "latency_p50",
+        [CANARY_LATENCY_P99] = "latency_p99",
+        [CANARY_LATENCY_MEAN] = "latency_mean",
+        [CANARY_REJECTED_RATE] = "rejected_rate"};
 static const double evidence_above[EVIDENCE_TAILS] = {0.5, 0.01};
-static const enum canary_metric evidence_tail_metric[EVIDENCE_TAILS] = {CANARY_LATENCY_P50,
-                                                                        CANARY_LATENCY_P99};
+static const enum canary_metric evidence_tail_metric[EVIDENCE_TAILS] = {
+        CANARY_LATENCY_P50, CANARY_LATENCY_P99};
 
 const char *canary_metric_name(enum canary_metric metric)
 {
@@ -60,10 +59,10 @@ struct canary_evidence *canary_evidence_new(const struct canary_rules *rules)
     evidence->rules = *rules;
     evidence->opens = evidence->share_min = 1;
     evidence->needed = canary_evidence_needed(rules);
-    evidence->needed_aa = log(2 / (evidence_alpha(rules) * EVIDENCE_AA_PART)); // either arm may be the worse
+    // either arm may be the worse
+    evidence->needed_aa = log(2 / (evidence_alpha(rules) * EVIDENCE_AA_PART));
     struct evidence_channel *channels[] = {&evidence->errors, &evidence->wrong, &evidence->rejected,
-                                           evidence->over, evidence->over + 1, evidence->beyond,
-                                           evidence->beyond + 1};
+            evidence->over, evidence->over + 1, evidence->beyond, evidence->beyond + 1};
     for (size_t i = 0; i < sizeof channels / sizeof *channels; i++)
         channels[i]->count = 1;
     for (int tail = 0; tail < EVIDENCE_TAILS; tail++)
@@ -80,11 +79,12 @@ void canary_evidence_free(struct canary_evidence *evidence)
 
 // --- thresholds ----------------------------------------------------------------------------------
 
-// Where the service as a whole, with `opens` of its traffic on the candidate, has its quantile still within the margin: of the
-// candidate's requests so many times the fraction may lie above border times margin. The baseline's quantile of that
-// fraction is the place at which the arms are compared for the pass.
+// Where the service as a whole, with `opens` of its traffic on the candidate, has its quantile
+// still within the margin: of the candidate's requests so many times the fraction may lie above
+// border times margin. The baseline's quantile of that fraction is the place at which the arms are
+// compared for the pass.
 static void evidence_set_bound(const struct canary_evidence *evidence, enum evidence_tail tail,
-                               struct evidence_threshold *threshold)
+        struct evidence_threshold *threshold)
 {
     const double *frozen = evidence->frozen, above = frozen[threshold->border];
     double left = canary_tail_above(frozen, threshold->margin_at) / above;
@@ -94,7 +94,7 @@ static void evidence_set_bound(const struct canary_evidence *evidence, enum evid
         threshold->bound_border = canary_threshold(frozen, fmin(times * above / frozen[0], 0.99));
     double margin = evidence->rules.metrics[evidence_tail_metric[tail]].margin;
     threshold->pass_below =
-        (1 + margin) * canary_moved(threshold->border - threshold->bound_border);
+            (1 + margin) * canary_moved(threshold->border - threshold->bound_border);
 }
 
 static void evidence_set_bounds(struct canary_evidence *evidence)
@@ -179,7 +179,8 @@ void canary_evidence_stage(struct canary_evidence *evidence, int stage, bool lea
     evidence->lost = 0;
     evidence->share_min = 1;
     memset(evidence->doubted, 0, sizeof evidence->doubted);
-    // The newest quantiles of the baseline, of the stage that ends: all of it lies before what is compared with them.
+    // The newest quantiles of the baseline, of the stage that ends: all of it lies before what is
+    // compared with them.
     if (evidence->learnt_count >= EVIDENCE_LEARN)
         evidence_freeze(evidence);
     evidence_set_bounds(evidence);
@@ -208,17 +209,16 @@ void canary_evidence_lost(struct canary_evidence *evidence, uint64_t requests)
 
 // `beyond`: what the margin is looked at by, where it is not the counts themselves; NULL: it is.
 static void evidence_channel_add(struct canary_evidence *evidence, struct evidence_channel *channel,
-                                 const double events[CANARY_ARMS],
-                                 const double requests[CANARY_ARMS],
-                                 const struct canary_counts *beyond)
+        const double events[CANARY_ARMS], const double requests[CANARY_ARMS],
+        const struct canary_counts *beyond)
 {
-    canary_dispersion_see(&channel->dispersion,
-                          events[CANARY_BASELINE] + events[CANARY_CANDIDATE],
-                          requests[CANARY_BASELINE] + requests[CANARY_CANDIDATE]);
+    canary_dispersion_see(&channel->dispersion, events[CANARY_BASELINE] + events[CANARY_CANDIDATE],
+            requests[CANARY_BASELINE] + requests[CANARY_CANDIDATE]);
     struct canary_since second = {0};
     canary_counts_add(&second.counts, events[CANARY_BASELINE], events[CANARY_CANDIDATE],
-                      requests[CANARY_BASELINE], requests[CANARY_CANDIDATE],
-                      canary_dispersion_value(&channel->dispersion)); // before this second is learnt
+            requests[CANARY_BASELINE], requests[CANARY_CANDIDATE],
+            // before this second is learnt
+            canary_dispersion_value(&channel->dispersion));
     canary_counts_sum(&channel->stages[channel->count - 1], &second.counts);
     if (!(requests[CANARY_BASELINE] > 0))
         return; // a baseline that is gone must not end blocks
@@ -230,12 +230,12 @@ static void evidence_channel_add(struct canary_evidence *evidence, struct eviden
     }
     bool both = evidence->learns;
     canary_dispersion_add(&channel->dispersion, events[CANARY_BASELINE], requests[CANARY_BASELINE],
-                          both ? events[CANARY_CANDIDATE] : 0,
-                          both ? requests[CANARY_CANDIDATE] : 0);
+            both ? events[CANARY_CANDIDATE] : 0, both ? requests[CANARY_CANDIDATE] : 0);
 }
 
 // A lost line belongs to a second of which less than this cannot have been the candidate's.
-static void evidence_share_least(struct canary_evidence *evidence, const double requests[CANARY_ARMS])
+static void evidence_share_least(
+        struct canary_evidence *evidence, const double requests[CANARY_ARMS])
 {
     double candidate = requests[CANARY_CANDIDATE] + 1, baseline = requests[CANARY_BASELINE];
     if (baseline > 0)
@@ -243,8 +243,7 @@ static void evidence_share_least(struct canary_evidence *evidence, const double 
 }
 
 static void evidence_tails_add(struct canary_evidence *evidence,
-                               const struct canary_second arms[CANARY_ARMS],
-                               const double answered[CANARY_ARMS])
+        const struct canary_second arms[CANARY_ARMS], const double answered[CANARY_ARMS])
 {
     for (int tail = 0; tail < EVIDENCE_TAILS; tail++) {
         const struct evidence_threshold *threshold = &evidence->thresholds[tail];
@@ -256,17 +255,16 @@ static void evidence_tails_add(struct canary_evidence *evidence,
             events[arm] = canary_above(arms[arm].bins, threshold->border);
         struct canary_counts further = {0};
         canary_counts_add(&further, events[CANARY_BASELINE],
-                          canary_above(arms[CANARY_CANDIDATE].bins, threshold->margin_at),
-                          answered[CANARY_BASELINE], answered[CANARY_CANDIDATE],
-                          canary_dispersion_value(&over->dispersion));
+                canary_above(arms[CANARY_CANDIDATE].bins, threshold->margin_at),
+                answered[CANARY_BASELINE], answered[CANARY_CANDIDATE],
+                canary_dispersion_value(&over->dispersion));
         canary_counts_sum(&beyond->stages[beyond->count - 1], &further);
         evidence_channel_add(evidence, over, events, answered, &further);
     }
 }
 
 static void evidence_means_add(struct canary_evidence *evidence,
-                               const struct canary_second arms[CANARY_ARMS],
-                               const double answered[CANARY_ARMS])
+        const struct canary_second arms[CANARY_ARMS], const double answered[CANARY_ARMS])
 {
     double mean[CANARY_ARMS];
     for (int arm = 0; arm < CANARY_ARMS; arm++) {
@@ -278,20 +276,20 @@ static void evidence_means_add(struct canary_evidence *evidence,
     if (evidence->mean_scale > 0) {
         struct canary_since second = {0};
         canary_means_add(&second.means, mean[CANARY_BASELINE], mean[CANARY_CANDIDATE],
-                         answered[CANARY_BASELINE], answered[CANARY_CANDIDATE]);
+                answered[CANARY_BASELINE], answered[CANARY_CANDIDATE]);
         canary_means_sum(&evidence->means, &second.means);
         if (!evidence->learns && second.means.weight > 0) {
             double logs[CANARY_BETS];
             canary_means_bets(&second.means, evidence->mean_scale,
-                              canary_spells_value(&evidence->spells), logs);
+                    canary_spells_value(&evidence->spells), logs);
             canary_onset_add(&evidence->means_onset, logs, &second);
         }
     }
     canary_spells_add(&evidence->spells, mean[CANARY_BASELINE], answered[CANARY_BASELINE]);
 }
 
-static void evidence_latency_add(struct canary_evidence *evidence,
-                                 const struct canary_second arms[CANARY_ARMS])
+static void evidence_latency_add(
+        struct canary_evidence *evidence, const struct canary_second arms[CANARY_ARMS])
 {
     double answered[CANARY_ARMS];
     canary_latency_add(&evidence->latency, arms, answered);
@@ -303,13 +301,14 @@ static void evidence_latency_add(struct canary_evidence *evidence,
         evidence->learnt[i] += arms[CANARY_BASELINE].bins[i];
     evidence->learnt_count += (uint64_t)answered[CANARY_BASELINE];
     if (evidence->thresholds[EVIDENCE_P99].border < 0 && evidence->learnt_count >= EVIDENCE_LEARN) {
-        evidence_freeze(evidence); // without an A/A stage: what comes from now on is compared with it
+        evidence_freeze(
+                evidence); // without an A/A stage: what comes from now on is compared with it
         memset(&evidence->latency, 0, sizeof evidence->latency);
     }
 }
 
-bool canary_evidence_add(struct canary_evidence *evidence,
-                         const struct canary_second arms[CANARY_ARMS])
+bool canary_evidence_add(
+        struct canary_evidence *evidence, const struct canary_second arms[CANARY_ARMS])
 {
     const struct canary_second *baseline = &arms[CANARY_BASELINE],
                                *candidate = &arms[CANARY_CANDIDATE];
@@ -330,8 +329,8 @@ bool canary_evidence_add(struct canary_evidence *evidence,
     if (canary_evidence_asked(evidence, CANARY_REJECTED_RATE))
         evidence_channel_add(evidence, &evidence->rejected, rejected, requests, NULL);
     if (canary_evidence_asked(evidence, CANARY_LATENCY_P50) ||
-        canary_evidence_asked(evidence, CANARY_LATENCY_P99) ||
-        canary_evidence_asked(evidence, CANARY_LATENCY_MEAN))
+            canary_evidence_asked(evidence, CANARY_LATENCY_P99) ||
+            canary_evidence_asked(evidence, CANARY_LATENCY_MEAN))
         evidence_latency_add(evidence, arms);
     canary_alone_add(&evidence->alone, arms, &evidence->rules, !evidence->learns);
     if (!candidate->requests && !baseline->requests)

@@ -28,8 +28,7 @@ static double latency_answered(const struct canary_second *second)
 }
 
 void canary_latency_add(struct canary_latency *latency,
-                        const struct canary_second arms[CANARY_ARMS],
-                        double ret_answered[CANARY_ARMS])
+        const struct canary_second arms[CANARY_ARMS], double ret_answered[CANARY_ARMS])
 {
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         ret_answered[arm] = latency_answered(&arms[arm]);
@@ -76,7 +75,7 @@ int canary_threshold(const double tail[CANARY_BINS + 1], double fraction)
             continue;
         double off = fabs(log(tail[i] / tail[0] / fraction));
         if (off > nearest)
-            break; // further down it is further off still
+            break;           // further down it is further off still
         if (off < nearest) { // of equal ones (empty bins below) the highest border
             nearest = off;
             border = i;
@@ -98,15 +97,14 @@ void canary_tails_of(const struct canary_latency *latency, struct canary_tails *
 }
 
 // The candidate's requests above `position` beside the baseline's above `threshold`.
-static struct canary_counts latency_counts(const struct canary_tails *tails, int threshold,
-                                           double position, double dispersion)
+static struct canary_counts latency_counts(
+        const struct canary_tails *tails, int threshold, double position, double dispersion)
 {
     double candidate = canary_tail_above(tails->count[CANARY_CANDIDATE], position) / dispersion;
     double share = canary_tail_above(tails->share[CANARY_CANDIDATE], position) / dispersion;
-    return (struct canary_counts){
-        .candidate = candidate,
-        .all = candidate + tails->count[CANARY_BASELINE][threshold] / dispersion,
-        .share = share + tails->share[CANARY_BASELINE][threshold] / dispersion};
+    return (struct canary_counts){.candidate = candidate,
+            .all = candidate + tails->count[CANARY_BASELINE][threshold] / dispersion,
+            .share = share + tails->share[CANARY_BASELINE][threshold] / dispersion};
 }
 
 // No more of the candidate's requests lie above `position` than its share.
@@ -116,7 +114,8 @@ static bool latency_few(const struct canary_tails *tails, int threshold, double 
     return counts.candidate <= counts.share;
 }
 
-static bool latency_refuted(const struct canary_counts *counts, enum canary_side side, double needed)
+static bool latency_refuted(
+        const struct canary_counts *counts, enum canary_side side, double needed)
 {
     return canary_counts_evidence((struct canary_trail){counts, 1}, side) >= needed;
 }
@@ -124,7 +123,7 @@ static bool latency_refuted(const struct canary_counts *counts, enum canary_side
 double canary_tails_ratio(const struct canary_tails *tails, int threshold)
 {
     if (threshold < 0 || !(tails->count[CANARY_BASELINE][threshold] > 0) ||
-        !(tails->count[CANARY_CANDIDATE][0] > 0))
+            !(tails->count[CANARY_CANDIDATE][0] > 0))
         return NAN;
     double lo = 0, hi = CANARY_BINS;
     search_narrow(mid, lo, hi, 2 * LATENCY_BISECTIONS, latency_few(tails, threshold, mid));
@@ -132,7 +131,7 @@ double canary_tails_ratio(const struct canary_tails *tails, int threshold)
 }
 
 void canary_tails_bounds(const struct canary_tails *tails, int threshold, double dispersion,
-                         double alpha, double *ret_low, double *ret_high)
+        double alpha, double *ret_low, double *ret_high)
 {
     double ratio = canary_tails_ratio(tails, threshold), needed = log(1 / alpha);
     *ret_low = *ret_high = NAN;
@@ -145,8 +144,8 @@ void canary_tails_bounds(const struct canary_tails *tails, int threshold, double
         if (!latency_refuted(&counts, side, needed))
             continue;
         search_narrow(at, inside, outside, LATENCY_BISECTIONS,
-                      (counts = latency_counts(tails, threshold, at, dispersion),
-                       latency_refuted(&counts, side, needed)));
+                (counts = latency_counts(tails, threshold, at, dispersion),
+                        latency_refuted(&counts, side, needed)));
         if (outside == end)
             continue;
         *(side == CANARY_WORSE ? ret_low : ret_high) = canary_moved(outside - threshold);

@@ -15,11 +15,12 @@ static const double mean_log_ratio_max = 5;
 static const double mean_long_pairs = 10;
 
 void canary_means_add(struct canary_means *means, double mean_baseline, double mean_candidate,
-                      double requests_baseline, double requests_candidate)
+        double requests_baseline, double requests_candidate)
 {
     if (!(requests_baseline > 0) || !(requests_candidate > 0))
         return;
-    double weight = requests_baseline * requests_candidate / (requests_baseline + requests_candidate);
+    double weight =
+            requests_baseline * requests_candidate / (requests_baseline + requests_candidate);
     double baseline = weight * mean_baseline, candidate = weight * mean_candidate;
     means->baseline += baseline;
     means->candidate += candidate;
@@ -37,7 +38,7 @@ static double mean_excess(const struct canary_means *means, double ratio)
 static double mean_variance(const struct canary_means *means, double ratio)
 {
     return means->square_candidate - 2 * ratio * means->square_both +
-           ratio * ratio * means->square_baseline;
+            ratio * ratio * means->square_baseline;
 }
 
 static void mean_sum(struct canary_means *sum, const struct canary_means *more, double times)
@@ -62,7 +63,7 @@ void canary_means_less(struct canary_means *sum, const struct canary_means *part
 
 // For a difference that is as likely above 0 as below, cosh(bx) exp(-b^2 x^2 / 2) <= 1.
 void canary_means_bets(const struct canary_means *second, double scale, double inflation,
-                       double ret_logs[CANARY_BETS])
+        double ret_logs[CANARY_BETS])
 {
     double excess = mean_excess(second, 1), variance = inflation * mean_variance(second, 1);
     for (int i = 0; i < CANARY_BETS; i++) {
@@ -75,19 +76,20 @@ void canary_means_bets(const struct canary_means *second, double scale, double i
 static double mean_mixture(double excess, double variance, double prior)
 {
     double z = excess / sqrt(variance + prior);
-    double tail = distribution_normal_cdf(z); // 0 below -38: then the evidence is far below 0 anyway
+    double tail =
+            distribution_normal_cdf(z); // 0 below -38: then the evidence is far below 0 anyway
     return 0.5 * log(prior / (variance + prior)) + 0.5 * z * z + log(2 * fmax(tail, 1e-300));
 }
 
 double canary_means_evidence(const struct canary_means *past, const struct canary_means *now,
-                             double ratio, enum canary_side side, double scale, double inflation)
+        double ratio, enum canary_side side, double scale, double inflation)
 {
     double excess = mean_excess(past, ratio) + mean_excess(now, ratio);
     double variance = inflation * (mean_variance(past, ratio) + mean_variance(now, ratio));
     if (!(scale > 0) || !(variance > 0))
         return 0;
-    return mean_mixture(side == CANARY_WORSE ? excess : -excess, variance,
-                        scale * mean_prior_weight);
+    return mean_mixture(
+            side == CANARY_WORSE ? excess : -excess, variance, scale * mean_prior_weight);
 }
 
 double canary_means_ratio(const struct canary_means *means)
@@ -96,7 +98,7 @@ double canary_means_ratio(const struct canary_means *means)
 }
 
 double canary_means_beyond(const struct canary_means *past, const struct canary_means *now,
-                           double ratio, double inflation)
+        double ratio, double inflation)
 {
     double excess = mean_excess(past, ratio) + mean_excess(now, ratio);
     double variance = inflation * (mean_variance(past, ratio) + mean_variance(now, ratio));
@@ -104,7 +106,7 @@ double canary_means_beyond(const struct canary_means *past, const struct canary_
 }
 
 void canary_means_bounds(const struct canary_means *means, double alpha, double scale,
-                         double inflation, double *ret_low, double *ret_high)
+        double inflation, double *ret_low, double *ret_high)
 {
     static const struct canary_means none;
     double ratio = canary_means_ratio(means), needed = log(1 / alpha);
@@ -113,19 +115,20 @@ void canary_means_bounds(const struct canary_means *means, double alpha, double 
         return;
     for (int sign = -1; sign <= 1; sign += 2) {
         enum canary_side side = sign < 0 ? CANARY_WORSE : CANARY_BETTER;
-        double inside = 0, outside = sign * mean_log_ratio_max; // of the logarithm, from the estimate
+        // of the logarithm, from the estimate
+        double inside = 0, outside = sign * mean_log_ratio_max;
         if (canary_means_evidence(&none, means, ratio * exp(outside), side, scale, inflation) <
-            needed)
+                needed)
             continue;
         search_narrow(mid, inside, outside, MEAN_BISECTIONS,
-                      canary_means_evidence(&none, means, ratio * exp(mid), side, scale,
-                                            inflation) >= needed);
+                canary_means_evidence(&none, means, ratio * exp(mid), side, scale, inflation) >=
+                        needed);
         *(sign < 0 ? ret_low : ret_high) = ratio * exp(outside);
     }
 }
 
 static void mean_pair(double mean, double requests, double *before, double *before_requests,
-                      double *square, double *count)
+        double *square, double *count)
 {
     if (!(requests > 0))
         return;
@@ -143,7 +146,7 @@ static void mean_pair(double mean, double requests, double *before, double *befo
 void canary_spells_add(struct canary_spells *spells, double mean, double requests)
 {
     mean_pair(mean, requests, &spells->before_1, &spells->before_1_requests, &spells->square_1,
-              &spells->count_1);
+            &spells->count_1);
     if (requests > 0) {
         spells->sum += mean * requests;
         spells->requests += requests;
@@ -151,8 +154,7 @@ void canary_spells_add(struct canary_spells *spells, double mean, double request
     if (++spells->seconds < 10)
         return;
     mean_pair(spells->requests > 0 ? spells->sum / spells->requests : 0, spells->requests,
-              &spells->before_10, &spells->before_10_requests, &spells->square_10,
-              &spells->count_10);
+            &spells->before_10, &spells->before_10_requests, &spells->square_10, &spells->count_10);
     spells->sum = spells->requests = 0;
     spells->seconds = 0;
 }
@@ -162,6 +164,7 @@ double canary_spells_value(const struct canary_spells *spells)
     if (!(spells->square_1 > 0))
         return 1;
     double brief = spells->square_1 / spells->count_1;
-    double lasting = (spells->square_10 + mean_long_pairs * brief) / (spells->count_10 + mean_long_pairs);
+    double lasting =
+            (spells->square_10 + mean_long_pairs * brief) / (spells->count_10 + mean_long_pairs);
     return fmax(1, lasting / brief);
 }

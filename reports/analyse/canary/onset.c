@@ -4,8 +4,10 @@
 
 #include <math.h>
 
-static const double onset_scale_s = 10;       // beginnings within it weigh about the same: no onset is told more exactly
-static const double onset_wealth_max = 1e300; // of a metric that is observed only, and never ends the rollout
+static const double onset_scale_s =
+        10; // beginnings within it weigh about the same: no onset is told more exactly
+static const double onset_wealth_max =
+        1e300; // of a metric that is observed only, and never ends the rollout
 
 static double onset_left(double n)
 {
@@ -18,7 +20,7 @@ double canary_onset_weight(uint64_t n)
 }
 
 void canary_onset_add(struct canary_onset *onset, const double logs[CANARY_BETS],
-                      const struct canary_since *second)
+        const struct canary_since *second)
 {
     double weight = canary_onset_weight(onset->seconds), fresh = log(weight);
     for (int i = 0; i < CANARY_BETS; i++) {

@@ -14,8 +14,10 @@ void canary_recent_add(struct canary_recent *recent, const struct canary_recent_
     struct canary_recent_look *looks = recent->looks;
     if (recent->count && look->requests < looks[recent->count - 1].requests)
         recent->count = 0;
-    // The oldest goes when the next one is ten seconds old, too: the first is the count before the window.
-    while (recent->count > 1 && (look->at_ns - looks[1].at_ns >= RECENT_NS || recent->count == CANARY_RECENT)) {
+    // The oldest goes when the next one is ten seconds old, too: the first is the count before the
+    // window.
+    while (recent->count > 1 &&
+            (look->at_ns - looks[1].at_ns >= RECENT_NS || recent->count == CANARY_RECENT)) {
         memmove(looks, looks + 1, ((size_t)recent->count - 1) * sizeof *looks);
         recent->count--;
     }
@@ -23,12 +25,16 @@ void canary_recent_add(struct canary_recent *recent, const struct canary_recent_
 }
 
 // What the baseline did between two looks. False: too little to tell.
-static bool recent_baseline(const struct canary_recent_look *then, const struct canary_recent_look *now, struct canary_recent_baseline *ret)
+static bool recent_baseline(const struct canary_recent_look *then,
+        const struct canary_recent_look *now, struct canary_recent_baseline *ret)
 {
     const struct canary_recent_baseline *a = &then->baseline, *b = &now->baseline;
-    if (b->requests < a->requests || b->errors < a->errors || b->refused < a->refused || b->given_up < a->given_up) // counted anew
+    // counted anew
+    if (b->requests < a->requests || b->errors < a->errors || b->refused < a->refused ||
+            b->given_up < a->given_up)
         return false;
-    *ret = (struct canary_recent_baseline){b->requests - a->requests, b->errors - a->errors, b->refused - a->refused, b->given_up - a->given_up};
+    *ret = (struct canary_recent_baseline){b->requests - a->requests, b->errors - a->errors,
+            b->refused - a->refused, b->given_up - a->given_up};
     return ret->requests >= RECENT_WHOLE_MIN;
 }
 
@@ -37,18 +43,22 @@ static double recent_given_up(uint64_t given_up, uint64_t requests, double usual
     return fmax(0, (double)given_up - 2 * usual * (double)requests); // 0 for NaN
 }
 
-// The baseline failed half as much, or more, in the same time. Of its errors, too, two bursts are no outage: at 10 requests one error would be
-// a rate of 10 %, and would excuse a candidate with 20 %.
-static bool recent_shared(const struct canary_recent_look *then, const struct canary_recent_look *now, double rate, double usual)
+// The baseline failed half as much, or more, in the same time. Of its errors, too, two bursts are
+// no outage: at 10 requests one error would be a rate of 10 %, and would excuse a candidate with 20
+// %.
+static bool recent_shared(const struct canary_recent_look *then,
+        const struct canary_recent_look *now, double rate, double usual)
 {
     struct canary_recent_baseline baseline;
     if (!recent_baseline(then, now, &baseline))
         return false;
-    double errors = (double)baseline.errors + recent_given_up(baseline.given_up, baseline.requests, usual);
+    double errors =
+            (double)baseline.errors + recent_given_up(baseline.given_up, baseline.requests, usual);
     return errors > CANARY_BURSTS && 2 * errors >= rate * (double)baseline.requests;
 }
 
-static double recent_rate(const struct canary_recent *recent, double usual, bool with_lost, bool compares)
+static double recent_rate(
+        const struct canary_recent *recent, double usual, bool with_lost, bool compares)
 {
     double worst = NAN;
     const struct canary_recent_look *now = recent->looks + (recent->count ? recent->count - 1 : 0);
@@ -92,11 +102,12 @@ uint64_t canary_recent_refused(const struct canary_recent *recent)
 {
     if (!recent->count)
         return 0;
-    const struct canary_recent_look *then = &recent->looks[0], *now = &recent->looks[recent->count - 1];
+    const struct canary_recent_look *then = &recent->looks[0],
+                                    *now = &recent->looks[recent->count - 1];
     struct canary_recent_baseline baseline;
     uint64_t refused = canary_recent_refused_alone(recent);
     double requests = (double)(now->requests - then->requests);
     bool shared = recent_baseline(then, now, &baseline) && baseline.refused &&
-                  2 * (double)baseline.refused * requests >= (double)refused * (double)baseline.requests;
+            2 * (double)baseline.refused * requests >= (double)refused * (double)baseline.requests;
     return shared ? 0 : refused;
 }

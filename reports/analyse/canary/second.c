@@ -37,9 +37,10 @@ double canary_quantile(const struct canary_second *second, double q)
     double rank = q * (double)total;
     for (int i = 0; i < CANARY_BINS; i++) {
         uint32_t here = second->bins[i];
-        if (here && (double)(below + here) >= rank) // within the bin evenly, on the scale of the bins
+        // within the bin evenly, on the scale of the bins
+        if (here && (double)(below + here) >= rank)
             return second_origin_s *
-                   exp(CANARY_BIN_STEP * (i + fmax(rank - (double)below, 0) / (double)here));
+                    exp(CANARY_BIN_STEP * (i + fmax(rank - (double)below, 0) / (double)here));
         below += here;
     }
     return NAN;
@@ -54,7 +55,8 @@ void canary_second_add(struct canary_second *sum, const struct canary_second *mo
     sum->rejected += more->rejected;
     for (int i = 0; i < CANARY_BINS; i++) { // so written that it becomes a loop of vectors
         uint32_t bin = sum->bins[i] + more->bins[i];
-        sum->bins[i] = bin | -(uint32_t)(bin < sum->bins[i]); // a full bin stays full rather than beginning anew
+        // a full bin stays full rather than beginning anew
+        sum->bins[i] = bin | -(uint32_t)(bin < sum->bins[i]);
     }
 }
 
@@ -76,7 +78,8 @@ size_t canary_pack(const uint32_t bins[CANARY_BINS], uint8_t ret[CANARY_PACKED_M
 
 int canary_unpack(const uint8_t *bytes, size_t size, uint32_t bins[CANARY_BINS])
 {
-    struct varints in = {.at = bytes, .end = size ? bytes + size : bytes}; // of an empty BLOB SQLite gives NULL
+    // of an empty BLOB SQLite gives NULL
+    struct varints in = {.at = bytes, .end = size ? bytes + size : bytes};
     uint32_t bin = 0;
     memset(bins, 0, CANARY_BINS * sizeof *bins);
     while (in.at != in.end) {

@@ -62,9 +62,9 @@ static void diff_notes_traced(struct diff_job *job)
     }
     if (fabs(log(job->units.scale[0] / job->units.scale[1])) > diff_traced_apart)
         diff_note(job,
-                  "The traced steps of the sides differ otherwise than the untraced ones do, by "
-                  "%.1f %%: intervals are wider by that.",
-                  100 * fabs(log(job->units.scale[0] / job->units.scale[1])));
+                "The traced steps of the sides differ otherwise than the untraced ones do, by "
+                "%.1f %%: intervals are wider by that.",
+                100 * fabs(log(job->units.scale[0] / job->units.scale[1])));
 }
 
 static void diff_notes_few(struct diff_job *job)
@@ -79,10 +79,10 @@ static void diff_notes_few(struct diff_job *job)
     }
     if (few && job->units.pairs < DIFF_LAUNCHES)
         diff_note(job,
-                  "%zu part%s that differ%s by up to %s: too few traced launches to tell, %u of each side; "
-                  "traced_launches: %d and more tell more.",
-                  few, few == 1 ? "" : "s", few == 1 ? "s" : "", diff_time(job, most),
-                  job->units.pairs, DIFF_LAUNCHES);
+                "%zu part%s that differ%s by up to %s: too few traced launches to tell, %u of each side; "
+                "traced_launches: %d and more tell more.",
+                few, few == 1 ? "" : "s", few == 1 ? "s" : "", diff_time(job, most),
+                job->units.pairs, DIFF_LAUNCHES);
 }
 
 static void diff_notes(struct diff_job *job)
@@ -92,33 +92,32 @@ static void diff_notes(struct diff_job *job)
     diff_notes_traced(job);
     if (units->pairs == 1)
         diff_note(job,
-                  "One traced pair: how far launches of one side differ from each other is not known, "
-                  "and nothing is told from it; traced_launches: %d and more measure it.",
-                  DIFF_LAUNCHES);
+                "One traced pair: how far launches of one side differ from each other is not known, "
+                "and nothing is told from it; traced_launches: %d and more measure it.",
+                DIFF_LAUNCHES);
     diff_notes_few(job);
     if (units->left_out)
         diff_note(job,
-                  "%zu of %zu couples of windows are left out: one took far longer than the others, and the "
-                  "middle of the steps is "
-                  "what is explained.",
-                  units->left_out, units->count);
+                "%zu of %zu couples of windows are left out: one took far longer than the others, and the "
+                "middle of the steps is "
+                "what is explained.",
+                units->left_out, units->count);
     if (workload->match_coverage < diff_coverage_low)
-        diff_note(
-            job,
-            "%.0f %% of the time was matched between the sides; the rest stands on one side only.",
-            100 * workload->match_coverage);
+        diff_note(job,
+                "%.0f %% of the time was matched between the sides; the rest stands on one side only.",
+                100 * workload->match_coverage);
     for (int side = 0; side < 2; side++)
         if (workload->unaccounted[side] > diff_unaccounted_high)
             diff_note(job, "Of %.0f %% of a step of the %s it is not known what ran.",
-                      100 * workload->unaccounted[side], side ? "candidate" : "baseline");
+                    100 * workload->unaccounted[side], side ? "candidate" : "baseline");
     const struct diff_untraced *untraced = &job->untraced;
     if (diff_first_wanted(job))
         diff_note(job,
-                  "The first step changed too, and is in no contribution: %s -> %s (%+.1f %%)%s%s.",
-                  diff_time(job, untraced->cold.of[0]), diff_time(job, untraced->cold.of[1]),
-                  100 * (untraced->cold.of[1] / untraced->cold.of[0] - 1),
-                  workload->first.why_not ? "; " : "",
-                  workload->first.why_not ? workload->first.why_not : "");
+                "The first step changed too, and is in no contribution: %s -> %s (%+.1f %%)%s%s.",
+                diff_time(job, untraced->cold.of[0]), diff_time(job, untraced->cold.of[1]),
+                100 * (untraced->cold.of[1] / untraced->cold.of[0] - 1),
+                workload->first.why_not ? "; " : "",
+                workload->first.why_not ? workload->first.why_not : "");
     if (!job->differences)
         diff_note(job, "No suspects: the fingerprint of a side is not in the store.");
 }
@@ -146,22 +145,29 @@ static int diff_explain(struct diff_job *job, struct error *err)
     if (rc)
         return rc;
     if (job->pair_count == 0)
-        return diff_unexplained(job, "no launches of '%s' were traced: `schedule: {traced_launches: 4}` in the plan makes `upgate ab` "
-                                     "trace some once the verdict stands; `--resume RUN.db` adds nothing to a finished run");
+        return diff_unexplained(job,
+                "no launches of '%s' were traced: `schedule: {traced_launches: 4}` in the plan makes `upgate ab` "
+                "trace some once the verdict stands; `--resume RUN.db` adds nothing to a finished run");
     if (workload->launches[0] == 0 && job->one_sided)
-        return diff_unexplained(job, "of the traced launches of '%s' one side has no samples of what ran: all that the other side's ran "
-                                     "would be new (`upgate doctor` says what this machine allows)");
-    if (workload->launches[0] == 0 || workload->trees[0]->window_count == 0 || workload->trees[1]->window_count == 0)
-        return diff_unexplained(job, "the traced launches of '%s' hold no step that could be compared on both sides: they were too "
-                                     "short, or nothing was recorded");
+        return diff_unexplained(job,
+                "of the traced launches of '%s' one side has no samples of what ran: all that the other side's ran "
+                "would be new (`upgate doctor` says what this machine allows)");
+    if (workload->launches[0] == 0 || workload->trees[0]->window_count == 0 ||
+            workload->trees[1]->window_count == 0)
+        return diff_unexplained(job,
+                "the traced launches of '%s' hold no step that could be compared on both sides: they were too "
+                "short, or nothing was recorded");
     if (isnan(job->untraced.delta))
         return diff_unexplained(job, "the step time of '%s' was not measured on both sides");
     if (!diff_units_make(job))
-        return diff_unexplained(job, "no pair of traced launches of '%s' has steps on both sides that could be compared");
+        return diff_unexplained(job,
+                "no pair of traced launches of '%s' has steps on both sides that could be compared");
     for (int side = 0; side < 2; side++) {
-        double of = strcmp(job->untraced.unit, "launch") == 0 ? job->units.pairs : job->units.total_steps[side];
+        double of = strcmp(job->untraced.unit, "launch") == 0 ? job->units.pairs
+                                                              : job->units.total_steps[side];
         double traced = job->units.total_wall[side] / of;
-        workload->traced_ratio[side] = traced / (1 - fmin(job->foreign[side], 0.99)) / job->untraced.step[side];
+        workload->traced_ratio[side] =
+                traced / (1 - fmin(job->foreign[side], 0.99)) / job->untraced.step[side];
         workload->windows[side] = job->units.used[side];
     }
     workload->traced_pairs = job->units.pairs;
@@ -170,8 +176,9 @@ static int diff_explain(struct diff_job *job, struct error *err)
     workload->match_coverage = workload->alignment->coverage;
     diff_contributions(job);
     if (workload->unaccounted[0] > diff_blind && workload->unaccounted[1] > diff_blind)
-        return diff_unexplained(job, "the traced launches of '%s' show next to nothing of what ran: events were lost, or could not be "
-                                     "recorded on this machine (`upgate doctor` says what it allows)");
+        return diff_unexplained(job,
+                "the traced launches of '%s' show next to nothing of what ran: events were lost, or could not be "
+                "recorded on this machine (`upgate doctor` says what it allows)");
     diff_collectives(job);
     diff_stragglers_judge(job);
     diff_late(job);
@@ -199,7 +206,8 @@ static int diff_workload_make(struct diff_job *job, struct error *err)
     workload->cpu_a_ns = untraced->cpu.of[0];
     workload->cpu_b_ns = untraced->cpu.of[1];
     workload->traced_ratio[0] = workload->traced_ratio[1] = NAN;
-    workload->match_coverage = workload->residual_ns = workload->slower_ns = workload->faster_ns = NAN;
+    workload->match_coverage = workload->residual_ns = workload->slower_ns = workload->faster_ns =
+            NAN;
     workload->unaccounted[0] = workload->unaccounted[1] = NAN;
     workload->couple = -1;
     workload->typical_ns[0] = workload->typical_ns[1] = NAN;
@@ -218,7 +226,7 @@ static int diff_workload_make(struct diff_job *job, struct error *err)
 static json_t *diff_fingerprint(struct store *store, int side)
 {
     char *text =
-        store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
+            store_get_text(store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
     json_t *document = text ? json_loads(text, 0, NULL) : NULL;
     free(text);
     return document;
@@ -243,7 +251,7 @@ static int diff_check(struct store *store, struct diff *diff, struct error *err)
     free(kind);
     for (int side = 0; side < 2; side++) {
         char *name =
-            store_get_text(store, "SELECT name FROM side WHERE id = ?", "i", (int64_t)side);
+                store_get_text(store, "SELECT name FROM side WHERE id = ?", "i", (int64_t)side);
         diff->side_names[side] = name ? arena_copy(diff->arena, name) : NULL;
         free(name);
     }
@@ -252,38 +260,38 @@ static int diff_check(struct store *store, struct diff *diff, struct error *err)
         return failed;
     if (recorded)
         return error_set(err, -ENODATA,
-                         "'%s' is a recording of one program: there is nothing to compare it with; "
-                         "`upgate stalls` "
-                         "reads it, `upgate ab` makes stores of two sides",
-                         store_path(store));
+                "'%s' is a recording of one program: there is nothing to compare it with; "
+                "`upgate stalls` "
+                "reads it, `upgate ab` makes stores of two sides",
+                store_path(store));
     if (!diff->side_names[0] || !diff->side_names[1])
         return error_set(err, -ENODATA,
-                         "'%s' has only one side, the %s: there is nothing to compare it with",
-                         store_path(store),
-                         diff->side_names[0]   ? "baseline"
-                         : diff->side_names[1] ? "candidate"
-                                               : "run did not get as far as its sides");
+                "'%s' has only one side, the %s: there is nothing to compare it with",
+                store_path(store),
+                diff->side_names[0]           ? "baseline"
+                        : diff->side_names[1] ? "candidate"
+                                              : "run did not get as far as its sides");
     int64_t launches[2] = {0};
     for (int side = 0; side < 2; side++) {
         int rc = store_get_int(store, &launches[side], err,
-                               "SELECT count(*) FROM launch WHERE side = ?", "i", (int64_t)side);
+                "SELECT count(*) FROM launch WHERE side = ?", "i", (int64_t)side);
         if (rc)
             return rc;
     }
     if (launches[0] == 0 || launches[1] == 0)
         return error_set(err, -ENODATA, "'%s' has launches of %s only: there is nothing to compare",
-                         store_path(store),
-                         launches[0]   ? "the baseline"
-                         : launches[1] ? "the candidate"
-                                       : "neither side");
+                store_path(store),
+                launches[0]           ? "the baseline"
+                        : launches[1] ? "the candidate"
+                                      : "neither side");
     return 0;
 }
 
 static int diff_workloads(struct store *store, const struct diff_opts *opts, struct diff *diff,
-                          int64_t **ret_ids, struct error *err)
+        int64_t **ret_ids, struct error *err)
 {
     sqlite3_stmt *stmt =
-        store_query(store, err, "SELECT id, name FROM workload ORDER BY id LIMIT 1000", "");
+            store_query(store, err, "SELECT id, name FROM workload ORDER BY id LIMIT 1000", "");
     if (!stmt)
         return err->code;
     int64_t *ids = arena_alloc(diff->arena, 1000, sizeof *ids);
@@ -303,17 +311,17 @@ static int diff_workloads(struct store *store, const struct diff_opts *opts, str
         sqlite3_reset(stmt);
     if (rc >= 0 && diff->workload_count == 0)
         rc = opts->workload
-                 ? error_set(err, -ENOENT, "'%s' has no workload '%s'; it has %s",
-                             store_path(store), opts->workload, names.text ? names.text : "none")
-                 : error_set(err, -ENODATA, "'%s' has no workload: nothing was run",
-                             store_path(store));
+                ? error_set(err, -ENOENT, "'%s' has no workload '%s'; it has %s", store_path(store),
+                          opts->workload, names.text ? names.text : "none")
+                : error_set(err, -ENODATA, "'%s' has no workload: nothing was run",
+                          store_path(store));
     strbuf_free(&names);
     *ret_ids = ids;
     return rc < 0 ? rc : 0;
 }
 
 int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff **ret_diff,
-                 struct error *err)
+        struct error *err)
 {
     struct diff *diff = xcalloc(1, sizeof *diff);
     int64_t *ids = NULL;
@@ -326,12 +334,12 @@ int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff 
     json_t *differences = rc == 0 ? diff_differences(store) : NULL;
     for (size_t i = 0; i < diff->workload_count && rc == 0; i++) {
         struct diff_job job = {.store = store,
-                               .diff = diff,
-                               .arena = diff->arena,
-                               .opts = opts,
-                               .workload = &diff->workloads[i],
-                               .workload_id = ids[i],
-                               .differences = differences};
+                .diff = diff,
+                .arena = diff->arena,
+                .opts = opts,
+                .workload = &diff->workloads[i],
+                .workload_id = ids[i],
+                .differences = differences};
         rc = diff_workload_make(&job, to);
     }
     json_decref(differences);

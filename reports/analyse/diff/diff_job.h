@@ -57,7 +57,7 @@ struct diff_job {
     struct diff_units units;
     struct diff_prior *prior;
     const struct diff_launches *launches; // what diff_groups_add moves
-    json_t *differences; // of the sides' fingerprints; NULL: not known
+    json_t *differences;                  // of the sides' fingerprints; NULL: not known
     const char *notes[DIFF_NOTES_MAX];
     size_t note_count;
     size_t doubts_left; // about traced launches, that are no notes: there are too many
@@ -66,10 +66,11 @@ struct diff_job {
 // A sentence that weakens the answer; each is noted once.
 void diff_note(struct diff_job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *diff_time(struct diff_job *job, double ns); // "4.2 ms"
-const char *diff_text(struct diff_job *job, struct strbuf *text); // what was put together, in the arena; frees it. "": nothing
+// what was put together, in the arena; frees it. "": nothing
+const char *diff_text(struct diff_job *job, struct strbuf *text);
 
 int diff_load_sides(struct diff_job *job,
-                    struct error *err); // diff_side.c: fills the workload's trees
+        struct error *err); // diff_side.c: fills the workload's trees
 // Takes what other programs took out of rows and windows; its share of them.
 double diff_take_foreign(struct cost_tree *tree);
 

@@ -17,24 +17,26 @@
 enum {
     SIDE_BUSY_PARTS = 20,
     SIDE_SAMPLES_MIN = 12, // as CODE_TICKS_MIN of contribute/code_parts.h: fewer tell nothing
-    SIDE_NOTES_MAX = 24 // with those of traced launches: a launch of 8 ranks may have 20 doubts, and the answer's own notes come last
+    SIDE_NOTES_MAX = 24    // with those of traced launches: a launch of 8 ranks may have 20 doubts,
+                           // and the answer's own notes come last
 };
 
 static const double side_foreign_told = 0.01;
 
-static uint32_t side_ticks(const struct trace *host, uint32_t thread,
-                           const struct launch_trace *trace)
+static uint32_t side_ticks(
+        const struct trace *host, uint32_t thread, const struct launch_trace *trace)
 {
     const struct trace_thread *of = &host->threads[thread];
     uint32_t ticks = 0;
     for (size_t w = 0; w < trace->window_count; w++) {
         const struct launch_window *window = &trace->windows[w];
         if (window->rank !=
-            trace->windows[0].rank) // ranks step together: the first one's windows stand for all
+                trace->windows[0]
+                        .rank) // ranks step together: the first one's windows stand for all
             break;
         uint32_t end = of->sample_first + of->sample_count;
         for (uint32_t s = trace_sample_from(host, thread, window->begin);
-             s < end && host->samples[s].at < window->end; s++)
+                s < end && host->samples[s].at < window->end; s++)
             ticks++;
     }
     return ticks;
@@ -57,24 +59,26 @@ static void side_parallel(struct diff_parallel *parallel, const struct launch_tr
     for (uint32_t t = 0; t < host->thread_count; t++)
         threads += ticks[t] > 0 && (uint64_t)ticks[t] * SIDE_BUSY_PARTS >= most;
     for (size_t w = 0; w < trace->window_count && trace->windows[w].rank == trace->windows[0].rank;
-         w++)
+            w++)
         wall += (double)(trace->windows[w].end - trace->windows[w].begin);
     free(ticks);
     if (wall <= 0)
         return;
     parallel->running =
-        (parallel->running * parallel->launches + sum * (double)host->tick_ns / wall) /
-        (parallel->launches + 1);
+            (parallel->running * parallel->launches + sum * (double)host->tick_ns / wall) /
+            (parallel->launches + 1);
     parallel->threads =
-        (parallel->threads * parallel->launches + threads) / (parallel->launches + 1);
+            (parallel->threads * parallel->launches + threads) / (parallel->launches + 1);
     parallel->launches++;
 }
 
-static void side_doubts(struct diff_job *job, size_t pair, int side, const struct launch_trace *trace)
+static void side_doubts(
+        struct diff_job *job, size_t pair, int side, const struct launch_trace *trace)
 {
     for (size_t i = 0; i < trace->doubt_count; i++)
         if (job->note_count < SIDE_NOTES_MAX)
-            diff_note(job, "%s, traced pair %zu: %s", side ? "Candidate" : "Baseline", pair, trace->doubts[i]);
+            diff_note(job, "%s, traced pair %zu: %s", side ? "Candidate" : "Baseline", pair,
+                    trace->doubts[i]);
         else
             job->doubts_left++;
 }
@@ -95,7 +99,8 @@ static bool side_is_alone(struct diff_job *job, size_t pair, int a, int b)
     bool none_a = a == 0 && b == SIDE_SAMPLES_MIN, none_b = b == 0 && a == SIDE_SAMPLES_MIN;
     if (!none_a && !none_b)
         return false;
-    diff_note(job, "Traced pair %zu is left out: no samples of the %s were recorded.", pair, none_b ? "candidate" : "baseline");
+    diff_note(job, "Traced pair %zu is left out: no samples of the %s were recorded.", pair,
+            none_b ? "candidate" : "baseline");
     job->one_sided++;
     return true;
 }
@@ -139,18 +144,18 @@ static int side_add(struct diff_job *job, size_t pair, int side, int *samples, s
 static int side_pairs(struct diff_job *job, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(job->store, err,
-                                     "SELECT a.id, b.id FROM pair p JOIN launch a ON a.pair_id = "
-                                     "p.id AND a.side = 0 JOIN launch b ON b.pair_id = p.id AND "
-                                     "b.side = 1 WHERE p.workload_id = ? AND p.phase = 'traced' "
-                                     "AND p.state = 'valid' ORDER BY p.idx, a.id, b.id LIMIT 256",
-                                     "i", job->workload_id);
+            "SELECT a.id, b.id FROM pair p JOIN launch a ON a.pair_id = "
+            "p.id AND a.side = 0 JOIN launch b ON b.pair_id = p.id AND "
+            "b.side = 1 WHERE p.workload_id = ? AND p.phase = 'traced' "
+            "AND p.state = 'valid' ORDER BY p.idx, a.id, b.id LIMIT 256",
+            "i", job->workload_id);
     if (!stmt)
         return err->code;
     job->pairs = arena_alloc(job->arena, 257, sizeof *job->pairs);
     int rc;
     while ((rc = store_step(job->store, stmt, err)) > 0 && job->pair_count < 256)
         job->pairs[job->pair_count++] =
-            (struct diff_pair){{sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)}};
+                (struct diff_pair){{sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)}};
     if (rc > 0)
         sqlite3_reset(stmt);
     return rc < 0 ? rc : 0;
@@ -159,7 +164,8 @@ static int side_pairs(struct diff_job *job, struct error *err)
 // What other programs, or the machine's owner, took from the target's threads.
 static bool side_is_foreign(const struct cost_node *leaf)
 {
-    static const char *const causes[] = {"cpu_contention", "rt_hog", "softirq_storm", "steal", NULL};
+    static const char *const causes[] = {
+            "cpu_contention", "rt_hog", "softirq_storm", "steal", NULL};
     return leaf->kind == COST_STALL && words_equal(leaf->name, causes);
 }
 
@@ -206,7 +212,8 @@ int diff_load_sides(struct diff_job *job, struct error *err)
         rc = 0;
     }
     if (job->doubts_left)
-        diff_note(job, "%zu more of the kind, of traced launches, are not listed.", job->doubts_left);
+        diff_note(
+                job, "%zu more of the kind, of traced launches, are not listed.", job->doubts_left);
     double *foreign = job->foreign;
     for (int side = 0; side < 2; side++) {
         job->first[side] = cost_tree_finish(workload->trees[side]);
@@ -214,8 +221,8 @@ int diff_load_sides(struct diff_job *job, struct error *err)
     }
     if (fmax(foreign[0], foreign[1]) > side_foreign_told)
         diff_note(job,
-                  "Other programs took the CPU for %.1f %% (a) and %.1f %% (b) of the traced time: "
-                  "that is left out.",
-                  100 * foreign[0], 100 * foreign[1]);
+                "Other programs took the CPU for %.1f %% (a) and %.1f %% (b) of the traced time: "
+                "that is left out.",
+                100 * foreign[0], 100 * foreign[1]);
     return 0;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One scanner over demangled names writes both the text that versions have in common and the short one for people. It knows no
-// grammar of C++: it keeps identifiers, drops return types, parameters, namespaces that say nothing and types that are plumbing, and
-// keeps what stands in template arguments, for there is the functor that tells elementwise kernels apart. One pass, no
-// recursion, so that 64 KB of brackets cost what 64 KB of letters do.
+// One scanner over demangled names writes both the text that versions have in common and the short
+// one for people. It knows no grammar of C++: it keeps identifiers, drops return types, parameters,
+// namespaces that say nothing and types that are plumbing, and keeps what stands in template
+// arguments, for there is the functor that tells elementwise kernels apart. One pass, no recursion,
+// so that 64 KB of brackets cost what 64 KB of letters do.
 #include "reports/analyse/names/names.h"
 
 #include <ctype.h>
@@ -27,12 +28,14 @@ struct names_scan {
     bool spelled;   // something of this argument was written
 };
 
-// "operator<", "operator()" and the like: its length with the symbols; 0: none. "operator new" is 8.
+// "operator<", "operator()" and the like: its length with the symbols; 0: none. "operator new"
+// is 8.
 static size_t names_operator(const char *at, const char *end)
 {
     static const char word[] = "operator";
     size_t len = sizeof word - 1;
-    if ((size_t)(end - at) < len || memcmp(at, word, len) || (at + len < end && names_ident(at[len])))
+    if ((size_t)(end - at) < len || memcmp(at, word, len) ||
+            (at + len < end && names_ident(at[len])))
         return 0;
     if (end - at >= 10 && (!memcmp(at + len, "()", 2) || !memcmp(at + len, "[]", 2)))
         return len + 2;
@@ -41,7 +44,8 @@ static size_t names_operator(const char *at, const char *end)
     return len;
 }
 
-// Behind the bracket that closes the one at `at`; only brackets of its own kind count. One byte where nothing closes it.
+// Behind the bracket that closes the one at `at`; only brackets of its own kind count. One byte
+// where nothing closes it.
 static const char *names_skip(const char *at, const char *end, char open, char close)
 {
     size_t depth = 0;
@@ -61,18 +65,20 @@ static bool names_begins(const char *at, const char *end, const char *text)
 
 static size_t names_anonymous(const char *at, const char *end)
 {
-    static const char *const forms[] = {"(anonymous namespace)", "{anonymous}", "<unnamed>", "(anonymous class)",
-                                        "(anonymous)", "`anonymous namespace'"};
+    static const char *const forms[] = {"(anonymous namespace)", "{anonymous}", "<unnamed>",
+            "(anonymous class)", "(anonymous)", "`anonymous namespace'"};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (names_begins(at, end, forms[i]))
             return strlen(forms[i]);
     return 0;
 }
 
-// What a '(' at depth 0 opened is over: do parameters end the name, or was it part of the return type or of a local entity?
+// What a '(' at depth 0 opened is over: do parameters end the name, or was it part of the return
+// type or of a local entity?
 static bool names_params_end(const char *at, const char *end)
 {
-    static const char *const behind[] = {"const", "volatile", "[clone", "noexcept", "&", "[with", "requires"};
+    static const char *const behind[] = {
+            "const", "volatile", "[clone", "noexcept", "&", "[with", "requires"};
     if (at >= end || names_begins(at, end, "::"))
         return at >= end;
     if (*at != ' ')
@@ -111,8 +117,9 @@ static const char *names_begin(const char *name, const char *end)
         }
         depth += *at == '<';
         depth -= *at == '>' && at[-(at > name)] != '-' && depth > 0;
-        if (!depth && *at == ' ' && at + 1 < end && (names_ident(at[1]) || at[1] == '(' || at[1] == '{') &&
-            !names_begins(at + 1, end, "const"))
+        if (!depth && *at == ' ' && at + 1 < end &&
+                (names_ident(at[1]) || at[1] == '(' || at[1] == '{') &&
+                !names_begins(at + 1, end, "const"))
             begin = at + 1;
         at++;
     }
@@ -131,7 +138,8 @@ static void names_sep(struct names_scan *scan)
         names_write(scan, "::", 2);
     else if (scan->comma && scan->depth)
         names_write(scan, scan->people ? ", " : ",", scan->people ? 2 : 1);
-    else if (scan->people && scan->spelled && scan->out.len && isalnum((unsigned char)scan->out.text[scan->out.len - 1]))
+    else if (scan->people && scan->spelled && scan->out.len &&
+            isalnum((unsigned char)scan->out.text[scan->out.len - 1]))
         names_write(scan, " ", 1); // "unsigned long"
     scan->joint = scan->comma = false;
     scan->spelled = true;
@@ -176,7 +184,8 @@ static void names_parens(struct names_scan *scan)
     }
 }
 
-// The types of a lambda's parameters tell the instances for float and for half apart; its number is the compiler's.
+// The types of a lambda's parameters tell the instances for float and for half apart; its number is
+// the compiler's.
 static void names_lambda(struct names_scan *scan, const char *close)
 {
     const char *open = memchr(scan->at, '(', (size_t)(close - scan->at));
@@ -204,7 +213,8 @@ static void names_lambda(struct names_scan *scan, const char *close)
 
 static bool names_is_lambda(const char *at, const char *end)
 {
-    return names_begins(at, end, "lambda") && (at + 6 >= end || !names_ident(at[6]) || isdigit((unsigned char)at[6]));
+    return names_begins(at, end, "lambda") &&
+            (at + 6 >= end || !names_ident(at[6]) || isdigit((unsigned char)at[6]));
 }
 
 static void names_angle(struct names_scan *scan, bool open)
@@ -217,7 +227,8 @@ static void names_angle(struct names_scan *scan, bool open)
     }
     if (!scan->depth)
         return;
-    bool empty = scan->depth <= scan->depth_kept && !scan->out.cut && scan->out.len && scan->out.text[scan->out.len - 1] == '<';
+    bool empty = scan->depth <= scan->depth_kept && !scan->out.cut && scan->out.len &&
+            scan->out.text[scan->out.len - 1] == '<';
     if (empty)
         scan->out.len--;
     else
@@ -299,14 +310,18 @@ static void names_step(struct names_scan *scan)
         if (names_is_lambda(at + 1, scan->end)) {
             const char *quote = memchr(at + 1, '\'', (size_t)(scan->end - at - 1));
             const char *close = quote && quote + 1 < scan->end && quote[1] == '('
-                                    ? names_skip(quote + 1, scan->end, '(', ')') : quote ? quote + 1 : scan->end;
+                    ? names_skip(quote + 1, scan->end, '(', ')')
+                    : quote ? quote + 1
+                            : scan->end;
             names_lambda(scan, close);
         }
-    } else if (names_is_lambda(at, scan->end) && (scan->joint || names_begins(at + 6, scan->end, "("))) {
+    } else if (names_is_lambda(at, scan->end) &&
+            (scan->joint || names_begins(at + 6, scan->end, "("))) {
         const char *open = at + 6;
         while (open < scan->end && isdigit((unsigned char)*open))
             open++;
-        names_lambda(scan, open < scan->end && *open == '(' ? names_skip(open, scan->end, '(', ')') : open);
+        names_lambda(scan,
+                open < scan->end && *open == '(' ? names_skip(open, scan->end, '(', ')') : open);
         while (scan->at < scan->end && (*scan->at == '#' || isdigit((unsigned char)*scan->at)))
             scan->at++;
     } else if (isdigit((unsigned char)*at) && scan->depth) {
@@ -325,8 +340,11 @@ static void names_step(struct names_scan *scan)
     } else if (*at == '[') {
         names_square(scan);
     } else {
-        scan->at += *at == '-' && at + 1 < scan->end && at[1] == '>' ? 2 : *at == ':' && at + 1 < scan->end && at[1] == ':' ? 2 : 1;
-        if (*at == ':' && scan->spelled && scan->out.len && scan->out.text[scan->out.len - 1] != '<' && !scan->comma)
+        scan->at += *at == '-' && at + 1 < scan->end && at[1] == '>' ? 2
+                : *at == ':' && at + 1 < scan->end && at[1] == ':'   ? 2
+                                                                     : 1;
+        if (*at == ':' && scan->spelled && scan->out.len &&
+                scan->out.text[scan->out.len - 1] != '<' && !scan->comma)
             scan->joint = true;
         if (*at == ',') {
             scan->comma = scan->out.len && scan->out.text[scan->out.len - 1] != '<';
@@ -337,11 +355,13 @@ static void names_step(struct names_scan *scan)
     }
 }
 
-// A name without the suffixes of compilers and linkers: ".constprop.0", "@GLIBC_2.34", " [clone .cold]".
+// A name without the suffixes of compilers and linkers: ".constprop.0", "@GLIBC_2.34", " [clone
+// .cold]".
 static size_t names_stem(const char *name)
 {
-    static const char *const tails[] = {".constprop", ".isra", ".part", ".cold", ".lto_priv", ".llvm", ".localalias", ".kd", ".arch_", ".avx",
-                                        "@GLIBC", "@@GLIBC", "@CXXABI", "@plt", " [clone", ".resolver", "+0x"};
+    static const char *const tails[] = {".constprop", ".isra", ".part", ".cold", ".lto_priv",
+            ".llvm", ".localalias", ".kd", ".arch_", ".avx", "@GLIBC", "@@GLIBC", "@CXXABI", "@plt",
+            " [clone", ".resolver", "+0x"};
     size_t len = strlen(name);
     for (const char *at = strpbrk(name, ".@[+ "); at; at = strpbrk(at + 1, ".@[+ "))
         for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
@@ -353,7 +373,8 @@ static size_t names_stem(const char *name)
 // "kernel_launch", "Linear.forward", "libtorch_cpu.so.1.13.0+0x4c91287": no C++.
 static void names_plain(struct names_out *out, const char *name, size_t len)
 {
-    const char *version = name[len] == '+' ? memmem(name, len, ".so.", 4) : NULL; // of a library's file
+    // of a library's file
+    const char *version = name[len] == '+' ? memmem(name, len, ".so.", 4) : NULL;
     if (version)
         len = (size_t)(version - name) + 3;
     for (size_t at = 0; at < len;) {
@@ -433,11 +454,13 @@ static size_t names_cut(char *buf, size_t len, size_t max)
     return keep;
 }
 
-// Of a wrapper what is wrapped: the dispatcher's adapters are the same for all functions. The rest of the name otherwise.
+// Of a wrapper what is wrapped: the dispatcher's adapters are the same for all functions. The rest
+// of the name otherwise.
 static const char *names_unwrap(const char *name, size_t *len)
 {
-    static const char *const wrappers[] = {"c10::function_ref<", "c10::impl::wrap_kernel_functor_unboxed_<", "std::_Function_handler<",
-                                           "c10::impl::make_boxed_from_unboxed_functor<"};
+    static const char *const wrappers[] = {"c10::function_ref<",
+            "c10::impl::wrap_kernel_functor_unboxed_<", "std::_Function_handler<",
+            "c10::impl::make_boxed_from_unboxed_functor<"};
     bool wraps = false;
     for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
         wraps |= names_begins(name, name + *len, wrappers[i]);
@@ -472,7 +495,8 @@ size_t names_short(const char *name, char *buf, size_t buf_size, size_t max)
     name = names_unwrap(name, &len);
     struct names_scan scan = {0};
     for (int kept = 3; kept >= 0; kept--) { // fewer levels of template arguments until it fits
-        scan = (struct names_scan){.out = {.text = text, .max = sizeof text - 1}, .people = true, .depth_kept = kept};
+        scan = (struct names_scan){
+                .out = {.text = text, .max = sizeof text - 1}, .people = true, .depth_kept = kept};
         if (cpp)
             names_scan_all(&scan, name, len);
         if (cpp && scan.out.len <= room && !scan.out.cut)

@@ -17,7 +17,8 @@ static bool inside_begins(const char *text, const char *const *prefixes)
 
 bool names_is_interpreter(const char *name, const char *module)
 {
-    static const char *const names[] = {"_PyEval_", "PyEval_", "_PyObject_", "PyObject_", "_PyFunction_", NULL};
+    static const char *const names[] = {
+            "_PyEval_", "PyEval_", "_PyObject_", "PyObject_", "_PyFunction_", NULL};
     if (!strncmp(module, "libpython", strlen("libpython")))
         return true;
     if (!strncmp(module, "python", strlen("python"))) {
@@ -36,7 +37,8 @@ static const char *nameless_number(const char *name)
     const char *at = NULL;
     for (const char *next = name; (next = strstr(next, "+0x")); next++)
         at = next;
-    return at && at > name && at[3] && strspn(at + 3, "0123456789abcdef") == strlen(at + 3) ? at + 3 : NULL;
+    return at && at > name && at[3] && strspn(at + 3, "0123456789abcdef") == strlen(at + 3) ? at + 3
+                                                                                            : NULL;
 }
 
 bool names_is_nameless(const char *name)
@@ -52,7 +54,8 @@ bool names_has_start(const char *name, int64_t offset)
 
 bool names_inside_next(struct names_inside *inside, const char *name, const char *module)
 {
-    static const char *const operators[] = {"at::_ops::", NULL}, *const frameworks[] = {"libtorch", "libc10", NULL};
+    static const char *const operators[] = {"at::_ops::", NULL},
+                             *const frameworks[] = {"libtorch", "libc10", NULL};
     if (!name || !module)
         return true;
     if (names_is_interpreter(name, module))

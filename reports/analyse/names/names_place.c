@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of places, which hold paths and numbers of layers, of libraries, which hold versions, and how alike two names are. Pure functions.
+// Names of places, which hold paths and numbers of layers, of libraries, which hold versions, and
+// how alike two names are. Pure functions.
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -105,7 +106,9 @@ size_t names_library(const char *name, char *buf, size_t buf_size)
     len = library_cut_version(name, so ? library_cut_hash(name, len) : len);
     len = len < NAMES_LENGTH_MAX ? len : NAMES_LENGTH_MAX;
     int written = snprintf(buf, buf_size, "%.*s%s", (int)len, name, so ? ".so" : "");
-    return written < 0 || !buf_size ? 0 : (size_t)written < buf_size ? (size_t)written : buf_size - 1;
+    return written < 0 || !buf_size      ? 0
+            : (size_t)written < buf_size ? (size_t)written
+                                         : buf_size - 1;
 }
 
 static int words_by_hash(const void *left, const void *right)
@@ -129,7 +132,8 @@ size_t names_words(const char *name, uint32_t *ret, size_t max)
         }
         uint32_t hash = 2166136261u;
         size_t from = at;
-        while ((isalnum((unsigned char)name[at]) || (unsigned char)name[at] >= 0x80) && (at == from || !words_hump(name, at)))
+        while ((isalnum((unsigned char)name[at]) || (unsigned char)name[at] >= 0x80) &&
+                (at == from || !words_hump(name, at)))
             hash = (hash ^ (uint32_t)tolower((unsigned char)name[at++])) * 16777619u;
         ret[count++] = hash;
     }
@@ -155,7 +159,8 @@ double names_similarity(const char *a, const char *b)
 {
     enum { WORDS = 128 };
     uint32_t words_a[WORDS], words_b[WORDS];
-    return names_words_similarity(words_a, names_words(a, words_a, WORDS), words_b, names_words(b, words_b, WORDS));
+    return names_words_similarity(
+            words_a, names_words(a, words_a, WORDS), words_b, names_words(b, words_b, WORDS));
 }
 
 size_t names_label(const char *name, char *buf, size_t buf_size, size_t max)

@@ -16,13 +16,18 @@ struct names_out { // what does not fit is hashed, so that names that differ lat
 void names_put(struct names_out *out, const char *text, size_t len);
 void names_end(struct names_out *out, bool hash); // NUL, and the hash of what was cut
 
-bool names_ident(char c);                                       // of an identifier
+bool names_ident(char c); // of an identifier
 
-// Without architectures, versions, hashes and counters of generated code. false: nothing is left of it.
+// Without architectures, versions, hashes and counters of generated code. false: nothing is left of
+// it.
 bool names_identifier(struct names_out *out, const char *text, size_t len);
-bool names_namespace_noise(const char *text, size_t len); // says nothing about what the function does
-bool names_plumbing(const char *text, size_t len);        // a type that differs between versions, with its arguments
-const char *names_type(const char *text, size_t len);     // one spelling for a type of several; NULL: as it is
-bool names_nccl(struct names_out *out, const char *name); // the whole of NCCL's own kernels; false: none of them
+// says nothing about what the function does
+bool names_namespace_noise(const char *text, size_t len);
+bool names_plumbing(
+        const char *text, size_t len); // a type that differs between versions, with its arguments
+// one spelling for a type of several; NULL: as it is
+const char *names_type(const char *text, size_t len);
+// the whole of NCCL's own kernels; false: none of them
+bool names_nccl(struct names_out *out, const char *name);
 
 #endif

@@ -6,33 +6,41 @@
 
 static size_t gist_bytes_max(size_t what)
 {
-    return what == GIST_STEP ? GIST_STEP_BYTES : what <= GIST_WAIT_OTHER ? GIST_WAIT_BYTES : GIST_KERNEL_BYTES;
+    return what == GIST_STEP          ? GIST_STEP_BYTES
+            : what <= GIST_WAIT_OTHER ? GIST_WAIT_BYTES
+                                      : GIST_KERNEL_BYTES;
 }
 
 const char *gist_name(enum gist_spread what)
 {
-    static const char *const names[GIST_SPREAD_COUNT] = {"step",      "wait_ranks", "wait_other", "matrix", "attention", "convolution",
-                                                         "reduction", "pointwise",  "collective", "other",  "copy"};
+    static const char *const names[GIST_SPREAD_COUNT] = {"step", "wait_ranks", "wait_other",
+            "matrix", "attention", "convolution", "reduction", "pointwise", "collective", "other",
+            "copy"};
     return names[what];
 }
 
-// The first word that a name has decides: a kernel of attention is made of products of matrices, and has their words too.
+// The first word that a name has decides: a kernel of attention is made of products of matrices,
+// and has their words too.
 enum gist_spread gist_kernel(const char *name)
 {
     static const struct {
         const char *word;
         enum gist_spread what;
-    } words[] = {
-        {"nccl", GIST_KERNEL_COLLECTIVE},       {"AllReduce", GIST_KERNEL_COLLECTIVE}, {"all_reduce", GIST_KERNEL_COLLECTIVE},
-        {"flash", GIST_KERNEL_ATTENTION},       {"fmha", GIST_KERNEL_ATTENTION},       {"attention", GIST_KERNEL_ATTENTION},
-        {"convol", GIST_KERNEL_CONVOLUTION},    {"conv2d", GIST_KERNEL_CONVOLUTION},   {"conv3d", GIST_KERNEL_CONVOLUTION},
-        {"wgrad", GIST_KERNEL_CONVOLUTION},     {"dgrad", GIST_KERNEL_CONVOLUTION},
-        {"fprop", GIST_KERNEL_CONVOLUTION},     {"winograd", GIST_KERNEL_CONVOLUTION}, {"gemm", GIST_KERNEL_MATRIX},
-        {"gemv", GIST_KERNEL_MATRIX},           {"nvjet", GIST_KERNEL_MATRIX},         {"splitK", GIST_KERNEL_MATRIX},
-        {"cutlass", GIST_KERNEL_MATRIX},        {"softmax", GIST_KERNEL_REDUCTION},    {"SoftMax", GIST_KERNEL_REDUCTION},
-        {"norm", GIST_KERNEL_REDUCTION},        {"Norm", GIST_KERNEL_REDUCTION},       {"reduce", GIST_KERNEL_REDUCTION},
-        {"elementwise", GIST_KERNEL_POINTWISE}, {"pointwise", GIST_KERNEL_POINTWISE},  {"triton_poi", GIST_KERNEL_POINTWISE},
-        {"triton_red", GIST_KERNEL_REDUCTION},  {"triton_per", GIST_KERNEL_REDUCTION}, {"multi_tensor_apply", GIST_KERNEL_POINTWISE}};
+    } words[] = {{"nccl", GIST_KERNEL_COLLECTIVE}, {"AllReduce", GIST_KERNEL_COLLECTIVE},
+            {"all_reduce", GIST_KERNEL_COLLECTIVE}, {"flash", GIST_KERNEL_ATTENTION},
+            {"fmha", GIST_KERNEL_ATTENTION}, {"attention", GIST_KERNEL_ATTENTION},
+            {"convol", GIST_KERNEL_CONVOLUTION}, {"conv2d", GIST_KERNEL_CONVOLUTION},
+            {"conv3d", GIST_KERNEL_CONVOLUTION}, {"wgrad", GIST_KERNEL_CONVOLUTION},
+            {"dgrad", GIST_KERNEL_CONVOLUTION}, {"fprop", GIST_KERNEL_CONVOLUTION},
+            {"winograd", GIST_KERNEL_CONVOLUTION}, {"gemm", GIST_KERNEL_MATRIX},
+            {"gemv", GIST_KERNEL_MATRIX}, {"nvjet", GIST_KERNEL_MATRIX},
+            {"splitK", GIST_KERNEL_MATRIX}, {"cutlass", GIST_KERNEL_MATRIX},
+            {"softmax", GIST_KERNEL_REDUCTION}, {"SoftMax", GIST_KERNEL_REDUCTION},
+            {"norm", GIST_KERNEL_REDUCTION}, {"Norm", GIST_KERNEL_REDUCTION},
+            {"reduce", GIST_KERNEL_REDUCTION}, {"elementwise", GIST_KERNEL_POINTWISE},
+            {"pointwise", GIST_KERNEL_POINTWISE}, {"triton_poi", GIST_KERNEL_POINTWISE},
+            {"triton_red", GIST_KERNEL_REDUCTION}, {"triton_per", GIST_KERNEL_REDUCTION},
+            {"multi_tensor_apply", GIST_KERNEL_POINTWISE}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strstr(name, words[i].word))
             return words[i].what;
@@ -65,7 +73,8 @@ static void gist_add_phase(struct gist *gist, const struct gist_phase *more)
     }
     if (gist->phase_count == GIST_PHASES_MAX) // the last one goes
         gist_phase_add(&gist->others, &gist->phases[--gist->phase_count]);
-    memmove(&gist->phases[at + 1], &gist->phases[at], (gist->phase_count - at) * sizeof *gist->phases);
+    memmove(&gist->phases[at + 1], &gist->phases[at],
+            (gist->phase_count - at) * sizeof *gist->phases);
     gist->phases[at] = *more;
     gist->phase_count++;
 }
@@ -89,7 +98,8 @@ void gist_add(struct gist *sum, const struct gist *more)
     gist_phase_add(&sum->others, &more->others);
 }
 
-// ---- bytes: spreads that are not empty, each behind its number; phases; the others, where there is no room for more ----
+// ---- bytes: spreads that are not empty, each behind its number; phases; the others, where there
+// is no room for more ----
 
 size_t gist_encode(const struct gist *gist, uint8_t ret[GIST_BYTES_MAX])
 {
@@ -150,7 +160,8 @@ bool gist_decode(const uint8_t *from, size_t size, struct gist *ret)
     if (phases > GIST_PHASES_MAX)
         return false;
     for (; ret->phase_count < phases && !bytes.bad; ret->phase_count++)
-        gist_decode_phase(&bytes, ret->phase_count ? ret->phases[ret->phase_count - 1].name : "", &ret->phases[ret->phase_count]);
+        gist_decode_phase(&bytes, ret->phase_count ? ret->phases[ret->phase_count - 1].name : "",
+                &ret->phases[ret->phase_count]);
     if (phases == GIST_PHASES_MAX) {
         ret->others.count = varint_get(&bytes);
         ret->others.ns = varint_get(&bytes);

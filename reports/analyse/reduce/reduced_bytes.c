@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduced ranks as a file: "UGRD", the version, what job it is of, its lists in order, a checksum. docs/SCHEMA.md has each byte. What is read
-// may be anybody's: every number is checked before it is used, and what has one form only is refused in another.
+// Reduced ranks as a file: "UGRD", the version, what job it is of, its lists in order, a checksum.
+// docs/SCHEMA.md has each byte. What is read may be anybody's: every number is checked before it is
+// used, and what has one form only is refused in another.
 #include "reports/analyse/reduce/reduced.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ uint64_t reduced_checksum(const void *bytes, size_t size)
     return reduced_checksum_add(reduced_checksum_begin, bytes, size);
 }
 
-// --- out ------------------------------------------------------------------------------------------
+// --- out -----------------------------------------------------------------------------------------
 
 struct reduced_out { // where bytes go: into one of both, or nowhere, and are counted
     struct strbuf *buf;
@@ -97,7 +98,9 @@ static void reduced_put_meetings(struct reduced_out *out, const struct reduced *
     for (size_t first = 0, end; first < reduced->meeting_count; first = end) {
         uint64_t number = 0;
         int64_t last_ns = 0;
-        for (end = first; end < reduced->meeting_count && list[end].communicator == list[first].communicator; end++)
+        for (end = first;
+                end < reduced->meeting_count && list[end].communicator == list[first].communicator;
+                end++)
             ;
         reduced_put_number(out, end - first);
         reduced_put_word(out, list[first].communicator);
@@ -118,8 +121,9 @@ static void reduced_put_meetings(struct reduced_out *out, const struct reduced *
 
 static int reduced_too_large(size_t bytes, struct error *err)
 {
-    return error_set(err, -E2BIG, "the ranks reduced would have more than %zu bytes, and a file has %d at most: take a larger --window", bytes,
-                     (int)REDUCED_BYTES_MAX);
+    return error_set(err, -E2BIG,
+            "the ranks reduced would have more than %zu bytes, and a file has %d at most: take a larger --window",
+            bytes, (int)REDUCED_BYTES_MAX);
 }
 
 // The head of a file: what job it is of, its nodes, its ranks.
@@ -183,7 +187,8 @@ int reduced_encode(const struct reduced *reduced, struct strbuf *ret, struct err
     return rc;
 }
 
-int reduced_encode_file(const struct reduced *reduced, FILE *file, size_t *ret_bytes, struct error *err)
+int reduced_encode_file(
+        const struct reduced *reduced, FILE *file, size_t *ret_bytes, struct error *err)
 {
     struct reduced_out out = {.file = file};
     int rc = reduced_put(&out, reduced, err);
@@ -192,15 +197,17 @@ int reduced_encode_file(const struct reduced *reduced, FILE *file, size_t *ret_b
     return rc;
 }
 
-// --- in -------------------------------------------------------------------------------------------
+// --- in ------------------------------------------------------------------------------------------
 
 struct reduced_in { // what is read, and why it is refused
     struct varints bytes;
     uint64_t version;
-    char why[160]; // of the first thing that cannot be; "": the bytes end too early, or a number has another form
+    char why[160]; // of the first thing that cannot be; "": the bytes end too early, or a number
+                   // has another form
 };
 
-static void __attribute__((format(printf, 2, 3))) reduced_refuse(struct reduced_in *in, const char *fmt, ...)
+static void __attribute__((format(printf, 2, 3)))
+reduced_refuse(struct reduced_in *in, const char *fmt, ...)
 {
     va_list args;
     if (in->bytes.bad)
@@ -220,7 +227,8 @@ static char *reduced_take_text(struct reduced_in *in, const char *what)
 {
     uint64_t len = reduced_take_number(in);
     if (len > REDUCED_NAME_MAX)
-        reduced_refuse(in, "the name of a %s has %llu bytes, and may have %d", what, (unsigned long long)len, (int)REDUCED_NAME_MAX);
+        reduced_refuse(in, "the name of a %s has %llu bytes, and may have %d", what,
+                (unsigned long long)len, (int)REDUCED_NAME_MAX);
     const uint8_t *text = in->bytes.bad ? NULL : varint_take(&in->bytes, (size_t)len);
     if (text && memchr(text, 0, (size_t)len))
         reduced_refuse(in, "the name of a %s has a zero in it", what);
@@ -236,13 +244,16 @@ static uint64_t reduced_take_word(struct varints *bytes)
     return word;
 }
 
-// Of things that have `least` bytes each: more than the file has room for are refused before the first is read.
+// Of things that have `least` bytes each: more than the file has room for are refused before the
+// first is read.
 static uint64_t reduced_take_count(struct reduced_in *in, size_t least, const char *what)
 {
-    uint64_t count = reduced_take_number(in), room = (uint64_t)(in->bytes.end - in->bytes.at) / least;
+    uint64_t count = reduced_take_number(in),
+             room = (uint64_t)(in->bytes.end - in->bytes.at) / least;
     if (count <= room)
         return count;
-    reduced_refuse(in, "it counts %llu %s, and has room for %llu", (unsigned long long)count, what, (unsigned long long)room);
+    reduced_refuse(in, "it counts %llu %s, and has room for %llu", (unsigned long long)count, what,
+            (unsigned long long)room);
     return 0;
 }
 
@@ -252,18 +263,21 @@ static uint64_t reduced_take_below(struct reduced_in *in, uint64_t end, const ch
     uint64_t value = reduced_take_number(in);
     if (value < end)
         return value;
-    reduced_refuse(in, "%s is %llu, and has to be below %llu", what, (unsigned long long)value, (unsigned long long)end);
+    reduced_refuse(in, "%s is %llu, and has to be below %llu", what, (unsigned long long)value,
+            (unsigned long long)end);
     return 0;
 }
 
 // What is added to `before`, below `end`; else refused.
-static uint64_t reduced_take_from(struct reduced_in *in, uint64_t before, uint64_t end, const char *what)
+static uint64_t reduced_take_from(
+        struct reduced_in *in, uint64_t before, uint64_t end, const char *what)
 {
     uint64_t value;
     bool over = __builtin_add_overflow(before, reduced_take_number(in), &value);
     if (!over && value < end)
         return value;
-    reduced_refuse(in, "%s behind %llu is not below %llu", what, (unsigned long long)before, (unsigned long long)end);
+    reduced_refuse(in, "%s behind %llu is not below %llu", what, (unsigned long long)before,
+            (unsigned long long)end);
     return 0;
 }
 
@@ -280,9 +294,12 @@ static void reduced_take_nodes(struct reduced_in *in, struct reduced *ret)
         struct reduced_node node = {.boot = reduced_take_text(in, "boot")};
         node.host = reduced_take_text(in, "host");
         node.wall_minus_monotonic_ns = varint_unzigzag(reduced_take_number(in));
-        node.error_ns = (int64_t)reduced_take_below(in, (uint64_t)REDUCED_NS_END, "the error of a clock") - 1;
+        node.error_ns =
+                (int64_t)reduced_take_below(in, (uint64_t)REDUCED_NS_END, "the error of a clock") -
+                1;
         if (!reduced_is_time(node.wall_minus_monotonic_ns))
-            reduced_refuse(in, "the clock of node %llu is %lld ns off", (unsigned long long)i, (long long)node.wall_minus_monotonic_ns);
+            reduced_refuse(in, "the clock of node %llu is %lld ns off", (unsigned long long)i,
+                    (long long)node.wall_minus_monotonic_ns);
         if (i && strcmp(ret->nodes[i - 1].boot, node.boot) >= 0)
             reduced_refuse(in, "node %llu is there twice, or out of order", (unsigned long long)i);
         vector_push(ret->nodes, ret->node_count, node);
@@ -295,7 +312,8 @@ static void reduced_take_gpu(struct reduced_in *in, struct reduced_rank *ret)
     char *model = reduced_take_text(in, "GPU");
     size_t len = strlen(model);
     if (len > REDUCED_MODEL_MAX)
-        reduced_refuse(in, "the name of a GPU has %zu bytes, and may have %d", len, (int)REDUCED_MODEL_MAX);
+        reduced_refuse(in, "the name of a GPU has %zu bytes, and may have %d", len,
+                (int)REDUCED_MODEL_MAX);
     if (!in->bytes.bad) {
         memcpy(ret->gpu, uuid, sizeof ret->gpu);
         memcpy(ret->model, model, len);
@@ -308,11 +326,14 @@ static void reduced_take_members(struct reduced_in *in, struct reduced *ret)
     enum { MEMBER_BYTES = 4 };
     uint64_t count = reduced_take_count(in, MEMBER_BYTES, "ranks"), next = 0;
     if (count > (uint64_t)ret->ranks)
-        reduced_refuse(in, "it counts %llu ranks of a job of %d", (unsigned long long)count, (int)ret->ranks);
+        reduced_refuse(in, "it counts %llu ranks of a job of %d", (unsigned long long)count,
+                (int)ret->ranks);
     for (uint64_t i = 0; i < count && !in->bytes.bad; i++) {
-        struct reduced_rank member = {.rank = (int32_t)reduced_take_from(in, next, (uint64_t)ret->ranks, "a rank")};
+        struct reduced_rank member = {
+                .rank = (int32_t)reduced_take_from(in, next, (uint64_t)ret->ranks, "a rank")};
         member.node = (uint32_t)reduced_take_below(in, ret->node_count, "the node of a rank");
-        member.flags = (uint32_t)reduced_take_below(in, (in->version > 1 ? REDUCED_FLAGS : REDUCED_FLAGS_1) + 1, "what is told of a rank");
+        member.flags = (uint32_t)reduced_take_below(in,
+                (in->version > 1 ? REDUCED_FLAGS : REDUCED_FLAGS_1) + 1, "what is told of a rank");
         member.dropped = reduced_take_number(in);
         if (member.flags & REDUCED_GPU)
             reduced_take_gpu(in, &member);
@@ -334,15 +355,20 @@ static void reduced_take_gists(struct reduced_in *in, struct reduced *ret)
             next = 0;
             full = false;
         }
-        uint64_t window = reduced_take_number(in), size = reduced_take_below(in, GIST_BYTES_MAX + 1, "the size of a window");
+        uint64_t window = reduced_take_number(in),
+                 size = reduced_take_below(in, GIST_BYTES_MAX + 1, "the size of a window");
         if (full || __builtin_add_overflow(window, next, &window))
-            reduced_refuse(in, "windows of rank %llu are out of order: one comes behind the last that there can be", (unsigned long long)rank);
+            reduced_refuse(in,
+                    "windows of rank %llu are out of order: one comes behind the last that there can be",
+                    (unsigned long long)rank);
         if (!in->bytes.bad && !reduced_member(ret, (int64_t)rank))
-            reduced_refuse(in, "it has a window of rank %llu, which is not among its ranks", (unsigned long long)rank);
+            reduced_refuse(in, "it has a window of rank %llu, which is not among its ranks",
+                    (unsigned long long)rank);
         const uint8_t *one = in->bytes.bad ? NULL : varint_take(&in->bytes, (size_t)size);
         if (one && !gist_decode(one, (size_t)size, &gist))
-            reduced_refuse(in, "window %llu of rank %llu: its lengths, their counts or sums, or its phases cannot be", (unsigned long long)window,
-                           (unsigned long long)rank);
+            reduced_refuse(in,
+                    "window %llu of rank %llu: its lengths, their counts or sums, or its phases cannot be",
+                    (unsigned long long)window, (unsigned long long)rank);
         if (!one || in->bytes.bad)
             return;
         reduced_put_gist(ret, (int32_t)rank, window, one, (size_t)size);
@@ -351,25 +377,33 @@ static void reduced_take_gists(struct reduced_in *in, struct reduced *ret)
     }
 }
 
-static void reduced_take_meeting(struct reduced_in *in, const struct reduced *reduced, const struct reduced_meeting *before, const size_t *on_node,
-                                 struct reduced_meeting *ret)
+static void reduced_take_meeting(struct reduced_in *in, const struct reduced *reduced,
+        const struct reduced_meeting *before, const size_t *on_node, struct reduced_meeting *ret)
 {
     ret->communicator = before->communicator;
-    ret->number = reduced_take_from(in, before->number, (uint64_t)1 << 63, "the number of a collective");
+    ret->number =
+            reduced_take_from(in, before->number, (uint64_t)1 << 63, "the number of a collective");
     ret->node = (uint32_t)reduced_take_below(in, reduced->node_count, "the node of a collective");
-    uint64_t count = reduced_take_number(in), last = reduced_take_below(in, (uint64_t)reduced->ranks, "who came last to a collective");
+    uint64_t count = reduced_take_number(in),
+             last = reduced_take_below(
+                     in, (uint64_t)reduced->ranks, "who came last to a collective");
     int64_t step = varint_unzigzag(reduced_take_number(in));
     ret->repeats = count & 1;
     count >>= 1;
-    ret->waits_ns = count > 1 ? reduced_take_below(in, REDUCED_WAITS_NS_END, "the sum of the waits in a collective, in ns,") : 0;
+    ret->waits_ns = count > 1 ? reduced_take_below(in, REDUCED_WAITS_NS_END,
+                                        "the sum of the waits in a collective, in ns,")
+                              : 0;
     if (in->bytes.bad)
         return;
     const struct reduced_rank *member = reduced_member(reduced, (int64_t)last);
     if (!member || member->node != ret->node)
-        reduced_refuse(in, "rank %llu came last to a collective on node %u, and is not there", (unsigned long long)last, ret->node);
+        reduced_refuse(in, "rank %llu came last to a collective on node %u, and is not there",
+                (unsigned long long)last, ret->node);
     else if (!count || count > on_node[ret->node])
-        reduced_refuse(in, "%llu ranks came to a collective on a node that has %zu", (unsigned long long)count, on_node[ret->node]);
-    else if (__builtin_add_overflow(before->last_ns, step, &ret->last_ns) || !reduced_is_time(ret->last_ns))
+        reduced_refuse(in, "%llu ranks came to a collective on a node that has %zu",
+                (unsigned long long)count, on_node[ret->node]);
+    else if (__builtin_add_overflow(before->last_ns, step, &ret->last_ns) ||
+            !reduced_is_time(ret->last_ns))
         reduced_refuse(in, "the time of a collective is none that a clock shows");
     ret->count = (uint32_t)count;
     ret->last = (int32_t)last;
@@ -382,7 +416,9 @@ static void reduced_take_meetings(struct reduced_in *in, struct reduced *ret)
     for (size_t i = 0; i < ret->member_count; i++)
         on_node[ret->members[i].node]++;
     uint64_t communicator = 0, left;
-    for (size_t groups = 0; (left = reduced_take_count(in, MEETING_BYTES, "collectives")) && !in->bytes.bad; groups++) {
+    for (size_t groups = 0;
+            (left = reduced_take_count(in, MEETING_BYTES, "collectives")) && !in->bytes.bad;
+            groups++) {
         struct reduced_meeting before = {.communicator = reduced_take_word(&in->bytes)};
         if (groups && before.communicator <= communicator)
             reduced_refuse(in, "a communicator is there twice, or out of order");
@@ -391,7 +427,8 @@ static void reduced_take_meetings(struct reduced_in *in, struct reduced *ret)
             struct reduced_meeting one = {0};
             reduced_take_meeting(in, ret, &before, on_node, &one);
             if (i && one.number == before.number && one.node <= before.node)
-                reduced_refuse(in, "collective %llu is there twice on a node, or out of order", (unsigned long long)one.number);
+                reduced_refuse(in, "collective %llu is there twice on a node, or out of order",
+                        (unsigned long long)one.number);
             if (ret->meeting_count == REDUCED_MEETINGS_MAX)
                 reduced_refuse(in, "it has more than %d collectives", (int)REDUCED_MEETINGS_MAX);
             if (!in->bytes.bad)
@@ -407,7 +444,8 @@ static void reduced_take(struct reduced_in *in, struct reduced *ret)
 {
     ret->run = reduced_take_text(in, "run");
     ret->restart = varint_unzigzag(reduced_take_number(in));
-    ret->ranks = (int32_t)reduced_take_below(in, REDUCED_RANKS_MAX + 1, "how many ranks the job has");
+    ret->ranks =
+            (int32_t)reduced_take_below(in, REDUCED_RANKS_MAX + 1, "how many ranks the job has");
     ret->window_steps = reduced_take_number(in);
     if (!*ret->run || !ret->ranks || !ret->window_steps)
         reduced_refuse(in, "its run has no name, no ranks, or windows of no steps");
@@ -419,22 +457,27 @@ static void reduced_take(struct reduced_in *in, struct reduced *ret)
         reduced_refuse(in, "something follows its end");
 }
 
-int reduced_decode(const void *from, size_t size, const char *name, struct reduced *ret, struct error *err)
+int reduced_decode(
+        const void *from, size_t size, const char *name, struct reduced *ret, struct error *err)
 {
     *ret = (struct reduced){0};
     if (size < sizeof reduced_magic || memcmp(from, reduced_magic, sizeof reduced_magic) != 0)
-        return error_set(err, -EINVAL, "'%s' is no file of reduced ranks: `upgate merge DIR --reduced -o FILE` makes one", name);
+        return error_set(err, -EINVAL,
+                "'%s' is no file of reduced ranks: `upgate merge DIR --reduced -o FILE` makes one",
+                name);
     if (size < sizeof reduced_magic + REDUCED_CHECKSUM_SIZE)
         return error_set(err, -EBADMSG, "'%s' is cut off", name);
     const uint8_t *begin = from, *end = begin + size - REDUCED_CHECKSUM_SIZE;
     struct reduced_in in = {.bytes = {.at = begin + sizeof reduced_magic, .end = end}};
     struct varints sum = {.at = end, .end = end + REDUCED_CHECKSUM_SIZE};
     if (reduced_checksum(begin, (size_t)(end - begin)) != reduced_take_word(&sum))
-        return error_set(err, -EBADMSG, "'%s' is damaged or cut off: its checksum is another one", name);
+        return error_set(
+                err, -EBADMSG, "'%s' is damaged or cut off: its checksum is another one", name);
     in.version = reduced_take_number(&in);
     if (in.version > REDUCED_VERSION)
-        return error_set(err, -EINVAL, "'%s' is of version %llu, this upgate knows %d: take a newer upgate", name, (unsigned long long)in.version,
-                         (int)REDUCED_VERSION);
+        return error_set(err, -EINVAL,
+                "'%s' is of version %llu, this upgate knows %d: take a newer upgate", name,
+                (unsigned long long)in.version, (int)REDUCED_VERSION);
     if (!in.version)
         reduced_refuse(&in, "there is no version 0");
     reduced_take(&in, ret);
@@ -443,7 +486,7 @@ int reduced_decode(const void *from, size_t size, const char *name, struct reduc
     size_t at = (size_t)(in.bytes.at - begin);
     reduced_free(ret);
     return error_set(err, -EBADMSG, "'%s' is damaged before byte %zu: %s", name, at,
-                     *in.why ? in.why : "it ends too early, or a number there is none");
+            *in.why ? in.why : "it ends too early, or a number there is none");
 }
 
 int reduced_read(const char *path, struct reduced *ret, struct error *err)
@@ -452,9 +495,11 @@ int reduced_read(const char *path, struct reduced *ret, struct error *err)
     size_t size = 0;
     *ret = (struct reduced){0};
     if (stat(path, &info) < 0)
-        return error_set(err, errno == ENOENT || errno == ENOTDIR ? -EINVAL : -errno, "failed to read '%s': %s", path, strerror(errno));
+        return error_set(err, errno == ENOENT || errno == ENOTDIR ? -EINVAL : -errno,
+                "failed to read '%s': %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode) || info.st_size > REDUCED_BYTES_MAX) // a FIFO would be waited for
-        return error_set(err, -EINVAL, "'%s' is no file of reduced ranks: %s", path, S_ISREG(info.st_mode) ? "it is too large" : "it is no regular file");
+        return error_set(err, -EINVAL, "'%s' is no file of reduced ranks: %s", path,
+                S_ISREG(info.st_mode) ? "it is too large" : "it is no regular file");
     char *bytes = string_read_file(path, REDUCED_BYTES_MAX, &size);
     if (!bytes)
         return error_set(err, -errno, "failed to read '%s': %s", path, strerror(errno));

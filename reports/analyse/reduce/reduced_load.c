@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard, reduced. Rows come in about the order of time, table by table: the gists of some windows are open, those of the others are bytes. Memory
-// grows with the shard all the same: its waits and collectives are loaded as for `upgate stalls`, and what each row of gpu_work is; rows of gpu_op,
-// steps and phases are read one by one. Of several ranks each is reduced as if it were alone, and then they are added.
+// A shard, reduced. Rows come in about the order of time, table by table: the gists of some windows
+// are open, those of the others are bytes. Memory grows with the shard all the same: its waits and
+// collectives are loaded as for `upgate stalls`, and what each row of gpu_work is; rows of gpu_op,
+// steps and phases are read one by one. Of several ranks each is reduced as if it were alone, and
+// then they are added.
 #include "reports/analyse/reduce/reduced_load.h"
 
 #include <errno.h>
@@ -17,7 +19,8 @@
 
 enum {
     LOAD_PHASES_DEEP = 8, // as the step protocol nests them
-    LOAD_OPEN_MAX = 64,   // gists of a rank, 9 KB each: of 200 steps all windows, which then are encoded once, not once for each table
+    LOAD_OPEN_MAX = 64,   // gists of a rank, 9 KB each: of 200 steps all windows, which then are
+                          // encoded once, not once for each table
     LOAD_OPEN_RANKS = 64, // of so many ranks, 37 MB; where there are more some share their places
     LOAD_WHAT_BITS = 8    // of a row of gpu_work: which spread, and above that which rank
 };
@@ -46,7 +49,8 @@ struct load_job { // a shard
     size_t count;
     struct load_open *open; // LOAD_OPEN_MAX for each of LOAD_OPEN_RANKS ranks at most
     size_t open_ranks;
-    uint32_t *owner;            // of each process of the trace: of which load it is, or load_nobody; NULL: all is of the one
+    uint32_t *owner; // of each process of the trace: of which load it is, or load_nobody; NULL: all
+                     // is of the one
     struct trace_ids processes; // where there are owners
 };
 
@@ -55,14 +59,14 @@ struct load { // a rank
     uint32_t number; // of job->loads
     int32_t rank;
     const struct rank_row *row; // NULL: it waits for nobody, and is not told
-    size_t nccl_count; // of its collectives
-    bool nccl_kernels; // it is told when their kernels began
-    struct load_part *parts; // by begin
+    size_t nccl_count;          // of its collectives
+    bool nccl_kernels;          // it is told when their kernels began
+    struct load_part *parts;    // by begin
     size_t part_count;
-    int64_t end;             // of the last step
+    int64_t end; // of the last step
 };
 
-// --- windows --------------------------------------------------------------------------------------
+// --- windows -------------------------------------------------------------------------------------
 
 static void load_close(struct load_open *open)
 {
@@ -90,7 +94,8 @@ static struct gist *load_open(struct load *load, size_t index)
     load_close(open);
     open->gist = (struct gist){0};
     if (load->parts[index].bytes)
-        gist_decode(load->parts[index].bytes, load->parts[index].size, &open->gist); // it made them itself
+        // it made them itself
+        gist_decode(load->parts[index].bytes, load->parts[index].size, &open->gist);
     open->load = load;
     open->part = index;
     return &open->gist;
@@ -110,24 +115,28 @@ static void load_put(struct load *load, enum gist_spread what, int64_t begin, in
         gist_put(gist, what, (uint64_t)ns);
 }
 
-// Of a shard of one rank those of whatever number: the program may have another one by its own environment.
+// Of a shard of one rank those of whatever number: the program may have another one by its own
+// environment.
 static int load_steps(struct load *load, uint64_t window_steps, struct error *err)
 {
     struct store *store = load->job->store;
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT idx, begin_ns, dur_ns FROM recorded_step WHERE recording_id = ?1 AND (?2 < 0 OR rank = ?2) "
-                                     "ORDER BY begin_ns, idx",
-                                     "ii", load->job->trace->recording_id, load->job->owner ? (int64_t)load->rank : (int64_t)-1);
+            "SELECT idx, begin_ns, dur_ns FROM recorded_step WHERE recording_id = ?1 AND (?2 < 0 OR rank = ?2) "
+            "ORDER BY begin_ns, idx",
+            "ii", load->job->trace->recording_id,
+            load->job->owner ? (int64_t)load->rank : (int64_t)-1);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
-        int64_t idx = sqlite3_column_int64(stmt, 0), begin = sqlite3_column_int64(stmt, 1), ns = sqlite3_column_int64(stmt, 2);
+        int64_t idx = sqlite3_column_int64(stmt, 0), begin = sqlite3_column_int64(stmt, 1),
+                ns = sqlite3_column_int64(stmt, 2);
         if (idx < 0 || begin < 0 || ns < 0) // of a damaged store some are
             continue;
         uint64_t window = (uint64_t)idx / window_steps;
         if (!load->part_count || load->parts[load->part_count - 1].window != window)
-            vector_push(load->parts, load->part_count, (struct load_part){.begin = begin, .window = window});
+            vector_push(load->parts, load->part_count,
+                    (struct load_part){.begin = begin, .window = window});
         gist_put(load_open(load, load->part_count - 1), GIST_STEP, (uint64_t)ns);
         load->end = begin + ns > load->end ? begin + ns : load->end;
     }
@@ -154,7 +163,8 @@ static void load_put_gists(struct load *load, struct reduced *ret)
         qsort(load->parts, load->part_count, sizeof *load->parts, load_by_window);
     for (size_t first = 0, end; first < load->part_count; first = end) {
         const struct load_part *part = &load->parts[first];
-        for (end = first + 1; end < load->part_count && load->parts[end].window == part->window; end++)
+        for (end = first + 1; end < load->part_count && load->parts[end].window == part->window;
+                end++)
             ;
         if (end == first + 1 && part->bytes) { // as most are: its bytes are those of the sum
             reduced_put_gist(ret, load->rank, part->window, part->bytes, part->size);
@@ -162,14 +172,15 @@ static void load_put_gists(struct load *load, struct reduced *ret)
         }
         sum = (struct gist){0};
         for (size_t i = first; i < end; i++)
-            if (load->parts[i].bytes && gist_decode(load->parts[i].bytes, load->parts[i].size, &one))
+            if (load->parts[i].bytes &&
+                    gist_decode(load->parts[i].bytes, load->parts[i].size, &one))
                 gist_add(&sum, &one);
         size_t size = gist_encode(&sum, bytes);
         reduced_put_gist(ret, load->rank, part->window, bytes, size);
     }
 }
 
-// --- what is in them ------------------------------------------------------------------------------
+// --- what is in them -----------------------------------------------------------------------------
 
 // Whose a process of the store is; NULL: nobody's.
 static struct load *load_of(const struct load_job *job, int64_t id)
@@ -177,7 +188,9 @@ static struct load *load_of(const struct load_job *job, int64_t id)
     if (!job->owner)
         return &job->loads[0];
     uint32_t process = trace_ids_find(&job->processes, id);
-    return process != TRACE_NONE && job->owner[process] != load_nobody ? &job->loads[job->owner[process]] : NULL;
+    return process != TRACE_NONE && job->owner[process] != load_nobody
+            ? &job->loads[job->owner[process]]
+            : NULL;
 }
 
 static bool load_owns(const struct load *load, uint32_t process)
@@ -185,13 +198,15 @@ static bool load_owns(const struct load *load, uint32_t process)
     return !load->job->owner || load->job->owner[process] == load->number;
 }
 
-// The rank's process by its launcher, else whoever waits for others, else the worker. Of several ranks, its own.
+// The rank's process by its launcher, else whoever waits for others, else the worker. Of several
+// ranks, its own.
 static const struct rank_row *load_row(const struct load *load)
 {
     const struct load_job *job = load->job;
     const struct ranks *ranks = &job->ranks;
     for (size_t i = 0; i < ranks->row_count; i++)
-        if (job->owner ? ranks->rows[i].rank == load->rank : job->trace->processes[ranks->rows[i].process].tgid == job->source->pid)
+        if (job->owner ? ranks->rows[i].rank == load->rank
+                       : job->trace->processes[ranks->rows[i].process].tgid == job->source->pid)
             return &ranks->rows[i];
     return ranks->row_count && !job->owner ? &ranks->rows[0] : NULL;
 }
@@ -199,7 +214,8 @@ static const struct rank_row *load_row(const struct load *load)
 static uint32_t load_worker(const struct load_job *job)
 {
     for (size_t i = 0; i < job->trace->process_count && !job->owner; i++)
-        if (job->trace->processes[i].kind == TRACE_TARGET && job->trace->processes[i].tgid == job->source->pid)
+        if (job->trace->processes[i].kind == TRACE_TARGET &&
+                job->trace->processes[i].tgid == job->source->pid)
             return job->trace->processes[i].leader;
     return TRACE_NONE;
 }
@@ -225,8 +241,9 @@ static int load_works(const struct load_job *job, struct map *ret, struct error 
 {
     enum { KERNEL = 0, GRAPH = 1 };
     sqlite3_stmt *stmt = store_query(job->store, err,
-                                     "SELECT w.id, w.kind, k.name, s.process_id FROM gpu_work w LEFT JOIN gpu_kernel k ON k.id = w.kernel_id "
-                                     "LEFT JOIN gpu_stream s ON s.id = w.stream_id", "");
+            "SELECT w.id, w.kind, k.name, s.process_id FROM gpu_work w LEFT JOIN gpu_kernel k ON k.id = w.kernel_id "
+            "LEFT JOIN gpu_stream s ON s.id = w.stream_id",
+            "");
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
@@ -234,9 +251,12 @@ static int load_works(const struct load_job *job, struct map *ret, struct error 
         const char *name = (const char *)sqlite3_column_text(stmt, 2);
         const struct load *load = load_of(job, sqlite3_column_int64(stmt, 3));
         int64_t kind = sqlite3_column_int64(stmt, 1);
-        uint32_t what = kind == KERNEL && name ? gist_kernel(name) : kind == KERNEL || kind == GRAPH ? GIST_KERNEL_OTHER : GIST_COPY;
+        uint32_t what = kind == KERNEL && name    ? gist_kernel(name)
+                : kind == KERNEL || kind == GRAPH ? GIST_KERNEL_OTHER
+                                                  : GIST_COPY;
         if (load)
-            *map_put(ret, (uint64_t)sqlite3_column_int64(stmt, 0)) = load->number << LOAD_WHAT_BITS | what;
+            *map_put(ret, (uint64_t)sqlite3_column_int64(stmt, 0)) =
+                    load->number << LOAD_WHAT_BITS | what;
     }
     return rc;
 }
@@ -245,7 +265,10 @@ static int load_kernels(const struct load_job *job, struct error *err)
 {
     struct map works = {0};
     int rc = load_works(job, &works, err);
-    sqlite3_stmt *stmt = rc ? NULL : store_query(job->store, err, "SELECT work_id, start_ns, dur_ns FROM gpu_op ORDER BY rowid", "");
+    sqlite3_stmt *stmt = rc
+            ? NULL
+            : store_query(job->store, err,
+                      "SELECT work_id, start_ns, dur_ns FROM gpu_op ORDER BY rowid", "");
     if (!stmt) {
         map_free(&works);
         return rc ? rc : err ? err->code : -EIO;
@@ -253,8 +276,9 @@ static int load_kernels(const struct load_job *job, struct error *err)
     while ((rc = store_step(job->store, stmt, err)) == 1) {
         uint32_t work = map_get(&works, (uint64_t)sqlite3_column_int64(stmt, 0));
         if (work != MAP_NONE)
-            load_put(&job->loads[work >> LOAD_WHAT_BITS], (enum gist_spread)(work & ((1U << LOAD_WHAT_BITS) - 1)), sqlite3_column_int64(stmt, 1),
-                     sqlite3_column_int64(stmt, 2));
+            load_put(&job->loads[work >> LOAD_WHAT_BITS],
+                    (enum gist_spread)(work & ((1U << LOAD_WHAT_BITS) - 1)),
+                    sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2));
     }
     map_free(&works);
     return rc;
@@ -272,9 +296,9 @@ static int load_phases(const struct load_job *job, struct error *err)
     size_t depth = 0;
     int64_t process = -1, thread = -1;
     sqlite3_stmt *stmt = store_query(job->store, err,
-                                     "SELECT m.process_id, coalesce(m.thread_id, 0), m.at_ns, m.kind, coalesce(s.text, '') FROM python_mark m "
-                                     "LEFT JOIN string s ON s.id = m.name_id WHERE m.kind IN (?, ?) ORDER BY 1, 2, m.at_ns, m.rowid",
-                                     "ii", (int64_t)UG_MARK_PHASE_BEGIN, (int64_t)UG_MARK_PHASE_END);
+            "SELECT m.process_id, coalesce(m.thread_id, 0), m.at_ns, m.kind, coalesce(s.text, '') FROM python_mark m "
+            "LEFT JOIN string s ON s.id = m.name_id WHERE m.kind IN (?, ?) ORDER BY 1, 2, m.at_ns, m.rowid",
+            "ii", (int64_t)UG_MARK_PHASE_BEGIN, (int64_t)UG_MARK_PHASE_END);
     if (!stmt)
         return err ? err->code : -EIO;
     int rc;
@@ -304,7 +328,7 @@ static int load_phases(const struct load_job *job, struct error *err)
     return rc;
 }
 
-// --- collectives ----------------------------------------------------------------------------------
+// --- collectives ---------------------------------------------------------------------------------
 
 // Of its collectives, how many there are, and whether NCCL told when their kernels began.
 static void load_count_nccl(struct load *load)
@@ -328,21 +352,27 @@ static int load_collectives(const struct load *load, struct reduced *ret, struct
         if (at <= 0 || op->sequence < 0 || !load_owns(load, op->process))
             continue;
         if (ret->meeting_count == REDUCED_MEETINGS_MAX)
-            return error_set(err, -E2BIG, "'%s' has more than %d collectives, which are too many to be reduced: record less of the job at a time",
-                             store_path(load->job->store), (int)REDUCED_MEETINGS_MAX);
+            return error_set(err, -E2BIG,
+                    "'%s' has more than %d collectives, which are too many to be reduced: record less of the job at a time",
+                    store_path(load->job->store), (int)REDUCED_MEETINGS_MAX);
         vector_push(ret->meetings, ret->meeting_count,
-                    (struct reduced_meeting){.communicator = (uint64_t)op->communicator, .number = (uint64_t)op->sequence, .count = 1,
-                                             .last = load->rank, .last_ns = at});
+                (struct reduced_meeting){.communicator = (uint64_t)op->communicator,
+                        .number = (uint64_t)op->sequence,
+                        .count = 1,
+                        .last = load->rank,
+                        .last_ns = at});
     }
     reduced_sort_meetings(ret);
     return 0;
 }
 
-// For as much of the time as a late rank must cost, or, where it was not told how long they take, as much of what it communicates.
+// For as much of the time as a late rank must cost, or, where it was not told how long they take,
+// as much of what it communicates.
 static bool load_sends(const struct load *load)
 {
     const struct trace *trace = load->job->trace;
-    double ns = load->row ? (double)load->row->message_ns : 0, untold = 0, all = (double)load->nccl_count;
+    double ns = load->row ? (double)load->row->message_ns : 0, untold = 0,
+           all = (double)load->nccl_count;
     for (size_t i = 0; i < trace->send_count; i++) {
         int64_t begin = trace->sends[i].kernel_begin, end = trace->sends[i].kernel_end;
         if (!load_owns(load, trace->sends[i].process))
@@ -352,10 +382,11 @@ static bool load_sends(const struct load *load)
         if (begin > 0 && trace_clip(trace, &begin, &end))
             ns += (double)(end - begin);
     }
-    return (ns > 0 && ns >= late_rank_share * (double)trace->window_ns) || (untold > 0 && untold >= late_rank_share * all);
+    return (ns > 0 && ns >= late_rank_share * (double)trace->window_ns) ||
+            (untold > 0 && untold >= late_rank_share * all);
 }
 
-// --- whose it is ----------------------------------------------------------------------------------
+// --- whose it is ---------------------------------------------------------------------------------
 
 // Of a process that is of a rank of the job, or descends from one, that rank; -1: it is of none.
 static int32_t load_rank_of(const struct trace *trace, uint32_t process, int32_t ranks)
@@ -377,11 +408,13 @@ static void load_own(struct load_job *job, struct trace *trace)
         if (trace->processes[i].ranks != source->ranks)
             trace->processes[i].rank = trace->processes[i].ranks = -1;
     job->owner = xcalloc(trace->process_count + 1, sizeof *job->owner);
-    trace_ids_build(&job->processes, trace->processes, trace->process_count, sizeof *trace->processes);
+    trace_ids_build(
+            &job->processes, trace->processes, trace->process_count, sizeof *trace->processes);
     for (uint32_t i = 0; i < trace->process_count; i++) {
         int32_t rank = load_rank_of(trace, i, source->ranks);
         size_t at = search_first(k, job->count, source->several[k] >= rank);
-        job->owner[i] = rank >= 0 && at < job->count && source->several[at] == rank ? (uint32_t)at : load_nobody;
+        job->owner[i] = rank >= 0 && at < job->count && source->several[at] == rank ? (uint32_t)at
+                                                                                    : load_nobody;
     }
 }
 
@@ -419,26 +452,35 @@ static void load_job_close(struct load_job *job)
     ranks_free(&job->ranks);
 }
 
-// --- all ------------------------------------------------------------------------------------------
+// --- all -----------------------------------------------------------------------------------------
 
-// Of one rank: nobody else may be in it. Of several, each once: a launcher that starts them again does so within one recording.
+// Of one rank: nobody else may be in it. Of several, each once: a launcher that starts them again
+// does so within one recording.
 static int load_check(const struct load_job *job, struct error *err)
 {
     const struct ranks *ranks = &job->ranks;
     int64_t told = 0, wall = job->source->wall_minus_monotonic_ns;
-    int rc = job->owner ? 0 : store_get_int(job->store, &told, err, "SELECT count(DISTINCT rank) FROM recorded_step", "");
+    int rc = job->owner ? 0
+                        : store_get_int(job->store, &told, err,
+                                  "SELECT count(DISTINCT rank) FROM recorded_step", "");
     for (size_t i = 1; i < ranks->row_count && rc == 0; i++) {
         if (!job->owner && ranks->rows[i].rank != ranks->rows[0].rank)
             told = 2;
-        if (job->owner && ranks->rows[i].rank >= 0 && ranks->rows[i].rank == ranks->rows[i - 1].rank)
-            rc = error_set(err, -EINVAL, "'%s' has rank %d twice, as its launcher started the ranks again, and is not reduced: `upgate rank` in "
-                           "front of the workers makes a shard of each start", store_path(job->store), (int)ranks->rows[i].rank);
+        if (job->owner && ranks->rows[i].rank >= 0 &&
+                ranks->rows[i].rank == ranks->rows[i - 1].rank)
+            rc = error_set(err, -EINVAL,
+                    "'%s' has rank %d twice, as its launcher started the ranks again, and is not reduced: `upgate rank` in "
+                    "front of the workers makes a shard of each start",
+                    store_path(job->store), (int)ranks->rows[i].rank);
     }
     if (rc == 0 && told > 1)
-        rc = error_set(err, -EINVAL, "'%s' has several ranks in one that their environment does not tell apart, and is not reduced: `upgate rank` "
-                       "stands in front of a launcher there, not of its workers", store_path(job->store));
+        rc = error_set(err, -EINVAL,
+                "'%s' has several ranks in one that their environment does not tell apart, and is not reduced: `upgate rank` "
+                "stands in front of a launcher there, not of its workers",
+                store_path(job->store));
     if (rc == 0 && (wall <= -REDUCED_NS_END || wall >= REDUCED_NS_END))
-        rc = error_set(err, -EBADMSG, "'%s' is damaged: the clock of its node", store_path(job->store));
+        rc = error_set(
+                err, -EBADMSG, "'%s' is damaged: the clock of its node", store_path(job->store));
     return rc;
 }
 
@@ -471,13 +513,15 @@ static void load_gpu(const struct load *load, struct reduced_rank *ret)
 {
     static const char maker[] = "NVIDIA ";
     const struct trace *trace = load->job->trace;
-    const struct trace_device *device = load->row ? trace_device_of(trace, load->row->process) : NULL;
+    const struct trace_device *device =
+            load->row ? trace_device_of(trace, load->row->process) : NULL;
     uint8_t uuid[REDUCED_UUID_SIZE] = {0};
     for (size_t i = 0; i < trace->device_count && !device; i++)
         device = load_owns(load, trace->devices[i].process) ? &trace->devices[i] : NULL;
     if (!device || !load_uuid(device->uuid, uuid))
         return;
-    const char *model = device->name + (strncmp(device->name, maker, sizeof maker - 1) == 0 ? sizeof maker - 1 : 0);
+    const char *model = device->name +
+            (strncmp(device->name, maker, sizeof maker - 1) == 0 ? sizeof maker - 1 : 0);
     ret->flags |= REDUCED_GPU;
     memcpy(ret->gpu, uuid, sizeof uuid);
     memcpy(ret->model, model, strnlen(model, REDUCED_MODEL_MAX));
@@ -486,10 +530,14 @@ static void load_gpu(const struct load *load, struct reduced_rank *ret)
 static void load_member(const struct load *load, int64_t dropped, struct reduced *ret)
 {
     const struct reduced_source *source = load->job->source;
-    struct reduced_node node = {.boot = xstrdup(source->boot), .host = xstrdup(source->host),
-                                .wall_minus_monotonic_ns = source->wall_minus_monotonic_ns,
-                                .error_ns = source->clock_error_ns < 0 || source->clock_error_ns >= REDUCED_NS_END / 2 ? -1 : source->clock_error_ns};
-    struct reduced_rank member = {.rank = load->rank, .dropped = dropped > 0 ? (uint64_t)dropped : 0};
+    struct reduced_node node = {.boot = xstrdup(source->boot),
+            .host = xstrdup(source->host),
+            .wall_minus_monotonic_ns = source->wall_minus_monotonic_ns,
+            .error_ns = source->clock_error_ns < 0 || source->clock_error_ns >= REDUCED_NS_END / 2
+                    ? -1
+                    : source->clock_error_ns};
+    struct reduced_rank member = {
+            .rank = load->rank, .dropped = dropped > 0 ? (uint64_t)dropped : 0};
     if (source->ended)
         member.flags |= REDUCED_ENDED;
     if (load->nccl_count)
@@ -507,7 +555,10 @@ static void load_member(const struct load *load, int64_t dropped, struct reduced
 static int load_add(struct load *load, int64_t dropped, struct reduced *sum, struct error *err)
 {
     const struct reduced_source *source = load->job->source;
-    struct reduced one = {.run = xstrdup(source->run), .restart = source->restart, .ranks = source->ranks, .window_steps = sum->window_steps};
+    struct reduced one = {.run = xstrdup(source->run),
+            .restart = source->restart,
+            .ranks = source->ranks,
+            .window_steps = sum->window_steps};
     int rc = load_collectives(load, &one, err);
     if (rc == 0) {
         load_put_gists(load, &one);
@@ -538,29 +589,38 @@ static int load_all(struct load_job *job, struct reduced *ret, struct error *err
     if (rc == 0)
         rc = load_phases(job, err);
     if (rc == 0)
-        rc = store_get_int(job->store, &dropped, err, "SELECT coalesce(sum(dropped), 0) AS dropped FROM ledger", "");
+        rc = store_get_int(job->store, &dropped, err,
+                "SELECT coalesce(sum(dropped), 0) AS dropped FROM ledger", "");
     for (size_t i = 0; i < job->count && rc == 0; i++)
-        rc = load_add(&job->loads[i], i ? 0 : dropped, ret, err); // whose records were lost is not known: they count once
+        // whose records were lost is not known: they count once
+        rc = load_add(&job->loads[i], i ? 0 : dropped, ret, err);
     return rc;
 }
 
-// What is read is read in one transaction: SQLite locks the file once, not once for each of some 25 SELECTs, and trace_load opens no connections of
-// its own, each of which would read the schema again, where a thread for each CPU reads another shard already. Not of a shard whose recorder may
+// What is read is read in one transaction: SQLite locks the file once, not once for each of some 25
+// SELECTs, and trace_load opens no connections of its own, each of which would read the schema
+// again, where a thread for each CPU reads another shard already. Not of a shard whose recorder may
 // still write: it would wait all the time. True: it was begun here.
 static bool load_begin(struct store *store, const struct reduced_source *source)
 {
-    return source->ended && sqlite3_get_autocommit(store_db(store)) && sqlite3_exec(store_db(store), "BEGIN", NULL, NULL, NULL) == SQLITE_OK;
+    return source->ended && sqlite3_get_autocommit(store_db(store)) &&
+            sqlite3_exec(store_db(store), "BEGIN", NULL, NULL, NULL) == SQLITE_OK;
 }
 
-int reduced_load(struct store *store, const struct reduced_source *source, uint64_t window_steps, struct reduced *ret, struct error *err)
+int reduced_load(struct store *store, const struct reduced_source *source, uint64_t window_steps,
+        struct reduced *ret, struct error *err)
 {
-    if (source->several && (!source->several_count || source->several_count > REDUCED_LOAD_RANKS_MAX))
-        return error_set(err, -EINVAL, "'%s' has %zu ranks in one, and one to %d of them are reduced: `upgate rank` in front of the workers makes "
-                         "a shard of each", store_path(store), source->several_count, (int)REDUCED_LOAD_RANKS_MAX);
+    if (source->several &&
+            (!source->several_count || source->several_count > REDUCED_LOAD_RANKS_MAX))
+        return error_set(err, -EINVAL,
+                "'%s' has %zu ranks in one, and one to %d of them are reduced: `upgate rank` in front of the workers makes "
+                "a shard of each",
+                store_path(store), source->several_count, (int)REDUCED_LOAD_RANKS_MAX);
     bool begun = load_begin(store, source);
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
-    struct load_job job = {.store = store, .source = source, .count = source->several ? source->several_count : 1};
+    struct load_job job = {
+            .store = store, .source = source, .count = source->several ? source->several_count : 1};
     struct reduced reduced = {.window_steps = window_steps};
     int rc = trace_load(store, 0, arena, &trace, err);
     if (rc == 0)

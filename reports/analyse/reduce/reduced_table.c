@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of ranks, and who is late. The windows, or the collectives, are cut into LATE_BLOCKS parts; how much a rank is waited for more than the
-// others varies from part to part, and that is the noise which it must exceed.
+// Rows of ranks, and who is late. The windows, or the collectives, are cut into LATE_BLOCKS parts;
+// how much a rank is waited for more than the others varies from part to part, and that is the
+// noise which it must exceed.
 #include "reports/analyse/reduce/reduced_table.h"
 
 #include <math.h>
@@ -19,9 +20,10 @@ struct table_part { // a gist
 struct table_work {
     const struct reduced *reduced;
     struct reduced_table *table; // rows by rank, as members
-    struct table_part *parts; // by window
-    double *more;             // of each row LATE_BLOCKS: how long it was waited for, then how much more than the others
-    double steps_ns;          // of a rank, in the mean
+    struct table_part *parts;    // by window
+    double *more;    // of each row LATE_BLOCKS: how long it was waited for, then how much more than
+                     // the others
+    double steps_ns; // of a rank, in the mean
 };
 
 static int table_by_window(const void *left, const void *right)
@@ -32,25 +34,34 @@ static int table_by_window(const void *left, const void *right)
     return (a->row > b->row) - (a->row < b->row);
 }
 
-// --- rows -----------------------------------------------------------------------------------------
+// --- rows ----------------------------------------------------------------------------------------
 
 static void table_gpu(const struct reduced_rank *member, struct reduced_row *ret)
 {
     const uint8_t *u = member->gpu;
     if (!(member->flags & REDUCED_GPU))
         return;
-    snprintf(ret->gpu, sizeof ret->gpu, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4],
-             u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    snprintf(ret->gpu, sizeof ret->gpu,
+            "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+            u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+            u[15]);
     memcpy(ret->model, member->model, sizeof ret->model);
 }
 
-static void table_row(const struct reduced *reduced, const struct reduced_rank *member, const struct gist *all, struct reduced_row *ret)
+static void table_row(const struct reduced *reduced, const struct reduced_rank *member,
+        const struct gist *all, struct reduced_row *ret)
 {
     const struct spread *steps = &all->spreads[GIST_STEP];
-    *ret = (struct reduced_row){.rank = member->rank, .host = reduced->nodes[member->node].host, .steps = spread_count(steps),
-                                .dropped = member->dropped, .ended = (member->flags & REDUCED_ENDED) != 0, .step_p50_ns = spread_quantile(steps, 0.5),
-                                .step_p99_ns = spread_quantile(steps, 0.99), .step_error = spread_error(steps), .late_ns = NAN,
-                                .more_share = NAN};
+    *ret = (struct reduced_row){.rank = member->rank,
+            .host = reduced->nodes[member->node].host,
+            .steps = spread_count(steps),
+            .dropped = member->dropped,
+            .ended = (member->flags & REDUCED_ENDED) != 0,
+            .step_p50_ns = spread_quantile(steps, 0.5),
+            .step_p99_ns = spread_quantile(steps, 0.99),
+            .step_error = spread_error(steps),
+            .late_ns = NAN,
+            .more_share = NAN};
     for (size_t i = 0; i < GIST_SPREAD_COUNT; i++)
         ret->ns[i] = (double)all->spreads[i].sum_ns;
     memcpy(ret->phases, all->phases, all->phase_count * sizeof *all->phases);
@@ -69,12 +80,16 @@ static void table_rows(struct table_work *work)
         *all = (struct gist){0};
         for (; at < reduced->gist_count && reduced->gists[at].rank == member->rank; at++) {
             const struct reduced_gist *gist = &reduced->gists[at];
-            if (!gist_decode((const uint8_t *)reduced->gist_bytes.text + gist->at, gist->size, &one)) // never
+            // never
+            if (!gist_decode(
+                        (const uint8_t *)reduced->gist_bytes.text + gist->at, gist->size, &one))
                 continue;
             gist_add(all, &one);
-            work->parts[at] = (struct table_part){gist->window, spread_count(&one.spreads[GIST_STEP]),
-                                                  spread_count(&one.spreads[GIST_WAIT_RANKS]), i, (double)one.spreads[GIST_STEP].sum_ns,
-                                                  (double)one.spreads[GIST_WAIT_RANKS].sum_ns};
+            work->parts[at] =
+                    (struct table_part){gist->window, spread_count(&one.spreads[GIST_STEP]),
+                            spread_count(&one.spreads[GIST_WAIT_RANKS]), i,
+                            (double)one.spreads[GIST_STEP].sum_ns,
+                            (double)one.spreads[GIST_WAIT_RANKS].sum_ns};
         }
         table_row(reduced, member, all, &work->table->rows[i]);
         work->steps_ns += work->table->rows[i].ns[GIST_STEP] / (double)reduced->member_count;
@@ -82,30 +97,36 @@ static void table_rows(struct table_work *work)
     free(all);
 }
 
-// --- who came last to collectives -----------------------------------------------------------------
+// --- who came last to collectives ----------------------------------------------------------------
 
 static void table_last(struct table_work *work, int32_t rank, double waited_ns, size_t block)
 {
-    size_t at = (size_t)(reduced_member(work->reduced, rank) - work->reduced->members); // of a meeting: it is there
+    // of a meeting: it is there
+    size_t at = (size_t)(reduced_member(work->reduced, rank) - work->reduced->members);
     work->table->rows[at].last++;
     work->more[at * LATE_BLOCKS + block] += waited_ns;
 }
 
 static int64_t table_wall(const struct table_work *work, const struct reduced_meeting *one)
 {
-    return one->last_ns + work->reduced->nodes[one->node].wall_minus_monotonic_ns; // both below 2^61
+    // both below 2^61
+    return one->last_ns + work->reduced->nodes[one->node].wall_minus_monotonic_ns;
 }
 
 // Was it surely so? As ranks_surely_later: beyond twice what both clocks are known within.
-static bool table_surely_last(const struct table_work *work, const struct reduced_meeting *last, const struct reduced_meeting *other)
+static bool table_surely_last(const struct table_work *work, const struct reduced_meeting *last,
+        const struct reduced_meeting *other)
 {
-    int64_t error_a = work->reduced->nodes[last->node].error_ns, error_b = work->reduced->nodes[other->node].error_ns;
+    int64_t error_a = work->reduced->nodes[last->node].error_ns,
+            error_b = work->reduced->nodes[other->node].error_ns;
     double later_ns = (double)table_wall(work, last) - (double)table_wall(work, other);
-    return last == other || (error_a >= 0 && error_b >= 0 && later_ns >= 2 * ((double)error_a + (double)error_b));
+    return last == other ||
+            (error_a >= 0 && error_b >= 0 && later_ns >= 2 * ((double)error_a + (double)error_b));
 }
 
 // One collective: of each node what it knows.
-static void table_collective(struct table_work *work, const struct reduced_meeting *nodes, size_t count, size_t block)
+static void table_collective(
+        struct table_work *work, const struct reduced_meeting *nodes, size_t count, size_t block)
 {
     const struct reduced_meeting *last = nodes;
     double came = 0, waits_ns = 0;
@@ -120,7 +141,9 @@ static void table_collective(struct table_work *work, const struct reduced_meeti
         return;
     for (size_t i = 0; i < count; i++) {
         sure &= table_surely_last(work, last, &nodes[i]);
-        waits_ns += (double)nodes[i].waits_ns + (double)nodes[i].count * (double)(table_wall(work, last) - table_wall(work, &nodes[i]));
+        waits_ns += (double)nodes[i].waits_ns +
+                (double)nodes[i].count *
+                        (double)(table_wall(work, last) - table_wall(work, &nodes[i]));
     }
     work->table->collectives++;
     work->table->unclear += !sure;
@@ -137,7 +160,8 @@ static void table_collective(struct table_work *work, const struct reduced_meeti
 }
 
 // All of a communicator, whose order is that of time. Returns how many ranks it has at most.
-static uint64_t table_communicator(struct table_work *work, const struct reduced_meeting *list, size_t count)
+static uint64_t table_communicator(
+        struct table_work *work, const struct reduced_meeting *list, size_t count)
 {
     size_t collectives = 0, at = 0;
     uint64_t most = 0, came;
@@ -161,10 +185,13 @@ static void table_collectives(struct table_work *work)
     bool grouped = false;
     for (size_t i = 0; i < reduced->member_count; i++) {
         members += (reduced->members[i].flags & REDUCED_NCCL) != 0;
-        kernels += (reduced->members[i].flags & (REDUCED_NCCL | REDUCED_KERNELS)) == (REDUCED_NCCL | REDUCED_KERNELS);
+        kernels += (reduced->members[i].flags & (REDUCED_NCCL | REDUCED_KERNELS)) ==
+                (REDUCED_NCCL | REDUCED_KERNELS);
     }
     for (size_t first = 0, end; first < reduced->meeting_count; first = end) {
-        for (end = first; end < reduced->meeting_count && list[end].communicator == list[first].communicator; end++)
+        for (end = first;
+                end < reduced->meeting_count && list[end].communicator == list[first].communicator;
+                end++)
             ;
         uint64_t most = table_communicator(work, &list[first], end - first);
         grouped |= most > 1 && most < members;
@@ -172,12 +199,13 @@ static void table_collectives(struct table_work *work)
     work->table->by_collectives = work->table->collectives > 0;
     if (!work->table->by_collectives)
         return;
-    work->table->why = grouped                                       ? REDUCED_WHY_GROUPS
-                       : kernels && kernels < members                ? REDUCED_WHY_MIXED
-                       : work->table->collectives < LATE_BLOCKS      ? REDUCED_WHY_FEW
-                       : work->table->told < LATE_BLOCKS             ? REDUCED_WHY_CLOCKS
-                                                                     : REDUCED_TOLD;
-    if (work->table->told < LATE_BLOCKS && work->table->told < work->table->collectives) // who nobody told of is not 0 late
+    work->table->why = grouped                       ? REDUCED_WHY_GROUPS
+            : kernels && kernels < members           ? REDUCED_WHY_MIXED
+            : work->table->collectives < LATE_BLOCKS ? REDUCED_WHY_FEW
+            : work->table->told < LATE_BLOCKS        ? REDUCED_WHY_CLOCKS
+                                                     : REDUCED_TOLD;
+    // who nobody told of is not 0 late
+    if (work->table->told < LATE_BLOCKS && work->table->told < work->table->collectives)
         return;
     for (size_t i = 0; i < reduced->member_count; i++) {
         work->table->rows[i].late_ns = 0;
@@ -186,7 +214,7 @@ static void table_collectives(struct table_work *work)
     }
 }
 
-// --- who waited less than the others --------------------------------------------------------------
+// --- who waited less than the others -------------------------------------------------------------
 
 // Do all ranks have this window, with as many steps?
 static bool table_is_common(const struct table_part *parts, size_t count, size_t rows)
@@ -244,7 +272,7 @@ static void table_waits(struct table_work *work)
         work->table->rows[i].late_ns = fmax(work->table->rows[i].late_ns, 0);
 }
 
-// --- who is late ----------------------------------------------------------------------------------
+// --- who is late ---------------------------------------------------------------------------------
 
 // From how long ranks were waited for to how much longer than the others.
 static void table_compare(struct table_work *work)
@@ -266,7 +294,8 @@ static void table_name(struct table_work *work, size_t index)
     struct reduced_row *row = &work->table->rows[index];
     double sum, errors = late_errors(&work->more[index * LATE_BLOCKS], LATE_BLOCKS, &sum);
     row->more_share = sum / work->steps_ns;
-    row->late = work->table->why == REDUCED_TOLD && row->more_share >= late_rank_share && errors >= late_rank_errors;
+    row->late = work->table->why == REDUCED_TOLD && row->more_share >= late_rank_share &&
+            errors >= late_rank_errors;
 }
 
 static int table_by_late(const void *left, const void *right)
@@ -282,8 +311,10 @@ void reduced_table_make(const struct reduced *reduced, struct reduced_table *ret
 {
     size_t rows = reduced->member_count;
     *ret = (struct reduced_table){.count = rows, .rows = xcalloc(rows + 1, sizeof *ret->rows)};
-    struct table_work work = {.reduced = reduced, .table = ret, .parts = xcalloc(reduced->gist_count + 1, sizeof *work.parts),
-                              .more = xcalloc(rows * LATE_BLOCKS + 1, sizeof *work.more)};
+    struct table_work work = {.reduced = reduced,
+            .table = ret,
+            .parts = xcalloc(reduced->gist_count + 1, sizeof *work.parts),
+            .more = xcalloc(rows * LATE_BLOCKS + 1, sizeof *work.more)};
     bool messages = false;
     for (size_t i = 0; i < rows; i++)
         messages |= (reduced->members[i].flags & REDUCED_MESSAGES) != 0;

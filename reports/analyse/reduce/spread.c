@@ -4,14 +4,16 @@
 
 #include <math.h>
 
-enum { SPREAD_LINEAR = 64, SPREAD_LINEAR_BITS = 6 }; // bins of a doubling; below so many ns each ns has a bin
+// bins of a doubling; below so many ns each ns has a bin
+enum { SPREAD_LINEAR = 64, SPREAD_LINEAR_BITS = 6 };
 
 static uint32_t spread_index(uint64_t ns)
 {
     if (ns < SPREAD_LINEAR)
         return (uint32_t)ns;
     unsigned bits = 63 - (unsigned)__builtin_clzll(ns); // 6 to 63
-    return (bits - SPREAD_LINEAR_BITS + 1) * SPREAD_LINEAR + (uint32_t)(ns >> (bits - SPREAD_LINEAR_BITS) & (SPREAD_LINEAR - 1));
+    return (bits - SPREAD_LINEAR_BITS + 1) * SPREAD_LINEAR +
+            (uint32_t)(ns >> (bits - SPREAD_LINEAR_BITS) & (SPREAD_LINEAR - 1));
 }
 
 // The shortest length of a bin of level 0.
@@ -28,7 +30,8 @@ static size_t spread_bytes(const struct spread_bin *bins, size_t count)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++)
-        bytes += varint_size(i ? bins[i].index - bins[i - 1].index - 1 : bins[i].index) + varint_size(bins[i].count);
+        bytes += varint_size(i ? bins[i].index - bins[i - 1].index - 1 : bins[i].index) +
+                varint_size(bins[i].count);
     return bytes;
 }
 
@@ -47,7 +50,8 @@ static size_t spread_coarsen(struct spread_bin *bins, size_t count, uint32_t lev
 }
 
 // Of equal levels, both by index; ret has room for all.
-static size_t spread_join(const struct spread_bin *a, size_t count_a, const struct spread_bin *b, size_t count_b, struct spread_bin *ret)
+static size_t spread_join(const struct spread_bin *a, size_t count_a, const struct spread_bin *b,
+        size_t count_b, struct spread_bin *ret)
 {
     size_t count = 0;
     for (size_t i = 0, k = 0; i < count_a || k < count_b;) {
@@ -87,7 +91,7 @@ void spread_put(struct spread *spread, uint64_t ns, size_t bytes_max)
     for (size_t i = 0; i < spread->bin_count; i++) {
         struct spread_bin *bin = &spread->bins[i];
         if (bin->index != index >> spread->level || bin->count == UINT64_MAX ||
-            varint_size(bin->count + 1) > varint_size(bin->count))
+                varint_size(bin->count + 1) > varint_size(bin->count))
             continue;
         bin->count++; // as most are: nothing else changes
         spread->sum_ns = spread_sum(spread->sum_ns, ns);
@@ -107,7 +111,8 @@ uint64_t spread_count(const struct spread *spread)
 
 double spread_quantile(const struct spread *spread, double q)
 {
-    double want = ceil(q * (double)spread_count(spread) - 1e-9); // 1e-9: as quantile_nearest_rank has it
+    // 1e-9: as quantile_nearest_rank has it
+    double want = ceil(q * (double)spread_count(spread) - 1e-9);
     uint64_t below = 0;
     for (size_t i = 0; i < spread->bin_count; i++) {
         below = spread_sum(below, spread->bins[i].count);
@@ -122,7 +127,9 @@ double spread_quantile(const struct spread *spread, double q)
 
 double spread_error(const struct spread *spread)
 {
-    return spread->level <= SPREAD_LEVEL_KNOWN ? ldexp(1.0 / (2 * SPREAD_LINEAR), (int)spread->level) : INFINITY;
+    return spread->level <= SPREAD_LEVEL_KNOWN
+            ? ldexp(1.0 / (2 * SPREAD_LINEAR), (int)spread->level)
+            : INFINITY;
 }
 
 size_t spread_encode(const struct spread *spread, uint8_t *ret)
@@ -131,7 +138,8 @@ size_t spread_encode(const struct spread *spread, uint8_t *ret)
     at += varint_put(at, spread->level);
     at += varint_put(at, spread->bin_count);
     for (size_t i = 0; i < spread->bin_count; i++) {
-        at += varint_put(at, i ? spread->bins[i].index - spread->bins[i - 1].index - 1 : spread->bins[i].index);
+        at += varint_put(at,
+                i ? spread->bins[i].index - spread->bins[i - 1].index - 1 : spread->bins[i].index);
         at += varint_put(at, spread->bins[i].count);
     }
     at += varint_put(at, spread->sum_ns);
@@ -143,13 +151,15 @@ static uint64_t spread_capped(unsigned __int128 sum)
     return sum > UINT64_MAX ? UINT64_MAX : (uint64_t)sum;
 }
 
-// Is the sum one that lengths in these bins can have? What spread_add makes of such spreads is one again, full counts and sums included.
+// Is the sum one that lengths in these bins can have? What spread_add makes of such spreads is one
+// again, full counts and sums included.
 static bool spread_sum_fits(const struct spread *spread)
 {
     unsigned __int128 least = 0, most = 0; // capped, as sums are
     for (size_t i = 0; i < spread->bin_count; i++) {
         const struct spread_bin *bin = &spread->bins[i];
-        uint64_t low = spread_low((uint64_t)bin->index << spread->level), next = spread_low(((uint64_t)bin->index + 1) << spread->level);
+        uint64_t low = spread_low((uint64_t)bin->index << spread->level),
+                 next = spread_low(((uint64_t)bin->index + 1) << spread->level);
         least = spread_capped(least + spread_capped((unsigned __int128)bin->count * low));
         most = spread_capped(most + spread_capped((unsigned __int128)bin->count * next));
     }

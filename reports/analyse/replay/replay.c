@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph: checked, brought into an order in which it can be run, and run. An operation of a group has ended when all of the
-// group have begun, so what depends on one of them waits for all: the order is made with that in mind once, and each run is one pass.
+// The graph: checked, brought into an order in which it can be run, and run. An operation of a
+// group has ended when all of the group have begun, so what depends on one of them waits for all:
+// the order is made with that in mind once, and each run is one pass.
 #include "reports/analyse/replay/replay.h"
 
 #include <errno.h>
@@ -14,14 +15,18 @@ static int replay_check(const struct replay_job *job, struct error *err)
 {
     int64_t sum = 0;
     if (job->op_count >= UINT32_MAX)
-        return error_set(err, -EINVAL, "%zu operations are more than can be replayed", job->op_count);
+        return error_set(
+                err, -EINVAL, "%zu operations are more than can be replayed", job->op_count);
     for (size_t i = 0; i < job->op_count; i++) {
         const struct replay_op *op = &job->ops[i];
-        if (op->rank >= job->rank_count || op->step >= job->step_count || op->kind >= job->kind_count ||
-            (op->group != REPLAY_NONE && (op->group >= job->group_count || !op->communicates)))
-            return error_set(err, -EINVAL, "operation %zu is of no rank, step, kind or group that there is", i);
+        if (op->rank >= job->rank_count || op->step >= job->step_count ||
+                op->kind >= job->kind_count ||
+                (op->group != REPLAY_NONE && (op->group >= job->group_count || !op->communicates)))
+            return error_set(err, -EINVAL,
+                    "operation %zu is of no rank, step, kind or group that there is", i);
         if (op->begin_ns < 0 || op->end_ns < op->begin_ns || op->end_ns >= REPLAY_END_NS)
-            return error_set(err, -EINVAL, "operation %zu ends before it begins, or no clock shows its time", i);
+            return error_set(err, -EINVAL,
+                    "operation %zu ends before it begins, or no clock shows its time", i);
         if (job->dep_first[i + 1] < job->dep_first[i])
             return error_set(err, -EINVAL, "operation %zu depends on less than nothing", i);
         for (size_t k = job->dep_first[i]; k < job->dep_first[i + 1]; k++)
@@ -41,7 +46,8 @@ static int replay_check(const struct replay_job *job, struct error *err)
 }
 
 // By kind, within it by step, within it as they stand: two stable passes of counting.
-static void replay_count_sort(const struct replay_job *job, const uint32_t *from, uint32_t *to, bool by_step)
+static void replay_count_sort(
+        const struct replay_job *job, const uint32_t *from, uint32_t *to, bool by_step)
 {
     size_t keys = by_step ? job->step_count : job->kind_count;
     size_t *first = xcalloc(keys + 1, sizeof *first);
@@ -95,8 +101,8 @@ static void replay_members(const struct replay_job *job, size_t *first, uint32_t
 }
 
 // `order` is the queue as well: what has been put there can begin. Gives how many could.
-static size_t replay_walk(const struct replay_job *job, struct replay_edges *edges, const size_t *first, const uint32_t *members,
-                          uint32_t *begun, uint32_t *order)
+static size_t replay_walk(const struct replay_job *job, struct replay_edges *edges,
+        const size_t *first, const uint32_t *members, uint32_t *begun, uint32_t *order)
 {
     size_t count = 0;
     for (size_t i = 0; i < job->op_count; i++)
@@ -125,7 +131,8 @@ static int replay_order(struct replay *replay, struct error *err)
     const struct replay_job *job = &replay->job;
     struct replay_edges edges;
     size_t *first = xcalloc(job->group_count + 2, sizeof *first);
-    uint32_t *members = xcalloc(job->op_count + 1, sizeof *members), *begun = xcalloc(job->group_count + 1, sizeof *begun);
+    uint32_t *members = xcalloc(job->op_count + 1, sizeof *members),
+             *begun = xcalloc(job->group_count + 1, sizeof *begun);
     replay_edges_make(job, &edges);
     replay_members(job, first, members);
     size_t count = replay_walk(job, &edges, first, members, begun, replay->order);
@@ -136,7 +143,8 @@ static int replay_order(struct replay *replay, struct error *err)
     free(edges.to);
     free(edges.left);
     if (count < job->op_count)
-        return error_set(err, -ELOOP, "%zu of %zu operations wait for each other in a circle", job->op_count - count, job->op_count);
+        return error_set(err, -ELOOP, "%zu of %zu operations wait for each other in a circle",
+                job->op_count - count, job->op_count);
     return 0;
 }
 
@@ -151,7 +159,8 @@ static int replay_measure(struct replay *replay, struct error *err)
     }
     for (size_t i = 0; i < job->op_count; i++) {
         const struct replay_op *op = &job->ops[i];
-        int64_t begin = op->group == REPLAY_NONE ? op->begin_ns : last[op->group], after = INT64_MIN;
+        int64_t begin = op->group == REPLAY_NONE ? op->begin_ns : last[op->group],
+                after = INT64_MIN;
         for (size_t k = job->dep_first[i]; k < job->dep_first[i + 1]; k++)
             after = job->ops[job->deps[k]].end_ns > after ? job->ops[job->deps[k]].end_ns : after;
         after = after == INT64_MIN ? job->step_begin_ns[op->step] : after;
@@ -160,7 +169,9 @@ static int replay_measure(struct replay *replay, struct error *err)
         sum = sum < REPLAY_END_NS ? sum + replay->delays[i] : sum;
     }
     free(last);
-    return sum < REPLAY_END_NS ? 0 : error_set(err, -ERANGE, "operations are delayed by more than nine years together");
+    return sum < REPLAY_END_NS
+            ? 0
+            : error_set(err, -ERANGE, "operations are delayed by more than nine years together");
 }
 
 int replay_new(const struct replay_job *job, struct replay **ret_replay, struct error *err)
@@ -208,11 +219,14 @@ const int64_t *replay_durations(const struct replay *replay)
     return replay->durations;
 }
 
-void replay_run(const struct replay *replay, const int64_t *durations, bool delays, int64_t *ret_end_ns)
+void replay_run(
+        const struct replay *replay, const int64_t *durations, bool delays, int64_t *ret_end_ns)
 {
     const struct replay_job *job = &replay->job;
-    // Of an operation without a group its end; of a group the last begin, which is known before anybody asks for the end.
-    int64_t *ends = xcalloc(job->op_count + 1, sizeof *ends), *last = xcalloc(job->group_count + 1, sizeof *last);
+    // Of an operation without a group its end; of a group the last begin, which is known before
+    // anybody asks for the end.
+    int64_t *ends = xcalloc(job->op_count + 1, sizeof *ends),
+            *last = xcalloc(job->group_count + 1, sizeof *last);
     for (size_t i = 0; i < job->step_count; i++)
         ret_end_ns[i] = INT64_MIN;
     for (size_t at = 0; at < job->op_count; at++) {
@@ -224,7 +238,8 @@ void replay_run(const struct replay *replay, const int64_t *durations, bool dela
             int64_t end = group == REPLAY_NONE ? ends[dep] : last[group] + durations[dep];
             begin = end > begin ? end : begin;
         }
-        begin = (begin == INT64_MIN ? job->step_begin_ns[op->step] : begin) + (delays ? replay->delays[i] : 0);
+        begin = (begin == INT64_MIN ? job->step_begin_ns[op->step] : begin) +
+                (delays ? replay->delays[i] : 0);
         if (op->group == REPLAY_NONE)
             ends[i] = begin + durations[i];
         else if (begin > last[op->group])

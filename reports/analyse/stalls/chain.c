@@ -33,7 +33,7 @@ static bool chain_visited(const struct chain *chain, uint32_t thread)
 // The stall of `thread` that covers most of [begin, end): its longest part, and the time of that
 // cause.
 static const struct part *chain_dominant(const struct work *work, uint32_t thread, int64_t begin,
-                                         int64_t end, bool soft, int64_t *ret_ns)
+        int64_t end, bool soft, int64_t *ret_ns)
 {
     int64_t sum[CAUSE_COUNT + 1] = {0};
     int64_t longest[CAUSE_COUNT + 1] = {0};
@@ -63,30 +63,37 @@ static const struct part *chain_dominant(const struct work *work, uint32_t threa
 static bool chain_goes_on(enum cause cause)
 {
     return cause == CAUSE_PTHREAD_MUTEX || cause == CAUSE_GIL_WAIT || cause == CAUSE_PIPE_WRITE ||
-           cause == CAUSE_FUSE_HANG;
+            cause == CAUSE_FUSE_HANG;
 }
 
 // What was done to the waiting one from outside, as opposed to what it does of its own will.
 static bool chain_is_outside(enum cause cause)
 {
     static const bool outside[CAUSE_COUNT + 1] = {
-        [CAUSE_SIGSTOP] = true, [CAUSE_CGROUP_FREEZER] = true, [CAUSE_PTRACE] = true,     [CAUSE_CPU_QUOTA] = true,
-        [CAUSE_RT_HOG] = true,  [CAUSE_SMAPS_READ] = true,     [CAUSE_FORK_LARGE] = true,
+            [CAUSE_SIGSTOP] = true,
+            [CAUSE_CGROUP_FREEZER] = true,
+            [CAUSE_PTRACE] = true,
+            [CAUSE_CPU_QUOTA] = true,
+            [CAUSE_RT_HOG] = true,
+            [CAUSE_SMAPS_READ] = true,
+            [CAUSE_FORK_LARGE] = true,
     };
     return outside[cause];
 }
 
-// The soft waits of `thread` in [begin, end): somebody waits for it meanwhile, so they are not idle.
+// The soft waits of `thread` in [begin, end): somebody waits for it meanwhile, so they are not
+// idle.
 static void chain_mark_needed(struct work *work, uint32_t thread, int64_t begin, int64_t end)
 {
     uint32_t last, first = parts_range(work, thread, begin, end, &last);
     for (uint32_t i = first; i < last; i++)
-        if (work->parts[i].soft != SOFT_NO && parts_overlap(begin, end, work->parts[i].begin, work->parts[i].end))
+        if (work->parts[i].soft != SOFT_NO &&
+                parts_overlap(begin, end, work->parts[i].begin, work->parts[i].end))
             work->needed[i] = 1;
 }
 
-static void chain_walk(struct work *work, struct chain *chain, const struct part *from,
-                       int64_t begin, int64_t end)
+static void chain_walk(
+        struct work *work, struct chain *chain, const struct part *from, int64_t begin, int64_t end)
 {
     const struct trace *trace = work->trace;
     while (chain->count < STALL_CHAIN_MAX && from->waits_for != TRACE_NONE) {
@@ -106,7 +113,7 @@ static void chain_walk(struct work *work, struct chain *chain, const struct part
         const struct part *hard = chain_dominant(work, to, begin, end, false, &hard_ns);
         const struct part *soft = chain_dominant(work, to, begin, end, true, &soft_ns);
         chain->worked =
-            trace->tick_ns && trace_ran_ns(trace, to, begin, end) * 10 >= (end - begin) * 3;
+                trace->tick_ns && trace_ran_ns(trace, to, begin, end) * 10 >= (end - begin) * 3;
         if (hard && hard_ns * 2 >= end - begin) {
             if (chain->end && !chain_goes_on(chain->end->cause) && !chain_is_outside(hard->cause))
                 return;
@@ -114,7 +121,7 @@ static void chain_walk(struct work *work, struct chain *chain, const struct part
             chain->end_ns = hard_ns;
             from = hard;
         } else if (!chain->end && soft && soft_ns * 2 >= end - begin &&
-                   soft->waits_for != TRACE_NONE) {
+                soft->waits_for != TRACE_NONE) {
             from = soft;
         } else {
             return;
@@ -172,15 +179,15 @@ static bool chain_is_child(const struct trace *trace, uint32_t process)
 }
 
 // The far end feeds this thread: a loader's frames say so, or it is a worker process of the target.
-static bool chain_is_loader(const struct work *work, const struct part *part,
-                            const struct chain *chain)
+static bool chain_is_loader(
+        const struct work *work, const struct part *part, const struct chain *chain)
 {
     const struct trace *trace = work->trace;
     struct marks python = {{0, 0}};
     if (part->gap != TRACE_NONE)
         python = trace_marks(trace, trace->gaps[part->gap].python);
     if (marks_has(python, MARK_WORKER_LOOP) || !trace->threads[part->thread].main ||
-        (part->gap != TRACE_NONE && ranks_waits(trace, &trace->gaps[part->gap])))
+            (part->gap != TRACE_NONE && ranks_waits(trace, &trace->gaps[part->gap])))
         return false;
     if (marks_has(python, MARK_LOADER))
         return true;
@@ -190,18 +197,18 @@ static bool chain_is_loader(const struct work *work, const struct part *part,
         uint32_t process = trace->threads[chain->hops[i].to].process;
         feeds |= !strncmp(trace->threads[chain->hops[i].to].comm, "pt_data", 7);
         feeds |= process != own && trace->processes[process].kind == TRACE_TARGET &&
-                 trace->processes[process].parent == own;
+                trace->processes[process].parent == own;
     }
     // Main thread, queue's thread, worker: that is how Python's loaders are built. In other
     // programs two hops are any two threads.
     feeds |= chain->count >= 2 && trace->processes[own].python && !chain_is_child(trace, own) &&
-             trace->threads[chain->last].process == own;
+            trace->threads[chain->last].process == own;
     return feeds ||
-           (marks_has(python, MARK_QUEUE_GET) && chain->count && !chain_is_child(trace, own));
+            (marks_has(python, MARK_QUEUE_GET) && chain->count && !chain_is_child(trace, own));
 }
 
-static void chain_blame_last(struct part *part, const struct chain *chain, enum cause cause,
-                             float confidence)
+static void chain_blame_last(
+        struct part *part, const struct chain *chain, enum cause cause, float confidence)
 {
     part->cause = (uint8_t)cause;
     part->soft = SOFT_NO;
@@ -212,22 +219,24 @@ static void chain_blame_last(struct part *part, const struct chain *chain, enum 
         part->notes |= NOTE_NO_OWNER;
 }
 
-// A soft wait of a thread that works. Left soft: idle. needed: a thread that leads the work waits for this one meanwhile, or it
-// leads itself. A pool's threads wait for work in the same calls as a thread that is held up: only this tells them apart.
-static void chain_decide(struct work *work, struct part *part, const struct chain *chain, bool needed)
+// A soft wait of a thread that works. Left soft: idle. needed: a thread that leads the work waits
+// for this one meanwhile, or it leads itself. A pool's threads wait for work in the same calls as a
+// thread that is held up: only this tells them apart.
+static void chain_decide(
+        struct work *work, struct part *part, const struct chain *chain, bool needed)
 {
     enum { LONG_NS = 10000000, PEER_NS = 20000000 };
     const struct trace *trace = work->trace;
     int64_t length = part->end - part->begin;
     uint32_t compiler =
-        part->soft == SOFT_SLEEP || length < LONG_NS ? TRACE_NONE : chain_compiler(work, part);
+            part->soft == SOFT_SLEEP || length < LONG_NS ? TRACE_NONE : chain_compiler(work, part);
     if (compiler != TRACE_NONE) {
         chain_blame_last(part, chain, CAUSE_COMPILE_CHILD, 0.9F);
         part->culprit = compiler;
         return;
     }
     if (part->soft == SOFT_OTHER && length >= LONG_NS && part->gap != TRACE_NONE &&
-        trace->gaps[part->gap].kernel) {
+            trace->gaps[part->gap].kernel) {
         part->cause = CAUSE_UNKNOWN;
         part->soft = SOFT_NO;
         part->confidence = 0.3F;
@@ -248,12 +257,12 @@ static void chain_decide(struct work *work, struct part *part, const struct chai
     uint32_t own = trace->threads[part->thread].process;
     uint32_t far = chain->count ? trace->threads[chain->last].process : own;
     if (part->soft == SOFT_PIPE && length >= PEER_NS && far != own &&
-        far != trace->processes[own].parent) {
+            far != trace->processes[own].parent) {
         chain_blame_last(part, chain, CAUSE_DATA_LOADER, 0.7F);
         return;
     }
     if (part->soft == SOFT_FUTEX && needed && length >= LONG_NS && chain->count && !chain->worked &&
-        trace->tick_ns)
+            trace->tick_ns)
         chain_blame_last(part, chain, CAUSE_FUTEX_WAIT, 0.7F);
 }
 
@@ -262,7 +271,7 @@ static void chain_part(struct work *work, struct part *part, bool needed)
     const struct trace *trace = work->trace;
     bool soft = part->soft != SOFT_NO;
     bool waits_for_compiler =
-        part->soft == SOFT_CHILD && work->compiler_count && trace->threads[part->thread].main;
+            part->soft == SOFT_CHILD && work->compiler_count && trace->threads[part->thread].main;
     if (soft && !trace->threads[part->thread].working && !waits_for_compiler)
         return;
     if (!soft && (part->waits_for == TRACE_NONE || !trace_is_target(trace, part->waits_for)))
@@ -272,16 +281,18 @@ static void chain_part(struct work *work, struct part *part, bool needed)
     // Somebody who holds a lock or works for others, and shares his CPU: only nearly all of the
     // wait counts.
     if (chain.end &&
-        (chain.end->cause == CAUSE_CPU_CONTENTION || chain.end->cause == CAUSE_UNKNOWN) &&
-        (!soft || part->soft == SOFT_CHILD || chain.end_ns * 5 < (part->end - part->begin) * 4))
+            (chain.end->cause == CAUSE_CPU_CONTENTION || chain.end->cause == CAUSE_UNKNOWN) &&
+            (!soft || part->soft == SOFT_CHILD || chain.end_ns * 5 < (part->end - part->begin) * 4))
         chain.end = NULL;
-    // In a circle the one that waits stands at its own end: then who holds what it waits for is all that can be said.
+    // In a circle the one that waits stands at its own end: then who holds what it waits for is all
+    // that can be said.
     if (chain.end && chain.end->culprit == part->thread)
         chain.end = NULL;
-    // What nobody waits for is no loss, whatever held up the one that would have given it work. Who waits for a pipe or a connection
-    // may serve others than the main thread.
+    // What nobody waits for is no loss, whatever held up the one that would have given it work. Who
+    // waits for a pipe or a connection may serve others than the main thread.
     bool idle = soft && !needed && part->soft != SOFT_PIPE && part->soft != SOFT_SOCKET;
-    if (chain.end && !idle && (soft || chain_goes_on(part->cause) || chain_is_outside(chain.end->cause)))
+    if (chain.end && !idle &&
+            (soft || chain_goes_on(part->cause) || chain_is_outside(chain.end->cause)))
         chain_take_blame(part, &chain);
     else if (soft)
         chain_decide(work, part, &chain, needed);
@@ -289,8 +300,8 @@ static void chain_part(struct work *work, struct part *part, bool needed)
         chain_keep_hops(work, part, &chain);
 }
 
-// Decides on a copy of each part, so that every chain sees the parts as they were. The waits of those that lead come first: they
-// tell whom somebody needs.
+// Decides on a copy of each part, so that every chain sees the parts as they were. The waits of
+// those that lead come first: they tell whom somebody needs.
 void chain_follow(struct work *work)
 {
     const struct trace *trace = work->trace;

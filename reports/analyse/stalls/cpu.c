@@ -15,7 +15,7 @@ struct cpu_rival {
 };
 
 static void cpu_add(const struct trace *trace, struct cpu_rival *list, int *count, uint32_t thread,
-                    int64_t ns, uint32_t stack)
+        int64_t ns, uint32_t stack)
 {
     if (thread == TRACE_NONE || trace->processes[trace->threads[thread].process].kind == TRACE_IDLE)
         return;
@@ -34,7 +34,7 @@ static void cpu_add(const struct trace *trace, struct cpu_rival *list, int *coun
 }
 
 static int cpu_rivals(const struct trace *trace, const struct trace_gap *gap, int64_t begin,
-                      struct cpu_rival *list)
+        struct cpu_rival *list)
 {
     enum { SLICE_NS = 4000000 }; // what one of them alone proves: about a time slice
     int count = 0;
@@ -59,20 +59,23 @@ static int cpu_rivals(const struct trace *trace, const struct trace_gap *gap, in
 static bool cpu_is_softirq(const struct trace_process *process)
 {
     return process->kind == TRACE_KERNEL &&
-           (!strncmp(process->comm, "ksoftirqd", 9) || !strncmp(process->comm, "irq/", 4));
+            (!strncmp(process->comm, "ksoftirqd", 9) || !strncmp(process->comm, "irq/", 4));
 }
 
 void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index, int64_t begin)
 {
     const struct trace *trace = work->trace;
     const bool preempted = !gap->waking;
-    struct part *part = parts_add(work, gap->thread, begin, gap->in, CAUSE_CPU_CONTENTION, preempted ? SPLIT_PREEMPTED : SPLIT_RUN_QUEUE);
+    struct part *part = parts_add(work, gap->thread, begin, gap->in, CAUSE_CPU_CONTENTION,
+            preempted ? SPLIT_PREEMPTED : SPLIT_RUN_QUEUE);
     part->gap = gap_index;
     part->via = VIA_CPU;
-    // The flags tell of the switch-out. Of a thread that was preempted then, THROTTLED says all. One that went to sleep waited for the CPU later: IDLE_CPU
-    // says nothing of that, and THROTTLED (before Linux 6.18 the run queue's flag, also where the quota ended just as it went to sleep) only together
-    // with the counter.
-    const bool throttled = gap->flags & UG_GAP_THROTTLED, left_idle = preempted && gap->flags & UG_GAP_IDLE_CPU;
+    // The flags tell of the switch-out. Of a thread that was preempted then, THROTTLED says all.
+    // One that went to sleep waited for the CPU later: IDLE_CPU says nothing of that, and THROTTLED
+    // (before Linux 6.18 the run queue's flag, also where the quota ended just as it went to sleep)
+    // only together with the counter.
+    const bool throttled = gap->flags & UG_GAP_THROTTLED,
+               left_idle = preempted && gap->flags & UG_GAP_IDLE_CPU;
     if (preempted && throttled) {
         part->cause = CAUSE_CPU_QUOTA;
         part->confidence = 0.95F;
@@ -99,7 +102,7 @@ void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index
     }
     for (int i = 0; i < count; i++) // who has a real-time priority keeps the others waiting as well
         if (list[i].real_time && list[i].ns * 5 >= total * 2 &&
-            trace->processes[list[i].process].kind != TRACE_KERNEL)
+                trace->processes[list[i].process].kind != TRACE_KERNEL)
             best = &list[i];
     double share = total ? (double)best->ns / (double)total : 0;
     part->confidence = (float)(0.5 + 0.4 * share);

@@ -8,32 +8,35 @@
 
 // The functions that say best what a culprit did, the first that is on its stack.
 static const char *const describe_functions[CAUSE_COUNT] = {
-    [CAUSE_SMAPS_READ] = "show_smaps_rollup show_smap show_numa_map pagemap_read clear_refs_write "
-                         "smap_gather_stats smaps_pte_range",
-    [CAUSE_FORK_LARGE] = "dup_mmap copy_page_range copy_pte_range",
-    [CAUSE_MUNMAP_LARGE] =
-        "__vm_munmap do_vmi_munmap do_vmi_align_munmap unmap_region unmap_vmas zap_pte_range",
-    [CAUSE_PAGE_POPULATE] = "do_mlock __mm_populate populate_vma_page_range pin_user_pages "
-                            "pin_user_pages_fast faultin_page",
-    [CAUSE_NUMA_BALANCING] = "task_numa_work change_prot_numa do_numa_page",
-    [CAUSE_COMPACTION] = "compact_node compact_zone try_to_compact_pages",
-    [CAUSE_PAGE_MIGRATION] = "compact_node compact_zone migrate_pages",
-    [CAUSE_KHUGEPAGED] =
-        "collapse_huge_page hpage_collapse_scan_pmd khugepaged_scan_mm_slot khugepaged",
-    [CAUSE_MADVISE_STORM] = "do_madvise madvise_vma_behavior zap_page_range_single",
-    [CAUSE_TLB_SHOOTDOWN] =
-        "do_mprotect_pkey smp_call_function_many_cond flush_tlb_mm_range change_protection",
-    [CAUSE_RWSEM_INODE] = "ext4_buffered_write_iter generic_perform_write ext4_file_write_iter "
-                          "do_writepages up_write",
-    [CAUSE_SIGSTOP] = "__x64_sys_kill __arm64_sys_kill do_tkill kill_pid_info do_send_sig_info prepare_signal",
-    [CAUSE_CGROUP_FREEZER] =
-        "freezer_write cgroup_freeze_write cgroup_do_freeze unfreeze_cgroup __thaw_task",
-    [CAUSE_PTRACE] = "__x64_sys_ptrace __arm64_sys_ptrace ptrace_attach ptrace_request ptrace_resume __ptrace_detach",
-    [CAUSE_PIPE_WRITE] = "anon_pipe_read pipe_read n_tty_read",
-    [CAUSE_ZOMBIE_MEMCG] =
-        "mem_cgroup_nr_lru_pages memcg_stat_format memory_stat_show mem_cgroup_iter",
-    [CAUSE_RSTAT_LOCK] = "cgroup_rstat_flush css_rstat_flush mem_cgroup_flush_stats",
-    [CAUSE_FUSE_HANG] = "fuse_dev_do_write fuse_dev_write",
+        [CAUSE_SMAPS_READ] =
+                "show_smaps_rollup show_smap show_numa_map pagemap_read clear_refs_write "
+                "smap_gather_stats smaps_pte_range",
+        [CAUSE_FORK_LARGE] = "dup_mmap copy_page_range copy_pte_range",
+        [CAUSE_MUNMAP_LARGE] =
+                "__vm_munmap do_vmi_munmap do_vmi_align_munmap unmap_region unmap_vmas zap_pte_range",
+        [CAUSE_PAGE_POPULATE] = "do_mlock __mm_populate populate_vma_page_range pin_user_pages "
+                                "pin_user_pages_fast faultin_page",
+        [CAUSE_NUMA_BALANCING] = "task_numa_work change_prot_numa do_numa_page",
+        [CAUSE_COMPACTION] = "compact_node compact_zone try_to_compact_pages",
+        [CAUSE_PAGE_MIGRATION] = "compact_node compact_zone migrate_pages",
+        [CAUSE_KHUGEPAGED] =
+                "collapse_huge_page hpage_collapse_scan_pmd khugepaged_scan_mm_slot khugepaged",
+        [CAUSE_MADVISE_STORM] = "do_madvise madvise_vma_behavior zap_page_range_single",
+        [CAUSE_TLB_SHOOTDOWN] =
+                "do_mprotect_pkey smp_call_function_many_cond flush_tlb_mm_range change_protection",
+        [CAUSE_RWSEM_INODE] = "ext4_buffered_write_iter generic_perform_write ext4_file_write_iter "
+                              "do_writepages up_write",
+        [CAUSE_SIGSTOP] =
+                "__x64_sys_kill __arm64_sys_kill do_tkill kill_pid_info do_send_sig_info prepare_signal",
+        [CAUSE_CGROUP_FREEZER] =
+                "freezer_write cgroup_freeze_write cgroup_do_freeze unfreeze_cgroup __thaw_task",
+        [CAUSE_PTRACE] =
+                "__x64_sys_ptrace __arm64_sys_ptrace ptrace_attach ptrace_request ptrace_resume __ptrace_detach",
+        [CAUSE_PIPE_WRITE] = "anon_pipe_read pipe_read n_tty_read",
+        [CAUSE_ZOMBIE_MEMCG] =
+                "mem_cgroup_nr_lru_pages memcg_stat_format memory_stat_show mem_cgroup_iter",
+        [CAUSE_RSTAT_LOCK] = "cgroup_rstat_flush css_rstat_flush mem_cgroup_flush_stats",
+        [CAUSE_FUSE_HANG] = "fuse_dev_do_write fuse_dev_write",
 };
 
 struct stall_task describe_task(const struct trace *trace, uint32_t thread)
@@ -43,16 +46,17 @@ struct stall_task describe_task(const struct trace *trace, uint32_t thread)
         return (struct stall_task){0};
     const struct trace_thread *row = &trace->threads[thread];
     const struct trace_process *process = &trace->processes[row->process];
-    return (struct stall_task){true,      row->id,          process->tgid,       row->tid,
-                               row->comm, process->cmdline, kinds[process->kind]};
+    return (struct stall_task){true, row->id, process->tgid, row->tid, row->comm, process->cmdline,
+            kinds[process->kind]};
 }
 
 struct stall_stack describe_stack(const struct trace *trace, uint32_t stack)
 {
     const struct trace_stack *row = &trace->stacks[stack];
-    struct stall_stack ret = {.frames = arena_alloc(trace->arena, row->count + 1, sizeof *ret.frames),
-                              .inside = arena_alloc(trace->arena, row->count + 1, sizeof *ret.inside),
-                              .count = row->count};
+    struct stall_stack ret = {
+            .frames = arena_alloc(trace->arena, row->count + 1, sizeof *ret.frames),
+            .inside = arena_alloc(trace->arena, row->count + 1, sizeof *ret.inside),
+            .count = row->count};
     for (uint32_t i = 0; i < row->count; i++) {
         const struct trace_frame *frame = &trace->frames[trace->stack_frames[row->first + i]];
         const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
@@ -88,8 +92,8 @@ static int describe_place(const char *names, const char *found)
 }
 
 // The culprit's function and the stack it was found on.
-static void describe_function(const struct trace *trace, const struct group *group,
-                              struct stall *stall)
+static void describe_function(
+        const struct trace *trace, const struct group *group, struct stall *stall)
 {
     enum { LOOK_MAX = 5000 };
     const char *names = describe_functions[group->cause];
@@ -101,8 +105,9 @@ static void describe_function(const struct trace *trace, const struct group *gro
         stack = stack ? stack : one;
         const char *found = names ? describe_find(trace, one, names) : NULL;
         if (found &&
-            (!stall->culprit_function ||
-             describe_place(names, found) < describe_place(names, stall->culprit_function))) {
+                (!stall->culprit_function ||
+                        describe_place(names, found) <
+                                describe_place(names, stall->culprit_function))) {
             stall->culprit_function = found;
             stack = one;
         }
@@ -110,16 +115,9 @@ static void describe_function(const struct trace *trace, const struct group *gro
     if (!stack)
         return;
     stall->culprit_kernel = describe_stack(trace, stack);
-    static const char *const noise[] = {"schedule",
-                                        "__schedule",
-                                        "io_schedule",
-                                        "schedule_timeout",
-                                        "schedule_preempt_disabled",
-                                        "__wake_up_common",
-                                        "__wake_up",
-                                        "wake_up_q",
-                                        "try_to_wake_up",
-                                        "wake_up_process"};
+    static const char *const noise[] = {"schedule", "__schedule", "io_schedule", "schedule_timeout",
+            "schedule_preempt_disabled", "__wake_up_common", "__wake_up", "wake_up_q",
+            "try_to_wake_up", "wake_up_process"};
     for (size_t i = 0; i < stall->culprit_kernel.count && !stall->culprit_function; i++) {
         bool skip = false;
         for (size_t k = 0; k < sizeof noise / sizeof noise[0]; k++)
@@ -140,7 +138,7 @@ static const struct part *describe_best(const struct trace *trace, const struct 
         bool stack = part->gap != TRACE_NONE ? trace->gaps[part->gap].kernel != 0
                                              : part->sample != TRACE_NONE;
         score *= (part->thread == group->worst_thread ? 8 : 1) * (stack ? 4 : 1) *
-                 (part->culprit == group->culprit_thread ? 4 : 1) * (part->hop_count > 1 ? 2 : 1);
+                (part->culprit == group->culprit_thread ? 4 : 1) * (part->hop_count > 1 ? 2 : 1);
         if (score > best_score) {
             best_score = score;
             best = part;
@@ -152,20 +150,33 @@ static const struct part *describe_best(const struct trace *trace, const struct 
 static const char *describe_via(const struct trace *trace, uint8_t via, uint32_t gap_index)
 {
     static const char *const names[] = {
-        [VIA_NONE] = "woken by",   [VIA_MMAP_LOCK] = "mmap_lock",    [VIA_KERNEL_LOCK] = "kernel lock", [VIA_WAKE] = "woken by",
-        [VIA_PIPE] = "pipe",       [VIA_SOCKET] = "socket",          [VIA_FUTEX] = "woken by futex",    [VIA_MUTEX] = "mutex",
-        [VIA_GIL] = "GIL",         [VIA_CPU] = "CPU",                [VIA_SIGNAL] = "signal",           [VIA_FREEZER] = "cgroup freezer",
-        [VIA_PTRACE] = "ptrace",   [VIA_CHILD] = "waits for child",  [VIA_FILE] = "file",               [VIA_MEMORY] = "memory",
+            [VIA_NONE] = "woken by",
+            [VIA_MMAP_LOCK] = "mmap_lock",
+            [VIA_KERNEL_LOCK] = "kernel lock",
+            [VIA_WAKE] = "woken by",
+            [VIA_PIPE] = "pipe",
+            [VIA_SOCKET] = "socket",
+            [VIA_FUTEX] = "woken by futex",
+            [VIA_MUTEX] = "mutex",
+            [VIA_GIL] = "GIL",
+            [VIA_CPU] = "CPU",
+            [VIA_SIGNAL] = "signal",
+            [VIA_FREEZER] = "cgroup freezer",
+            [VIA_PTRACE] = "ptrace",
+            [VIA_CHILD] = "waits for child",
+            [VIA_FILE] = "file",
+            [VIA_MEMORY] = "memory",
     };
     const struct trace_gap *gap = gap_index != TRACE_NONE ? &trace->gaps[gap_index] : NULL;
     const char *target = gap ? trace->texts[gap->target] : "";
     if (via == VIA_CPU && gap && gap->cpu_in >= 0)
         return arena_print(trace->arena, "CPU %d", trace_cpu_of(trace, gap));
-    return *target && (via == VIA_PIPE || via == VIA_SOCKET || via == VIA_FILE) ? target : names[via];
+    return *target && (via == VIA_PIPE || via == VIA_SOCKET || via == VIA_FILE) ? target
+                                                                                : names[via];
 }
 
-static const char *describe_resource(const struct work *work, const struct group *group,
-                                     const struct part *part)
+static const char *describe_resource(
+        const struct work *work, const struct group *group, const struct part *part)
 {
     const struct trace *trace = work->trace;
     struct arena *arena = trace->arena;
@@ -182,10 +193,10 @@ static const char *describe_resource(const struct work *work, const struct group
         }
         return groups < 0 ? NULL
                           : arena_print(arena, "%lld memory cgroups, %lld directories",
-                                        (long long)groups, (long long)directories);
+                                    (long long)groups, (long long)directories);
     }
     if (group->cause == CAUSE_CPU_CONTENTION && group->culprit == TRACE_NONE &&
-        group->rival != TRACE_NONE) {
+            group->rival != TRACE_NONE) {
         const struct trace_process *rival = &trace->processes[trace->threads[group->rival].process];
         return arena_print(arena, "CPU time, most of it to %s (pid %d)", rival->comm, rival->tgid);
     }
@@ -196,14 +207,13 @@ static const char *describe_resource(const struct work *work, const struct group
         if (*target)
             return target;
         return gap && gap->lock_address
-                   ? arena_print(arena, "kernel lock 0x%llx", (unsigned long long)gap->lock_address)
-                   : "a kernel lock";
+                ? arena_print(arena, "kernel lock 0x%llx", (unsigned long long)gap->lock_address)
+                : "a kernel lock";
     case VIA_MUTEX:
         return gap && (gap->lock_address || gap->arg0)
-                   ? arena_print(
-                         arena, "mutex 0x%llx",
-                         (unsigned long long)(gap->lock_address ? gap->lock_address : gap->arg0))
-                   : "a mutex";
+                ? arena_print(arena, "mutex 0x%llx",
+                          (unsigned long long)(gap->lock_address ? gap->lock_address : gap->arg0))
+                : "a mutex";
     case VIA_GIL:
     case VIA_CPU:
         return describe_via(trace, part->via, part->gap);
@@ -213,26 +223,25 @@ static const char *describe_resource(const struct work *work, const struct group
 }
 
 static void describe_chain(const struct work *work, const struct group *group,
-                           const struct part *part, struct stall *stall)
+        const struct part *part, struct stall *stall)
 {
     const struct trace *trace = work->trace;
     uint32_t last = part->thread;
     for (size_t i = 0; i < part->hop_count && stall->chain_count < STALL_CHAIN_MAX; i++) {
         const struct part_hop *hop = &work->hops[part->hop_first + i];
-        stall->chain[stall->chain_count++] =
-            (struct stall_link){describe_task(trace, hop->from), describe_task(trace, hop->to),
-                                describe_via(trace, hop->via, hop->gap)};
+        stall->chain[stall->chain_count++] = (struct stall_link){describe_task(trace, hop->from),
+                describe_task(trace, hop->to), describe_via(trace, hop->via, hop->gap)};
         last = hop->to;
         if (hop->to == part->culprit)
             return;
     }
     if (part->culprit == TRACE_NONE || part->culprit == last ||
-        stall->chain_count == STALL_CHAIN_MAX)
+            stall->chain_count == STALL_CHAIN_MAX)
         return;
     const char *via = part->hop_count ? stall_causes(&(size_t){0})[group->cause].id
                                       : describe_via(trace, part->via, part->gap);
-    stall->chain[stall->chain_count++] =
-        (struct stall_link){describe_task(trace, last), describe_task(trace, part->culprit), via};
+    stall->chain[stall->chain_count++] = (struct stall_link){
+            describe_task(trace, last), describe_task(trace, part->culprit), via};
 }
 
 // NULL: it is no wait for a GPU.
@@ -242,7 +251,9 @@ static const char *describe_meanwhile(const struct group *group)
         return NULL;
     if (!(group->notes & NOTE_GPU_UNKNOWN))
         return "only the time counts in which that has nothing to do for it";
-    return group->notes & NOTE_GPU_KNOWN ? "what it does meanwhile was recorded of some of the time only" : "what it does meanwhile was not recorded";
+    return group->notes & NOTE_GPU_KNOWN
+            ? "what it does meanwhile was recorded of some of the time only"
+            : "what it does meanwhile was not recorded";
 }
 
 static const char *describe_note(const struct work *work, const struct group *group)
@@ -251,14 +262,14 @@ static const char *describe_note(const struct work *work, const struct group *gr
         enum part_note note;
         const char *text;
     } rows[] = {
-        {NOTE_READER, "the lock was held by readers, of which only one is known"},
-        {NOTE_NO_OWNER, "who held it was not recorded"},
-        {NOTE_DISAGREE, "the owner that was recorded is another task"},
-        {NOTE_NO_ACTIVITY, "what the holder did was not seen"},
-        {NOTE_INFERRED, "the culprit is concluded from the timing"},
-        {NOTE_UNFINISHED, "the wait lies across the edge of the recording"},
-        {NOTE_SHARED, "several programs had their share"},
-        {NOTE_GPU_UNKNOWN, "what the GPU did meanwhile was not recorded"},
+            {NOTE_READER, "the lock was held by readers, of which only one is known"},
+            {NOTE_NO_OWNER, "who held it was not recorded"},
+            {NOTE_DISAGREE, "the owner that was recorded is another task"},
+            {NOTE_NO_ACTIVITY, "what the holder did was not seen"},
+            {NOTE_INFERRED, "the culprit is concluded from the timing"},
+            {NOTE_UNFINISHED, "the wait lies across the edge of the recording"},
+            {NOTE_SHARED, "several programs had their share"},
+            {NOTE_GPU_UNKNOWN, "what the GPU did meanwhile was not recorded"},
     };
     struct strbuf text = {0};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -274,24 +285,28 @@ static const char *describe_note(const struct work *work, const struct group *gr
 const char *describe_program(const struct trace *trace, uint32_t process)
 {
     const struct trace_process *row = &trace->processes[process];
-    return arena_print(trace->arena, "`%.200s` (pid %d)", row->cmdline && *row->cmdline ? row->cmdline : row->comm, row->tgid);
+    return arena_print(trace->arena, "`%.200s` (pid %d)",
+            row->cmdline && *row->cmdline ? row->cmdline : row->comm, row->tgid);
 }
 
-static void describe_advice(const struct trace *trace, const struct group *group, struct stall *stall)
+static void describe_advice(
+        const struct trace *trace, const struct group *group, struct stall *stall)
 {
     const struct stall_cause *cause = &stall_causes(&(size_t){0})[group->cause];
-    const char *who = group->cause == CAUSE_CPU_CONTENTION ? "the neighbours" : "whoever does it", *form = cause->advice;
+    const char *who = group->cause == CAUSE_CPU_CONTENTION ? "the neighbours" : "whoever does it",
+               *form = cause->advice;
     bool named = false;
     if (group->cause == CAUSE_SMAPS_READ && group->has_period)
-        form = arena_print(trace->arena, "%s (now every %.0f ms)", form, (double)group->period_ns / 1e6);
+        form = arena_print(
+                trace->arena, "%s (now every %.0f ms)", form, (double)group->period_ns / 1e6);
     if (group->culprit != TRACE_NONE) {
         const struct trace_process *process = &trace->processes[group->culprit];
         bool own = process->kind == TRACE_TARGET && group->worst_thread != TRACE_NONE &&
-                   trace->threads[group->worst_thread].process == group->culprit;
+                trace->threads[group->worst_thread].process == group->culprit;
         if (own && group->culprit_thread != TRACE_NONE) {
             who = arena_print(trace->arena, "thread %d (%s) of the program itself",
-                              trace->threads[group->culprit_thread].tid,
-                              trace->threads[group->culprit_thread].comm);
+                    trace->threads[group->culprit_thread].tid,
+                    trace->threads[group->culprit_thread].comm);
         } else {
             who = describe_program(trace, group->culprit);
             named = process->cmdline && *process->cmdline && stall->culprit.known;
@@ -324,31 +339,31 @@ void describe_group(const struct work *work, const struct group *group, struct s
     const struct stall_cause *cause = &stall_causes(&(size_t){0})[group->cause];
     const struct part *best = describe_best(trace, group);
     *ret_stall = (struct stall){
-        .cause = cause->id,
-        .title = cause->title,
-        .total_ns = group->total_ns,
-        .max_ns = group->max_ns,
-        .count = group->count,
-        .first_ns = group->spans[0].begin,
-        .last_ns = group->spans[group->span_count - 1].end,
-        .has_period = group->has_period,
-        .period_ns = group->period_ns,
-        .blocked_ns = group->split_ns[SPLIT_BLOCKED],
-        .run_queue_ns = group->split_ns[SPLIT_RUN_QUEUE],
-        .preempted_ns = group->split_ns[SPLIT_PREEMPTED],
-        .on_cpu_ns = group->split_ns[SPLIT_ON_CPU],
-        .weight = group->weight,
-        .confidence = group->confidence,
-        .confidence_note = describe_note(work, group),
-        .meanwhile = describe_meanwhile(group),
-        .victim = describe_task(trace, group->worst_thread),
-        .victim_threads = group->threads,
-        .culprit =
-            describe_task(trace, group->culprit == TRACE_NONE ? TRACE_NONE : group->culprit_thread),
-        .resource = describe_resource(work, group, best),
-        .has_steps = trace->step_count > 0,
-        .steps_hit = group->steps_hit,
-        .steps_total = trace->step_count,
+            .cause = cause->id,
+            .title = cause->title,
+            .total_ns = group->total_ns,
+            .max_ns = group->max_ns,
+            .count = group->count,
+            .first_ns = group->spans[0].begin,
+            .last_ns = group->spans[group->span_count - 1].end,
+            .has_period = group->has_period,
+            .period_ns = group->period_ns,
+            .blocked_ns = group->split_ns[SPLIT_BLOCKED],
+            .run_queue_ns = group->split_ns[SPLIT_RUN_QUEUE],
+            .preempted_ns = group->split_ns[SPLIT_PREEMPTED],
+            .on_cpu_ns = group->split_ns[SPLIT_ON_CPU],
+            .weight = group->weight,
+            .confidence = group->confidence,
+            .confidence_note = describe_note(work, group),
+            .meanwhile = describe_meanwhile(group),
+            .victim = describe_task(trace, group->worst_thread),
+            .victim_threads = group->threads,
+            .culprit = describe_task(
+                    trace, group->culprit == TRACE_NONE ? TRACE_NONE : group->culprit_thread),
+            .resource = describe_resource(work, group, best),
+            .has_steps = trace->step_count > 0,
+            .steps_hit = group->steps_hit,
+            .steps_total = trace->step_count,
     };
     describe_victim(trace, best, ret_stall);
     if (ret_stall->culprit.known)

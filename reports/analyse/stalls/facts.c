@@ -7,21 +7,21 @@
 #include "common/containers/search.h"
 #include "reports/analyse/stalls/parts.h"
 
-const struct trace_fact *facts_by_other(const struct trace *trace, int what, uint32_t thread,
-                                        int64_t begin, int64_t end)
+const struct trace_fact *facts_by_other(
+        const struct trace *trace, int what, uint32_t thread, int64_t begin, int64_t end)
 {
     enum { BACK_NS = 2000000000, LATE_NS = 2000000 }; // no fact of interest lasts longer
     bool tallied = what == UG_FACT_MIGRATE;
     for (size_t i = trace_fact_from(trace, begin - BACK_NS);
-         i < trace->fact_count && trace->facts[i].begin < end; i++) {
+            i < trace->fact_count && trace->facts[i].begin < end; i++) {
         const struct trace_fact *fact = &trace->facts[i];
         // A tally is a sum, sent with the last of what it counts: only its end is a moment at which
         // something happened. It is noted when the pages are free again, a little late.
         if (tallied && fact->end > end + LATE_NS)
             continue;
         if (fact->what == what && fact->end >= begin && !fact->flags &&
-            parts_blamable(trace, fact->actor) &&
-            trace->threads[fact->actor].process != trace->threads[thread].process)
+                parts_blamable(trace, fact->actor) &&
+                trace->threads[fact->actor].process != trace->threads[thread].process)
             return fact;
     }
     return NULL;
@@ -32,17 +32,20 @@ static bool facts_named(const struct trace_counter *counter, const char *source,
     return !strcmp(counter->source, source) && strstr(counter->name, name);
 }
 
-static bool facts_throttled_rank(const struct trace *trace, int32_t rank, int64_t begin, int64_t end)
+static bool facts_throttled_rank(
+        const struct trace *trace, int32_t rank, int64_t begin, int64_t end)
 {
     const struct trace_throttle *list = trace->throttles;
-    size_t low = search_first(middle, trace->throttle_count, list[middle].rank > rank || (list[middle].rank == rank && list[middle].end > begin));
+    size_t low = search_first(middle, trace->throttle_count,
+            list[middle].rank > rank || (list[middle].rank == rank && list[middle].end > begin));
     return low < trace->throttle_count && list[low].rank == rank && list[low].begin < end;
 }
 
 bool facts_throttled(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end)
 {
     int32_t rank = trace->processes[trace->threads[thread].process].rank;
-    return facts_throttled_rank(trace, -1, begin, end) || (rank >= 0 && facts_throttled_rank(trace, rank, begin, end));
+    return facts_throttled_rank(trace, -1, begin, end) ||
+            (rank >= 0 && facts_throttled_rank(trace, rank, begin, end));
 }
 
 // The thread of the target that ran most, or that ran most on this CPU about then.
@@ -51,7 +54,7 @@ static uint32_t facts_busiest(const struct trace *trace)
     uint32_t best = TRACE_NONE;
     for (uint32_t i = 0; i < trace->thread_count; i++)
         if (trace_is_target(trace, i) &&
-            (best == TRACE_NONE || trace->threads[i].run_ns > trace->threads[best].run_ns))
+                (best == TRACE_NONE || trace->threads[i].run_ns > trace->threads[best].run_ns))
             best = i;
     return best;
 }
@@ -79,8 +82,8 @@ static void facts_oom(struct work *work, const struct trace_fact *fact)
     for (size_t i = 0; i < trace->process_count; i++) {
         const struct trace_process *other = &trace->processes[i];
         if (i != process && other->kind == TRACE_TARGET &&
-            other->ppid == trace->processes[process].ppid && other->started_ns > fact->begin &&
-            other->started_ns < end)
+                other->ppid == trace->processes[process].ppid && other->started_ns > fact->begin &&
+                other->started_ns < end)
             end = other->started_ns;
     }
     uint32_t parent = trace->processes[process].parent;
@@ -111,7 +114,7 @@ static void facts_softirq(struct work *work, const struct trace_fact *fact)
     if (!trace_is_target(trace, fact->target) || !trace_clip(trace, &begin, &end))
         return;
     struct part *part =
-        parts_add(work, fact->target, begin, end, CAUSE_SOFTIRQ_STORM, SPLIT_ON_CPU);
+            parts_add(work, fact->target, begin, end, CAUSE_SOFTIRQ_STORM, SPLIT_ON_CPU);
     part->via = VIA_CPU;
     part->confidence = 0.9F;
 }
@@ -119,7 +122,7 @@ static void facts_softirq(struct work *work, const struct trace_fact *fact)
 // One row of neighbouring ticks in page faults: from half a tick before the first to half a tick
 // after the last, and nothing of what lies between two rows.
 static void facts_moved_row(struct work *work, const struct trace_fact *fact, uint32_t thread,
-                            uint32_t first, uint32_t last)
+        uint32_t first, uint32_t last)
 {
     const struct trace *trace = work->trace;
     int64_t begin = trace->samples[first].at - trace->tick_ns / 2,
@@ -153,7 +156,7 @@ static void facts_moved(struct work *work, const struct trace_fact *fact)
                 continue;
             int64_t reach = trace->tick_ns * 16 / 10;
             if (last != TRACE_NONE &&
-                (last + 1 != i || trace->samples[i].at - trace->samples[last].at > reach)) {
+                    (last + 1 != i || trace->samples[i].at - trace->samples[last].at > reach)) {
                 facts_moved_row(work, fact, thread, first, last);
                 first = TRACE_NONE;
             }
@@ -167,8 +170,8 @@ static void facts_moved(struct work *work, const struct trace_fact *fact)
 
 // The share of [begin, end) that the thread was seen on this CPU; without samples, of the window on
 // any.
-static double facts_share_of(const struct trace *trace, uint32_t thread, int cpu, int64_t begin,
-                             int64_t end)
+static double facts_share_of(
+        const struct trace *trace, uint32_t thread, int cpu, int64_t begin, int64_t end)
 {
     const struct trace_thread *row = &trace->threads[thread];
     double share = (double)row->run_ns / (double)trace->window_ns;
@@ -176,7 +179,7 @@ static double facts_share_of(const struct trace *trace, uint32_t thread, int cpu
         int64_t seen = 0;
         for (uint32_t i = trace_sample_from(trace, thread, begin),
                       stop = trace_sample_from(trace, thread, end);
-             i < stop; i++)
+                i < stop; i++)
             seen += trace->samples[i].cpu == cpu;
         share = (double)(seen * trace->tick_ns) / (double)(end - begin);
     }
@@ -194,7 +197,7 @@ static void facts_steal(struct work *work)
     for (size_t i = 1; i < trace->counter_count; i++) {
         const struct trace_counter *now = &trace->counters[i], *last = now - 1;
         if (!facts_named(now, "stat", "steal") || strcmp(now->name, last->name) ||
-            now->at <= last->at)
+                now->at <= last->at)
             continue;
         int64_t stolen = now->value - last->value;
         if (stolen * 20 < now->at - last->at)
@@ -205,8 +208,8 @@ static void facts_steal(struct work *work)
         int64_t begin = last->at, end = last->at + stolen;
         if (!trace_clip(trace, &begin, &end))
             continue;
-        struct part *part = parts_add(work, thread, begin, end < now->at ? end : now->at,
-                                      CAUSE_STEAL, SPLIT_ON_CPU);
+        struct part *part = parts_add(
+                work, thread, begin, end < now->at ? end : now->at, CAUSE_STEAL, SPLIT_ON_CPU);
         part->confidence = 0.7F;
         part->notes |= NOTE_INFERRED;
     }
@@ -233,7 +236,7 @@ static void facts_zombies(struct work *work)
             directories = facts_last(trace, "cgroups", "directories");
     uint32_t thread = facts_busiest(trace);
     if (groups < 0 || directories < 0 || groups - directories < ZOMBIES_MIN ||
-        groups < TIMES * directories || thread == TRACE_NONE)
+            groups < TIMES * directories || thread == TRACE_NONE)
         return;
     int64_t begin = trace->windows[0].begin;
     struct part *part = parts_add(work, thread, begin, begin + 1, CAUSE_ZOMBIE_MEMCG, SPLIT_ON_CPU);

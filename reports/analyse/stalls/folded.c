@@ -18,7 +18,9 @@ struct folded_row {
 static int folded_compare(const void *left, const void *right)
 {
     const struct folded_row *a = left, *b = right;
-    return trace_order(a->thread, b->thread) ?: trace_order(a->user, b->user) ?: trace_order(a->kernel, b->kernel);
+    int order = trace_order(a->thread, b->thread);
+    order = order ?: trace_order(a->user, b->user);
+    return order ?: trace_order(a->kernel, b->kernel);
 }
 
 // ';' separates frames and a blank the number: neither may stand in a name.
@@ -57,7 +59,7 @@ int stalls_folded(struct store *store, int64_t recording_id, void *stream, struc
     for (size_t i = 0; i < trace->gap_count; i++) {
         const struct trace_gap *gap = &trace->gaps[i];
         rows[i] = (struct folded_row){gap->thread, gap->kernel,
-                                      gap->python ? gap->python : gap->user, gap->in - gap->out};
+                gap->python ? gap->python : gap->user, gap->in - gap->out};
     }
     qsort(rows, trace->gap_count, sizeof *rows, folded_compare);
     for (size_t i = 0; i < trace->gap_count;) {

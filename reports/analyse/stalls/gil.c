@@ -21,7 +21,7 @@ static enum gil_gap gil_gap(const struct trace *trace, const struct trace_gap *g
 {
     struct marks kernel = trace_marks(trace, gap->kernel), user = trace_marks(trace, gap->user);
     bool futex = marks_has(kernel, MARK_FUTEX) ||
-                 (!gap->kernel && marks_has(marks_of_syscall(trace->machine, gap->syscall), MARK_FUTEX));
+            (!gap->kernel && marks_has(marks_of_syscall(trace->machine, gap->syscall), MARK_FUTEX));
     if (!gap->waking || !futex || gap->state & 0xe) // neither D nor stopped nor traced
         return GIL_NO;
     if (marks_has(user, MARK_TAKE_GIL))
@@ -31,7 +31,7 @@ static enum gil_gap gil_gap(const struct trace *trace, const struct trace_gap *g
     int64_t slept = gap->waking - gap->out;
     struct marks waker = trace_marks(trace, gap->waker_stack);
     bool by_timer = gap->flags & (UG_GAP_WAKER_IRQ | UG_GAP_WAKER_SOFTIRQ) ||
-                    marks_has(waker, MARK_TIMER) || marks_has(waker, MARK_IRQ);
+            marks_has(waker, MARK_TIMER) || marks_has(waker, MARK_IRQ);
     if (by_timer)
         return slept >= GIL_SLICE_MIN_NS && slept <= GIL_SLICE_MAX_NS ? GIL_SLICE : GIL_NO;
     return slept < GIL_SLICE_MAX_NS ? GIL_LAST : GIL_NO;
@@ -64,7 +64,7 @@ static uint32_t gil_runner(const struct trace *trace, uint32_t thread, int64_t b
     int64_t best_ns = 0;
     for (uint32_t i = 0; i < trace->thread_count; i++) {
         if (i == thread || trace->threads[i].process != trace->threads[thread].process ||
-            !trace->threads[i].sample_count)
+                !trace->threads[i].sample_count)
             continue;
         int64_t ran = trace_ran_ns(trace, i, begin, end);
         if (ran > best_ns) {
@@ -82,7 +82,7 @@ static uint32_t gil_owner(const struct trace *trace, uint32_t first, uint32_t la
     for (uint32_t i = first; i < last; i++) {
         uint32_t owner = trace->gaps[i].owner;
         if (owner == TRACE_NONE || owner == trace->gaps[i].thread ||
-            trace->threads[owner].process != trace->threads[trace->gaps[i].thread].process)
+                trace->threads[owner].process != trace->threads[trace->gaps[i].thread].process)
             continue;
         if (!votes)
             best = owner;
@@ -101,12 +101,12 @@ static void gil_episode(struct work *work, uint32_t first, uint32_t last)
     // interpreter could not be read the length of the slices has to do.
     bool marked = gil_marked(trace, first, last);
     bool certain = marked || owner != TRACE_NONE ||
-                   marks_has(trace_marks(trace, begin->user), MARK_TAKE_GIL);
+            marks_has(trace_marks(trace, begin->user), MARK_TAKE_GIL);
     if (!certain && (last - first < 2 || gil_read(trace, end)))
         return;
     uint32_t runner = gil_runner(trace, begin->thread, begin->out, end->in);
     struct part *part =
-        parts_add(work, begin->thread, begin->out, end->in, CAUSE_GIL_WAIT, SPLIT_BLOCKED);
+            parts_add(work, begin->thread, begin->out, end->in, CAUSE_GIL_WAIT, SPLIT_BLOCKED);
     part->gap = first;
     part->via = VIA_GIL;
     part->culprit = owner != TRACE_NONE ? owner : runner;
@@ -116,7 +116,7 @@ static void gil_episode(struct work *work, uint32_t first, uint32_t last)
     }
     part->waits_for = part->culprit;
     part->confidence = owner == TRACE_NONE && runner == TRACE_NONE ? 0.6F
-                       : owner == runner || last - first >= 4      ? 0.95F
+            : owner == runner || last - first >= 4                 ? 0.95F
                                                                    : 0.85F;
     if (!certain)
         part->confidence -= 0.1F;
@@ -135,8 +135,8 @@ static void gil_thread(struct work *work, uint32_t thread)
         }
         uint32_t last = at + 1;
         while (last < stop &&
-               trace->gaps[last].out - trace->gaps[last - 1].in < GIL_BETWEEN_MAX_NS &&
-               gil_same_site(&trace->gaps[at], &trace->gaps[last])) {
+                trace->gaps[last].out - trace->gaps[last - 1].in < GIL_BETWEEN_MAX_NS &&
+                gil_same_site(&trace->gaps[at], &trace->gaps[last])) {
             enum gil_gap kind = gil_gap(trace, &trace->gaps[last]);
             if (kind == GIL_NO)
                 break;
@@ -153,6 +153,6 @@ void gil_stitch(struct work *work)
 {
     for (uint32_t i = 0; i < work->trace->thread_count; i++)
         if (trace_is_target(work->trace, i) &&
-            work->trace->processes[work->trace->threads[i].process].python)
+                work->trace->processes[work->trace->threads[i].process].python)
             gil_thread(work, i);
 }

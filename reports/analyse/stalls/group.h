@@ -35,8 +35,8 @@ struct groups {
     const struct part **parts; // behind every group
 };
 
-// Waits for mmap_lock get the cause that their holder is known for by others, in [begin, end) and outside of it. Once, on all parts, before
-// stragglers and groups.
+// Waits for mmap_lock get the cause that their holder is known for by others, in [begin, end) and
+// outside of it. Once, on all parts, before stragglers and groups.
 void groups_explain(struct work *work, int64_t begin, int64_t end);
 // Is one deed known, of which there were so many, and that took ns of all waits?
 bool groups_deed_known(uint32_t count, int64_t ns, int64_t all);
@@ -52,8 +52,9 @@ void period_find(const struct trace *trace, struct group *group);
 // folded.
 int64_t period_of(const struct trace_window *spans, size_t count);
 
-// quiet.c: a main thread that waited all the time. Fills stalls->quiet and what belongs to it: the longest wait of a main thread of the target
-// that ran for less than 2 % of the window and waited for half of it at one go.
+// quiet.c: a main thread that waited all the time. Fills stalls->quiet and what belongs to it: the
+// longest wait of a main thread of the target that ran for less than 2 % of the window and waited
+// for half of it at one go.
 void quiet_find(const struct work *work, struct stalls *stalls);
 
 // describe.c: in words, strings in the trace's arena.

@@ -18,8 +18,7 @@ struct holder_candidate {
 };
 
 static struct holder_candidate *holder_candidate(const struct trace *trace,
-                                                 struct holder_candidate *list, int *count,
-                                                 uint32_t thread, uint32_t victim)
+        struct holder_candidate *list, int *count, uint32_t thread, uint32_t victim)
 {
     if (!parts_blamable(trace, thread) || thread == victim)
         return NULL;
@@ -43,7 +42,7 @@ static void holder_witness(const struct trace *trace, struct holder_candidate *o
 // In the kernel while a thread of the target spins: any task of the machine may be. Only the
 // process's own threads have locks of its memory, but for those that look into others'.
 static bool holder_suspect(const struct trace *trace, const struct trace_sample *sample,
-                           const struct part *part, bool is_mmap)
+        const struct part *part, bool is_mmap)
 {
     enum cause deed = parts_activity(trace_marks(trace, sample->kernel));
     if (deed == CAUSE_COUNT)
@@ -56,10 +55,11 @@ static bool holder_suspect(const struct trace *trace, const struct trace_sample 
 }
 
 static void holder_read_samples(struct work *work, const struct part *part, bool is_mmap,
-                                struct holder_candidate *list, int *count)
+        struct holder_candidate *list, int *count)
 {
     const struct trace *trace = work->trace;
-    size_t low = search_first(middle, work->owner_sample_count, trace->samples[work->owner_samples[middle]].at >= part->begin);
+    size_t low = search_first(middle, work->owner_sample_count,
+            trace->samples[work->owner_samples[middle]].at >= part->begin);
     for (int n = 0; low < work->owner_sample_count && n < HOLDER_SAMPLES_MAX; low++, n++) {
         const struct trace_sample *sample = &trace->samples[work->owner_samples[low]];
         if (sample->at >= part->end)
@@ -72,7 +72,7 @@ static void holder_read_samples(struct work *work, const struct part *part, bool
         const struct trace_thread *thread = &trace->threads[list[i].thread];
         uint32_t at = trace_sample_from(trace, list[i].thread, part->begin);
         for (int n = 0; at < thread->sample_first + thread->sample_count && n < HOLDER_SAMPLES_MAX;
-             at++, n++) {
+                at++, n++) {
             if (trace->samples[at].at >= part->end)
                 break;
             list[i].samples++;
@@ -82,12 +82,12 @@ static void holder_read_samples(struct work *work, const struct part *part, bool
 }
 
 // The owner's own sleep within the wait tells what it did, when it is of the target.
-static void holder_read_gaps(const struct trace *trace, const struct part *part,
-                             struct holder_candidate *one)
+static void holder_read_gaps(
+        const struct trace *trace, const struct part *part, struct holder_candidate *one)
 {
     const struct trace_thread *thread = &trace->threads[one->thread];
     for (uint32_t i = trace_gap_from(trace, one->thread, part->begin);
-         i < thread->gap_first + thread->gap_count; i++) {
+            i < thread->gap_first + thread->gap_count; i++) {
         if (trace->gaps[i].out >= part->end)
             break;
         if (trace->gaps[i].kernel)
@@ -113,7 +113,7 @@ static double holder_score(const struct holder_candidate *one, bool is_mmap)
 }
 
 static void holder_conclude(const struct trace *trace, struct part *part,
-                            const struct holder_hint *hint, const struct holder_candidate *best)
+        const struct holder_hint *hint, const struct holder_candidate *best)
 {
     enum cause activity = holder_activity(best);
     double doubt = 1; // product of what each witness leaves open
@@ -134,14 +134,15 @@ static void holder_conclude(const struct trace *trace, struct part *part,
         part->notes |= hint->owner == TRACE_NONE ? NOTE_NO_OWNER : NOTE_DISAGREE;
     part->culprit = part->waits_for = best->thread;
     part->culprit_stack =
-        best->stacks[activity] ? best->stacks[activity] : best->stacks[CAUSE_COUNT];
+            best->stacks[activity] ? best->stacks[activity] : best->stacks[CAUSE_COUNT];
     if (activity == CAUSE_COUNT)
         part->notes |= NOTE_NO_ACTIVITY;
     else if (hint->is_mmap)
         part->cause = (uint8_t)activity;
     const struct trace_process *process = &trace->processes[trace->threads[best->thread].process];
     if (hint->is_mmap && part->cause == CAUSE_MMAP_LOCK && process->kind == TRACE_KERNEL &&
-        process->comm[0] == 'k' && process->comm[1] == 'h') // khugepaged itself, its stack unseen
+            process->comm[0] == 'k' &&
+            process->comm[1] == 'h') // khugepaged itself, its stack unseen
         part->cause = CAUSE_KHUGEPAGED;
 }
 
@@ -203,24 +204,20 @@ void holder_spins(struct work *work)
         int64_t slept = 0;
         uint32_t low = trace_gap_from(trace, lock->thread, lock->begin);
         for (; low < thread->gap_first + thread->gap_count && trace->gaps[low].out < lock->end;
-             low++)
-            slept +=
-                parts_overlap(lock->begin, lock->end, trace->gaps[low].out, trace->gaps[low].in);
+                low++)
+            slept += parts_overlap(
+                    lock->begin, lock->end, trace->gaps[low].out, trace->gaps[low].in);
         if (slept * 2 >= lock->end - lock->begin)
             continue;
         struct part *part = parts_add(work, lock->thread, lock->begin, lock->end,
-                                      holder_spin_cause(trace, lock), SPLIT_ON_CPU);
+                holder_spin_cause(trace, lock), SPLIT_ON_CPU);
         part->via = lock->kind == UG_LOCK_MMAP ? VIA_MMAP_LOCK : VIA_KERNEL_LOCK;
         uint32_t sample = trace_sample_from(trace, lock->thread, lock->begin);
         if (sample < thread->sample_first + thread->sample_count &&
-            trace->samples[sample].at < lock->end)
+                trace->samples[sample].at < lock->end)
             part->sample = sample;
-        struct holder_hint hint = {lock->owner,
-                                   TRACE_NONE,
-                                   0,
-                                   lock->owner_stack,
-                                   lock->owner_flags & UG_GAP_OWNER_READER,
-                                   part->cause == CAUSE_MMAP_LOCK};
+        struct holder_hint hint = {lock->owner, TRACE_NONE, 0, lock->owner_stack,
+                lock->owner_flags & UG_GAP_OWNER_READER, part->cause == CAUSE_MMAP_LOCK};
         holder_find(work, part, &hint);
     }
 }

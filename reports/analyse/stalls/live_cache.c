@@ -9,9 +9,11 @@
 #include "reports/analyse/stalls/stalls.h"
 
 enum {
-    CACHE_ROWS_MAX = 1 << 16, // 7 MB: six thousand waits a second of a window of ten; who has more reads them at each look
+    CACHE_ROWS_MAX = 1 << 16, // 7 MB: six thousand waits a second of a window of ten; who has more
+                              // reads them at each look
     CACHE_TEXTS_MAX = 4096,
-    CACHE_NAMES_MAX = 1 << 14,     // stacks, and frames: a window of the job that is measured has some 3,000 of each; 2 MB
+    CACHE_NAMES_MAX = 1 << 14, // stacks, and frames: a window of the job that is measured has some
+                               // 3,000 of each; 2 MB
     CACHE_FRAME_IDS_MAX = 1 << 19, // 2 MB
 };
 
@@ -51,7 +53,8 @@ void cache_clear(struct stalls_cache *cache)
     *cache = (struct stalls_cache){.names = names};
 }
 
-// Is the last row that was read still the one with its number? Of a table that --max-size has emptied numbers are given anew.
+// Is the last row that was read still the one with its number? Of a table that --max-size has
+// emptied numbers are given anew.
 static bool cache_holds(struct store *store, const char *sql, int64_t row, int64_t at)
 {
     int64_t found = 0;
@@ -72,8 +75,10 @@ void cache_begin(struct stalls_cache *cache, struct store *store, const struct t
     struct trace *rows = &cache->rows;
     size_t left = 0;
     if (rows->recording_id != trace->recording_id || rows->from_ns > trace->from_ns ||
-        !cache_holds(store, "SELECT in_ns FROM gap WHERE rowid = ?", cache->gap_row, cache->gap_in) ||
-        !cache_holds(store, "SELECT at_ns FROM sample WHERE rowid = ?", cache->sample_row, cache->sample_at))
+            !cache_holds(store, "SELECT in_ns FROM gap WHERE rowid = ?", cache->gap_row,
+                    cache->gap_in) ||
+            !cache_holds(store, "SELECT at_ns FROM sample WHERE rowid = ?", cache->sample_row,
+                    cache->sample_at))
         cache_clear(cache);
     rows->recording_id = trace->recording_id;
     rows->from_ns = trace->from_ns;
@@ -82,7 +87,8 @@ void cache_begin(struct stalls_cache *cache, struct store *store, const struct t
         vector_push(rows->texts, rows->text_count, "");
     }
     cache->gap_count = rows->gap_count = cache_since(rows->gaps, rows->gap_count, rows->from_ns);
-    cache->short_count = rows->short_count = cache_since(rows->shorts, rows->short_count, rows->from_ns);
+    cache->short_count = rows->short_count =
+            cache_since(rows->shorts, rows->short_count, rows->from_ns);
     for (size_t i = 0; i < rows->sample_count; i++)
         if (rows->samples[i].at >= rows->from_ns)
             rows->samples[left++] = rows->samples[i];
@@ -146,7 +152,8 @@ void cache_place(struct stalls_cache *cache, const struct trace_ids *threads, st
     }
     rows->gap_count = cache->gap_count;
     rows->short_count = cache->short_count;
-    if (rows->gap_count + rows->short_count + rows->sample_count > CACHE_ROWS_MAX || rows->text_count > CACHE_TEXTS_MAX)
+    if (rows->gap_count + rows->short_count + rows->sample_count > CACHE_ROWS_MAX ||
+            rows->text_count > CACHE_TEXTS_MAX)
         cache_clear(cache);
 }
 
@@ -156,7 +163,8 @@ const struct cache_stack *cache_stack_of(const struct cache_names *names, uint32
     return at == MAP_NONE ? NULL : &names->stacks[at];
 }
 
-void cache_stack_add(struct cache_names *names, uint32_t id, char kind, const uint32_t *frame_ids, size_t count)
+void cache_stack_add(
+        struct cache_names *names, uint32_t id, char kind, const uint32_t *frame_ids, size_t count)
 {
     enum { NAMED_MIN = 2 }; // "[not resolved]" is one frame, a Python stack before its names none
     if (count < NAMED_MIN)
@@ -179,14 +187,16 @@ void cache_frame_add(struct cache_names *names, uint32_t id, const struct trace_
     if (!names->arena)
         names->arena = arena_new();
     *map_put(&names->frame_at, id) = (uint32_t)names->frame_count;
-    struct cache_frame known = {
-        .name = arena_copy(names->arena, frame->name), .module = arena_copy(names->arena, frame->module), .line = frame->line,
-        .starts = frame->starts};
+    struct cache_frame known = {.name = arena_copy(names->arena, frame->name),
+            .module = arena_copy(names->arena, frame->module),
+            .line = frame->line,
+            .starts = frame->starts};
     vector_push(names->frames, names->frame_count, known);
 }
 
 void cache_names_trim(struct cache_names *names)
 {
-    if (names->stack_count > CACHE_NAMES_MAX || names->frame_count > CACHE_NAMES_MAX || names->frame_id_count > CACHE_FRAME_IDS_MAX)
+    if (names->stack_count > CACHE_NAMES_MAX || names->frame_count > CACHE_NAMES_MAX ||
+            names->frame_id_count > CACHE_FRAME_IDS_MAX)
         cache_names_clear(names);
 }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one look at a recording that goes on has read, for the next one: a window of ten seconds that is looked at every two has eight
-// tenths of its rows in common with the one before. Rows stay as they were written, but for the waits that go on: each second these are
-// written anew, behind all others. One owner thread.
+// What one look at a recording that goes on has read, for the next one: a window of ten seconds
+// that is looked at every two has eight tenths of its rows in common with the one before. Rows stay
+// as they were written, but for the waits that go on: each second these are written anew, behind
+// all others. One owner thread.
 #ifndef UPGATE_STALLS_LIVE_CACHE_H
 #define UPGATE_STALLS_LIVE_CACHE_H
 
 #include "common/containers/map.h"
 #include "reports/analyse/stalls/trace.h"
 
-// Stacks by their numbers, and their frames. Whose names come later is not among them: it has one frame until then, or none.
+// Stacks by their numbers, and their frames. Whose names come later is not among them: it has one
+// frame until then, or none.
 struct cache_stack {
     uint32_t first, count; // in frame_ids
     char kind;
@@ -16,8 +18,8 @@ struct cache_stack {
 struct cache_frame {
     const char *name, *module;
     int32_t line;
-    char kind;   // as trace_frame; 0: not yet
-    bool starts; // as trace_frame
+    char kind;          // as trace_frame; 0: not yet
+    bool starts;        // as trace_frame
     struct marks marks; // as that kind
 };
 struct cache_names {
@@ -30,7 +32,8 @@ struct cache_names {
 };
 
 struct stalls_cache {
-    struct trace rows; // gaps, shorts and samples with ids in place of threads, and texts; nothing else
+    struct trace
+            rows; // gaps, shorts and samples with ids in place of threads, and texts; nothing else
     size_t gap_count, short_count; // of them, those that stay
     int64_t gap_row, gap_in;       // of the last one that stays; row 0: none is there
     int64_t sample_row, sample_at;
@@ -43,12 +46,15 @@ void cache_begin(struct stalls_cache *cache, struct store *store, const struct t
 // Behind each row that was read into cache->rows.
 void cache_note_gap(struct stalls_cache *cache, int64_t row, const struct trace_gap *gap);
 void cache_note_sample(struct stalls_cache *cache, int64_t row, const struct trace_sample *sample);
-// All rows that are there, into the trace; then drops those that are read again, or all where there are too many.
+// All rows that are there, into the trace; then drops those that are read again, or all where there
+// are too many.
 void cache_place(struct stalls_cache *cache, const struct trace_ids *threads, struct trace *trace);
 void cache_clear(struct stalls_cache *cache); // but for names
 
-const struct cache_stack *cache_stack_of(const struct cache_names *names, uint32_t id); // NULL: not there
-void cache_stack_add(struct cache_names *names, uint32_t id, char kind, const uint32_t *frame_ids, size_t count);
+// NULL: not there
+const struct cache_stack *cache_stack_of(const struct cache_names *names, uint32_t id);
+void cache_stack_add(
+        struct cache_names *names, uint32_t id, char kind, const uint32_t *frame_ids, size_t count);
 struct cache_frame *cache_frame_of(const struct cache_names *names, uint32_t id); // NULL: not there
 void cache_frame_add(struct cache_names *names, uint32_t id, const struct trace_frame *frame);
 void cache_names_trim(struct cache_names *names); // forgets all where it is too much

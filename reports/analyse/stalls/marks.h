@@ -85,8 +85,8 @@ enum mark {
     MARK_COLLECTIVE, // of a job's ranks: waits in it are for the others
     MARK_MPI,        // spins in them
     MARK_STORE,      // where ranks meet: no collective
-    MARK_READ, // the system call, of whatever file
-    MARK_MESSAGE, // of those what is, or may be, between two ranks only: sends and receives
+    MARK_READ,       // the system call, of whatever file
+    MARK_MESSAGE,    // of those what is, or may be, between two ranks only: sends and receives
     MARK_COUNT
 };
 
@@ -106,9 +106,11 @@ static inline struct marks marks_join(struct marks a, struct marks b)
 
 // kind: 'k' kernel, 'u' user, 'p' Python. module may be NULL.
 struct marks marks_of_function(char kind, const char *name, const char *module);
-// Of a system call's number, for a gap without a kernel stack: the numbers are another list on each machine.
+// Of a system call's number, for a gap without a kernel stack: the numbers are another list on each
+// machine.
 enum marks_machine { MARKS_MACHINE_X86_64, MARKS_MACHINE_ARM64, MARKS_MACHINE_COUNT };
 struct marks marks_of_syscall(enum marks_machine machine, int number);
-enum marks_machine marks_machine_of(const char *name); // as uname -m says it; NULL and others: x86-64
+// as uname -m says it; NULL and others: x86-64
+enum marks_machine marks_machine_of(const char *name);
 
 #endif

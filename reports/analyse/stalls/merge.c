@@ -12,7 +12,8 @@
 static const int64_t merge_join_ns = 2000000; // spans nearer than this are one episode
 enum {
     MERGE_JOIN_TICKS = 4
-}; // the same of what samples found, which turns of others cut into pieces, unless their begin and end are known
+}; // the same of what samples found, which turns of others cut into pieces, unless their begin and
+   // end are known
 static const int64_t merge_single_ns = 100000000; // a single stall of this length always counts
 
 static uint32_t merge_process(const struct trace *trace, uint32_t thread)
@@ -22,8 +23,8 @@ static uint32_t merge_process(const struct trace *trace, uint32_t thread)
 
 // Programs that share the CPU are one cause together, the largest is named; the program's own
 // threads are another.
-static uint32_t merge_key(const struct trace *trace, const uint32_t *first_alike,
-                          const struct part *part)
+static uint32_t merge_key(
+        const struct trace *trace, const uint32_t *first_alike, const struct part *part)
 {
     uint32_t process = merge_process(trace, part->culprit);
     if (part->cause == CAUSE_CPU_CONTENTION && process != trace->threads[part->thread].process)
@@ -75,9 +76,8 @@ static uint32_t *merge_first_alike(const struct trace *trace)
 }
 
 enum { MERGE_DEEDS = 6, MERGE_DEEDS_MIN = 3 };
-static const enum cause merge_deeds[MERGE_DEEDS] = {CAUSE_SMAPS_READ,   CAUSE_FORK_LARGE,
-                                                    CAUSE_MUNMAP_LARGE, CAUSE_PAGE_POPULATE,
-                                                    CAUSE_KHUGEPAGED,   CAUSE_MADVISE_STORM};
+static const enum cause merge_deeds[MERGE_DEEDS] = {CAUSE_SMAPS_READ, CAUSE_FORK_LARGE,
+        CAUSE_MUNMAP_LARGE, CAUSE_PAGE_POPULATE, CAUSE_KHUGEPAGED, CAUSE_MADVISE_STORM};
 
 struct merge_known { // what a process was seen to hold mmap_lock for
     int64_t ns[MERGE_DEEDS];
@@ -98,7 +98,8 @@ static enum cause merge_known_for(const struct merge_known *known)
         all += known->ns[i];
         best = known->ns[i] > known->ns[best] ? i : best;
     }
-    return groups_deed_known(known->count[best], known->ns[best], all) ? merge_deeds[best] : CAUSE_COUNT;
+    return groups_deed_known(known->count[best], known->ns[best], all) ? merge_deeds[best]
+                                                                       : CAUSE_COUNT;
 }
 
 // A wait for mmap_lock whose holder's deed was not sampled: it is known for one deed in other
@@ -106,7 +107,8 @@ static enum cause merge_known_for(const struct merge_known *known)
 void groups_explain(struct work *work, int64_t begin, int64_t end)
 {
     struct trace *trace = work->trace;
-    struct merge_known *known = xcalloc(2 * (trace->process_count + 1), sizeof *known); // of each process outside and inside
+    // of each process outside and inside
+    struct merge_known *known = xcalloc(2 * (trace->process_count + 1), sizeof *known);
     for (size_t i = 0; i < work->part_count; i++) {
         const struct part *part = &work->parts[i];
         if (part->culprit == TRACE_NONE || part->via != VIA_MMAP_LOCK)
@@ -125,14 +127,15 @@ void groups_explain(struct work *work, int64_t begin, int64_t end)
             continue;
         uint32_t process = merge_process(trace, part->culprit);
         bool inside = part->begin >= begin && part->begin < end;
-        enum cause deed = process == TRACE_NONE ? CAUSE_COUNT : merge_known_for(&known[2 * process + inside]);
+        enum cause deed =
+                process == TRACE_NONE ? CAUSE_COUNT : merge_known_for(&known[2 * process + inside]);
         if (deed < CAUSE_COUNT) {
             part->cause = (uint8_t)deed;
             part->notes |= NOTE_INFERRED;
             part->confidence *= 0.8F;
         } else if (process == TRACE_NONE) {
             const struct trace_fact *fact =
-                facts_by_other(trace, UG_FACT_COLLAPSE, part->thread, part->begin, part->end);
+                    facts_by_other(trace, UG_FACT_COLLAPSE, part->thread, part->begin, part->end);
             part->cause = fact ? CAUSE_KHUGEPAGED : part->cause;
             part->culprit = fact ? fact->actor : part->culprit;
         }
@@ -144,8 +147,14 @@ void groups_explain(struct work *work, int64_t begin, int64_t end)
 static bool merge_is_particular(enum cause cause)
 {
     static const bool particular[CAUSE_COUNT + 1] = {
-        [CAUSE_KERNEL_MUTEX] = true, [CAUSE_RWSEM_INODE] = true,  [CAUSE_DRIVER_LOCK] = true, [CAUSE_PTHREAD_MUTEX] = true,
-        [CAUSE_FUTEX_WAIT] = true,   [CAUSE_NETWORK_PEER] = true, [CAUSE_DATA_LOADER] = true, [CAUSE_PIPE_WRITE] = true,
+            [CAUSE_KERNEL_MUTEX] = true,
+            [CAUSE_RWSEM_INODE] = true,
+            [CAUSE_DRIVER_LOCK] = true,
+            [CAUSE_PTHREAD_MUTEX] = true,
+            [CAUSE_FUTEX_WAIT] = true,
+            [CAUSE_NETWORK_PEER] = true,
+            [CAUSE_DATA_LOADER] = true,
+            [CAUSE_PIPE_WRITE] = true,
     };
     return particular[cause];
 }
@@ -170,7 +179,7 @@ static void merge_adopt_cause(struct work *work, enum cause cause, uint32_t thre
     struct map objects = {0};
     for (size_t i = 0; i < work->part_count && merge_is_particular(cause); i++)
         if (work->parts[i].cause == cause &&
-            merge_process(trace, work->parts[i].culprit) == process)
+                merge_process(trace, work->parts[i].culprit) == process)
             *map_put(&objects, merge_object(trace, &work->parts[i])) = 0;
     for (size_t i = 0; i < work->part_count; i++) {
         struct part *part = &work->parts[i];
@@ -215,7 +224,7 @@ static void merge_adopt(struct work *work)
             }
         }
         if (best == TRACE_NONE || by_process[best] * 10 < known * 8 || known * 10 < all * 6 ||
-            known == all)
+                known == all)
             continue;
         merge_adopt_cause(work, (enum cause)cause, thread);
     }
@@ -230,8 +239,10 @@ struct merge_entry {
 static int merge_by_key(const void *left, const void *right)
 {
     const struct merge_entry *a = left, *b = right;
-    return trace_order(a->part->cause, b->part->cause) ?: trace_order(a->key, b->key) ?:
-           trace_order(a->part->begin, b->part->begin) ?: trace_order(a->part->thread, b->part->thread);
+    int order = trace_order(a->part->cause, b->part->cause);
+    order = order ?: trace_order(a->key, b->key);
+    order = order ?: trace_order(a->part->begin, b->part->begin);
+    return order ?: trace_order(a->part->thread, b->part->thread);
 }
 
 static int64_t merge_join(const struct trace *trace, const struct part *part)
@@ -268,7 +279,8 @@ struct merge_thread {
 };
 
 // Who held this thread up most, of those that held it up.
-static uint32_t merge_culprit_of(const struct group *group, uint32_t victim, struct merge_thread *threads)
+static uint32_t merge_culprit_of(
+        const struct group *group, uint32_t victim, struct merge_thread *threads)
 {
     uint32_t best = TRACE_NONE;
     for (size_t i = 0; i < group->part_count; i++)
@@ -285,14 +297,14 @@ static uint32_t merge_culprit_of(const struct group *group, uint32_t victim, str
     return best;
 }
 
-static void merge_threads(const struct trace *trace, struct group *group,
-                          struct merge_thread *threads)
+static void merge_threads(
+        const struct trace *trace, struct group *group, struct merge_thread *threads)
 {
     double weight = 0, all = 0, noted[NOTE_BITS] = {0};
     int64_t worst_culprit = 0;
     for (size_t i = 0; i < group->part_count; i++) { // this group's rows of the table begin empty
         threads[group->parts[i]->thread] =
-            (struct merge_thread){.covered = INT64_MIN, .run_end = INT64_MIN};
+                (struct merge_thread){.covered = INT64_MIN, .run_end = INT64_MIN};
         if (group->parts[i]->culprit != TRACE_NONE)
             threads[group->parts[i]->culprit].culprit = 0;
     }
@@ -309,11 +321,11 @@ static void merge_threads(const struct trace *trace, struct group *group,
             thread->run = 0;
         thread->run += own;
         thread->run_end = thread->covered =
-            part->end > thread->covered ? part->end : thread->covered;
+                part->end > thread->covered ? part->end : thread->covered;
         group->max_ns = thread->run > group->max_ns ? thread->run : group->max_ns;
         if (trace->threads[part->thread].leads) {
             group->lead_max_ns =
-                thread->run > group->lead_max_ns ? thread->run : group->lead_max_ns;
+                    thread->run > group->lead_max_ns ? thread->run : group->lead_max_ns;
             group->lead_ns = thread->lost > group->lead_ns ? thread->lost : group->lead_ns;
         }
         if (thread->lost > group->worst_ns) {
@@ -321,7 +333,7 @@ static void merge_threads(const struct trace *trace, struct group *group,
             group->worst_thread = part->thread;
         }
         if (part->culprit != TRACE_NONE &&
-            (threads[part->culprit].culprit += length) > worst_culprit) {
+                (threads[part->culprit].culprit += length) > worst_culprit) {
             worst_culprit = threads[part->culprit].culprit;
             group->culprit_thread = part->culprit;
         }
@@ -330,7 +342,8 @@ static void merge_threads(const struct trace *trace, struct group *group,
         for (int bit = 0; bit < NOTE_BITS; bit++)
             noted[bit] += part->notes >> bit & 1 ? (double)length : 0;
     }
-    // Threads that want the same lock hold each other up: the one that loses most may hold it most as well, and does not lose to itself.
+    // Threads that want the same lock hold each other up: the one that loses most may hold it most
+    // as well, and does not lose to itself.
     if (group->culprit_thread != TRACE_NONE && group->culprit_thread == group->worst_thread) {
         uint32_t other = merge_culprit_of(group, group->worst_thread, threads);
         group->culprit_thread = other == TRACE_NONE ? group->culprit_thread : other;
@@ -349,8 +362,8 @@ void group_find_steps(const struct trace *trace, struct group *group)
         while (first < group->span_count && group->spans[first].end <= step->begin)
             first++; // steps are in the order of their begins
         for (size_t k = first; k < group->span_count && group->spans[k].begin < step->end; k++)
-            lost +=
-                parts_overlap(step->begin, step->end, group->spans[k].begin, group->spans[k].end);
+            lost += parts_overlap(
+                    step->begin, step->end, group->spans[k].begin, group->spans[k].end);
         group->steps_hit += lost * 10 >= step->end - step->begin && lost > 0;
     }
 }
@@ -362,20 +375,20 @@ static bool merge_counts(const struct trace *trace, const struct group *group, d
     double share = trace->window_ns ? (double)group->worst_ns / (double)trace->window_ns : 0;
     bool on_cpu = group->split_ns[SPLIT_ON_CPU] == group->total_ns;
     bool own =
-        group->culprit != TRACE_NONE && trace->processes[group->culprit].kind == TRACE_TARGET;
+            group->culprit != TRACE_NONE && trace->processes[group->culprit].kind == TRACE_TARGET;
     const int64_t ms = 1000000;
     if (group->cause == CAUSE_OOM_KILL || group->cause == CAUSE_ZOMBIE_MEMCG)
         return group->cause == CAUSE_OOM_KILL || group->total_ns == 1 || share >= 0.02 ||
-               group->parts[0]->sample == TRACE_NONE;
+                group->parts[0]->sample == TRACE_NONE;
     if (share < (share_min > 0 ? share_min : 0.001) &&
-        (share_min > 0 || group->max_ns < merge_single_ns))
+            (share_min > 0 || group->max_ns < merge_single_ns))
         return false;
     if (group->count < 3 && group->max_ns < 10 * ms)
         return false;
     switch (group->cause) {
     case CAUSE_CPU_CONTENTION: {
         bool lead =
-            group->lead_ns * 50 >= trace->window_ns || group->lead_max_ns >= merge_single_ns;
+                group->lead_ns * 50 >= trace->window_ns || group->lead_max_ns >= merge_single_ns;
         return lead || share >= 0.1;
     }
     case CAUSE_UNKNOWN:
@@ -412,7 +425,7 @@ static double merge_weight(const struct trace *trace, const struct group *group)
 {
     double weight = (double)group->lead_ns + 0.25 * (double)(group->worst_ns - group->lead_ns);
     bool turns = (group->cause == CAUSE_CPU_CONTENTION || group->cause == CAUSE_STEAL) &&
-                 group->lead_ns * 5 < trace->window_ns * 3;
+            group->lead_ns * 5 < trace->window_ns * 3;
     return turns ? 0.25 * weight : weight;
 }
 
@@ -427,8 +440,8 @@ static int merge_by_rank(const void *left, const void *right)
     return (a->cause > b->cause) - (a->cause < b->cause);
 }
 
-static void merge_group(const struct trace *trace, struct group *group,
-                        struct merge_thread *threads)
+static void merge_group(
+        const struct trace *trace, struct group *group, struct merge_thread *threads)
 {
     merge_spans(trace, group);
     merge_threads(trace, group, threads);
@@ -451,22 +464,22 @@ void groups_make(struct work *work, double share_min, struct groups *ret_groups)
     struct merge_entry *entries = xcalloc(work->part_count + 1, sizeof *entries);
     uint32_t *first_alike = merge_first_alike(trace);
     for (size_t i = 0; i < work->part_count; i++)
-        entries[i] =
-            (struct merge_entry){&work->parts[i], merge_key(trace, first_alike, &work->parts[i])};
+        entries[i] = (struct merge_entry){
+                &work->parts[i], merge_key(trace, first_alike, &work->parts[i])};
     free(first_alike);
     qsort(entries, work->part_count, sizeof *entries, merge_by_key);
     *ret_groups = (struct groups){.parts = xcalloc(work->part_count + 1, sizeof(struct part *))};
     struct merge_thread *threads = xcalloc(trace->thread_count + 1, sizeof *threads);
     for (size_t i = 0, k; i < work->part_count; i = k) {
         for (k = i; k < work->part_count && entries[k].part->cause == entries[i].part->cause &&
-                    entries[k].key == entries[i].key;
-             k++)
+                entries[k].key == entries[i].key;
+                k++)
             ret_groups->parts[k] = entries[k].part;
         struct group group = {.cause = entries[i].part->cause,
-                              .culprit = entries[i].key,
-                              .rival = TRACE_NONE,
-                              .parts = ret_groups->parts + i,
-                              .part_count = k - i};
+                .culprit = entries[i].key,
+                .rival = TRACE_NONE,
+                .parts = ret_groups->parts + i,
+                .part_count = k - i};
         merge_group(trace, &group, threads);
         if (!merge_counts(trace, &group, share_min)) {
             free(group.spans);

@@ -8,12 +8,12 @@ static enum cause oncpu_cause(const struct trace *trace, const struct trace_samp
 {
     struct marks kernel = trace_marks(trace, sample->kernel);
     struct marks user =
-        marks_join(trace_marks(trace, sample->user), trace_marks(trace, sample->python));
+            marks_join(trace_marks(trace, sample->user), trace_marks(trace, sample->python));
     // What it sends to itself over loopback is received in its own context: no storm.
     bool own_send = marks_has(kernel, MARK_SOCKET_SEND) && marks_has(kernel, MARK_BH_ENABLE);
     if ((sample->why & UG_SAMPLE_IRQ && !own_send) ||
-        (marks_has(kernel, MARK_SOFTIRQ) && marks_has(kernel, MARK_NET_RX) &&
-         !marks_has(kernel, MARK_SOCKET_SEND)))
+            (marks_has(kernel, MARK_SOFTIRQ) && marks_has(kernel, MARK_NET_RX) &&
+                    !marks_has(kernel, MARK_SOCKET_SEND)))
         return CAUSE_SOFTIRQ_STORM;
     enum cause cause = parts_activity(kernel);
     if (cause < CAUSE_COUNT)
@@ -22,9 +22,9 @@ static enum cause oncpu_cause(const struct trace *trace, const struct trace_samp
         if (marks_has(kernel, MARK_GPU_DRIVER))
             return CAUSE_DRIVER_LOCK;
         return marks_has(kernel, MARK_INODE) ? CAUSE_RWSEM_INODE
-               : marks_has(kernel, MARK_MMAP_SITE) && !marks_has(kernel, MARK_FAULT)
-                   ? CAUSE_MMAP_LOCK
-                   : CAUSE_KERNEL_MUTEX;
+                : marks_has(kernel, MARK_MMAP_SITE) && !marks_has(kernel, MARK_FAULT)
+                ? CAUSE_MMAP_LOCK
+                : CAUSE_KERNEL_MUTEX;
     }
     if (marks_has(kernel, MARK_MIGRATE) || marks_has(kernel, MARK_MIGRATION_WAIT))
         return CAUSE_PAGE_MIGRATION;
@@ -44,15 +44,15 @@ static void oncpu_blame(struct work *work, struct part *part)
     case CAUSE_RWSEM_INODE:
     case CAUSE_KERNEL_MUTEX:
     case CAUSE_DRIVER_LOCK: {
-        struct holder_hint hint = {TRACE_NONE, TRACE_NONE, 0,
-                                   0,          false,      part->cause == CAUSE_MMAP_LOCK};
+        struct holder_hint hint = {
+                TRACE_NONE, TRACE_NONE, 0, 0, false, part->cause == CAUSE_MMAP_LOCK};
         part->via = part->cause == CAUSE_MMAP_LOCK ? VIA_MMAP_LOCK : VIA_KERNEL_LOCK;
         holder_find(work, part, &hint);
         return;
     }
     case CAUSE_PAGE_MIGRATION: {
-        const struct trace_fact *fact =
-            facts_by_other(trace, UG_FACT_MIGRATE, part->thread, part->begin - 50000000, part->end);
+        const struct trace_fact *fact = facts_by_other(
+                trace, UG_FACT_MIGRATE, part->thread, part->begin - 50000000, part->end);
         part->culprit = fact ? fact->actor : TRACE_NONE;
         part->culprit_stack = fact ? fact->kernel : 0;
         return;
@@ -80,13 +80,13 @@ static bool oncpu_is_storm(enum cause cause)
 }
 
 // One behind the last sample of the row that begins at `first`.
-static uint32_t oncpu_row(const struct trace *trace, uint32_t first, uint32_t stop,
-                          enum cause cause)
+static uint32_t oncpu_row(
+        const struct trace *trace, uint32_t first, uint32_t stop, enum cause cause)
 {
     int64_t reach = trace->tick_ns * (oncpu_is_storm(cause) ? 32 : 16) / 10;
     uint32_t last = first;
     for (uint32_t i = first + 1;
-         i < stop && trace->samples[i].at - trace->samples[last].at <= reach; i++) {
+            i < stop && trace->samples[i].at - trace->samples[last].at <= reach; i++) {
         if (oncpu_cause(trace, &trace->samples[i]) == cause)
             last = i;
         else if (!oncpu_is_storm(cause))

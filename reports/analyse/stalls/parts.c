@@ -22,11 +22,12 @@ void work_init(struct work *work, struct trace *trace)
         if (trace->samples[i].why & (UG_SAMPLE_OWNER | UG_SAMPLE_SPIN))
             vector_push(work->owner_samples, work->owner_sample_count, i);
     if (work->owner_sample_count)
-        qsort_r(work->owner_samples, work->owner_sample_count, sizeof *work->owner_samples, parts_by_time, trace->samples);
+        qsort_r(work->owner_samples, work->owner_sample_count, sizeof *work->owner_samples,
+                parts_by_time, trace->samples);
     work->compilers = xcalloc(trace->process_count + 1, sizeof *work->compilers);
     for (size_t i = 0; i < trace->process_count; i++)
         if (trace->processes[i].compiler && trace->processes[i].leader != TRACE_NONE &&
-            trace->processes[i].kind == TRACE_TARGET)
+                trace->processes[i].kind == TRACE_TARGET)
             work->compilers[work->compiler_count++] = (uint32_t)i;
 }
 
@@ -43,20 +44,21 @@ void work_free(struct work *work)
 }
 
 struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_t end,
-                       enum cause cause, enum part_split split)
+        enum cause cause, enum part_split split)
 {
-    work->parts = vector_reserve(work->parts, &work->part_capacity, work->part_count + 1, sizeof *work->parts);
+    work->parts = vector_reserve(
+            work->parts, &work->part_capacity, work->part_count + 1, sizeof *work->parts);
     struct part *part = &work->parts[work->part_count++];
     *part = (struct part){.begin = begin,
-                          .end = end,
-                          .thread = thread,
-                          .gap = TRACE_NONE,
-                          .sample = TRACE_NONE,
-                          .culprit = TRACE_NONE,
-                          .waits_for = TRACE_NONE,
-                          .cause = (uint8_t)cause,
-                          .split = (uint8_t)split,
-                          .confidence = 0.9F};
+            .end = end,
+            .thread = thread,
+            .gap = TRACE_NONE,
+            .sample = TRACE_NONE,
+            .culprit = TRACE_NONE,
+            .waits_for = TRACE_NONE,
+            .cause = (uint8_t)cause,
+            .split = (uint8_t)split,
+            .confidence = 0.9F};
     return part;
 }
 
@@ -83,20 +85,21 @@ void parts_sort(struct work *work)
     work->part_first = xcalloc(threads + 1, sizeof *work->part_first);
     work->part_reach = xcalloc(work->part_count + 1, sizeof *work->part_reach);
     work->parts = trace_group(work->parts, work->part_count, sizeof *work->parts,
-                              offsetof(struct part, thread), threads, work->part_first, parts_by_begin, NULL);
+            offsetof(struct part, thread), threads, work->part_first, parts_by_begin, NULL);
     work->part_capacity = work->part_count;
     for (size_t i = 0; i < threads; i++)
         parts_find_reach(work, work->part_first[i], work->part_first[i + 1]);
 }
 
-uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end,
-                     uint32_t *ret_last)
+uint32_t parts_range(
+        const struct work *work, uint32_t thread, int64_t begin, int64_t end, uint32_t *ret_last)
 {
     enum {
         BACK_MAX = 64
     }; // parts of a thread hardly overlap: a long one lies at most a few before
     uint32_t first = work->part_first[thread], last = work->part_first[thread + 1];
-    uint32_t low = (uint32_t)search_between(middle, first, last, work->parts[middle].begin >= begin);
+    uint32_t low =
+            (uint32_t)search_between(middle, first, last, work->parts[middle].begin >= begin);
     *ret_last = low;
     while (*ret_last < last && work->parts[*ret_last].begin < end)
         (*ret_last)++;
@@ -122,22 +125,31 @@ enum cause parts_deed(struct marks marks, const struct parts_deed *rows, size_t 
 {
     for (size_t i = 0; i < count; i++)
         if (marks_has(marks, rows[i].mark))
-            return rows[i].mark == MARK_RECLAIM && marks_has(marks, MARK_MEMCG) ? CAUSE_MEMCG_RECLAIM : rows[i].cause;
+            return rows[i].mark == MARK_RECLAIM && marks_has(marks, MARK_MEMCG)
+                    ? CAUSE_MEMCG_RECLAIM
+                    : rows[i].cause;
     return CAUSE_COUNT;
 }
 
 enum cause parts_activity(struct marks marks)
 {
     static const struct parts_deed rows[] = {
-        // the first that fits: what is rarer and surer stands before
-        {MARK_SMAPS, CAUSE_SMAPS_READ},       {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED},
-        {MARK_FORK, CAUSE_FORK_LARGE},        {MARK_NUMA, CAUSE_NUMA_BALANCING},
-        {MARK_COMPACT, CAUSE_COMPACTION},     {MARK_POPULATE, CAUSE_PAGE_POPULATE},
-        {MARK_MADVISE, CAUSE_MADVISE_STORM},  {MARK_EXIT_MM, CAUSE_COUNT},
-        {MARK_MPROTECT, CAUSE_TLB_SHOOTDOWN}, {MARK_UNMAP, CAUSE_MUNMAP_LARGE},
-        {MARK_TLB, CAUSE_TLB_SHOOTDOWN},      {MARK_RECLAIM, CAUSE_DIRECT_RECLAIM},
-        // behind reclaim, which goes through the cgroups and flushes their counters
-        {MARK_RSTAT, CAUSE_RSTAT_LOCK},       {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
+            // the first that fits: what is rarer and surer stands before
+            {MARK_SMAPS, CAUSE_SMAPS_READ},
+            {MARK_KHUGEPAGED, CAUSE_KHUGEPAGED},
+            {MARK_FORK, CAUSE_FORK_LARGE},
+            {MARK_NUMA, CAUSE_NUMA_BALANCING},
+            {MARK_COMPACT, CAUSE_COMPACTION},
+            {MARK_POPULATE, CAUSE_PAGE_POPULATE},
+            {MARK_MADVISE, CAUSE_MADVISE_STORM},
+            {MARK_EXIT_MM, CAUSE_COUNT},
+            {MARK_MPROTECT, CAUSE_TLB_SHOOTDOWN},
+            {MARK_UNMAP, CAUSE_MUNMAP_LARGE},
+            {MARK_TLB, CAUSE_TLB_SHOOTDOWN},
+            {MARK_RECLAIM, CAUSE_DIRECT_RECLAIM},
+            // behind reclaim, which goes through the cgroups and flushes their counters
+            {MARK_RSTAT, CAUSE_RSTAT_LOCK},
+            {MARK_MEMCG_STAT, CAUSE_ZOMBIE_MEMCG},
     };
     return parts_deed(marks, rows, sizeof rows / sizeof rows[0]);
 }

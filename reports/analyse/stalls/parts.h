@@ -52,7 +52,8 @@ enum part_note {
     NOTE_UNFINISHED = 1 << 4,  // the wait began before or ended after the recording
     NOTE_DISAGREE = 1 << 5,    // owner and waker are different tasks
     NOTE_SHARED = 1 << 6,      // several had their share
-    NOTE_GPU_KNOWN = 1 << 7,   // of a wait for a GPU: what that did was recorded, and it had nothing to do
+    NOTE_GPU_KNOWN =
+            1 << 7, // of a wait for a GPU: what that did was recorded, and it had nothing to do
     NOTE_GPU_UNKNOWN = 1 << 8, // of one, too: that was not recorded
     NOTE_BITS = 9
 };
@@ -83,8 +84,9 @@ struct work {
     int64_t *part_reach;  // of each part: the latest end of its thread's up to it; likewise
     struct part_hop *hops;
     size_t hop_count;
-    uint8_t *taken;          // of each gap: part of a longer story already
-    uint8_t *needed;         // of each part while chains are followed: one that leads waits for its thread meanwhile
+    uint8_t *taken;  // of each gap: part of a longer story already
+    uint8_t *needed; // of each part while chains are followed: one that leads waits for its thread
+                     // meanwhile
     uint32_t *owner_samples; // of lock owners and kernel neighbours, by time
     size_t owner_sample_count;
     uint32_t *compilers; // processes
@@ -95,16 +97,17 @@ struct work {
 void work_init(struct work *work, struct trace *trace);
 void work_free(struct work *work);
 struct part *parts_add(struct work *work, uint32_t thread, int64_t begin, int64_t end,
-                       enum cause cause, enum part_split split);
+        enum cause cause, enum part_split split);
 void parts_sort(struct work *work); // by thread and begin; fills part_first and part_reach
 // Parts of the thread that may overlap [begin, end): *ret_last is one behind the last.
-uint32_t parts_range(const struct work *work, uint32_t thread, int64_t begin, int64_t end,
-                     uint32_t *ret_last);
+uint32_t parts_range(
+        const struct work *work, uint32_t thread, int64_t begin, int64_t end, uint32_t *ret_last);
 bool parts_blamable(const struct trace *trace,
-                    uint32_t thread); // neither nobody, nor the idle task, nor upgate
+        uint32_t thread); // neither nobody, nor the idle task, nor upgate
 int64_t parts_overlap(int64_t a_begin, int64_t a_end, int64_t b_begin, int64_t b_end);
 
-// The cause of the first row whose mark is there; where that is reclaim, by whose limit. CAUSE_COUNT: none.
+// The cause of the first row whose mark is there; where that is reclaim, by whose limit.
+// CAUSE_COUNT: none.
 struct parts_deed {
     enum mark mark;
     enum cause cause;
@@ -124,30 +127,33 @@ void holder_spins(struct work *work); // lock waits that were spent on the CPU
 
 void gil_stitch(struct work *work); // before classify_gaps
 void classify_gaps(struct work *work);
-// What a wait is by its own stack, without whom it waits for; CAUSE_COUNT: nothing that is known, or what an idle thread does as well.
+// What a wait is by its own stack, without whom it waits for; CAUSE_COUNT: nothing that is known,
+// or what an idle thread does as well.
 enum cause classify_alone(const struct trace *trace, const struct trace_gap *gap);
 void oncpu_find(struct work *work);
 void facts_find(struct work *work);
-void chain_follow(
-    struct work *work); // after all others: decides soft waits, moves blame to the end of chains
+void chain_follow(struct work
+                *work); // after all others: decides soft waits, moves blame to the end of chains
 // gpu_waits.c: causes whose waits end when a GPU has done something.
 bool gpu_waits_is(enum cause cause);
 bool gpu_waits_any(const struct work *work);
-// Of such waits only what they cost stays, where it was recorded what the GPU did. late: [process_count], ranks that are told as stragglers.
-// live: the recording goes on, and what lies behind the last record of a GPU is not told where that is seconds ago only.
-// Parts are sorted, before and behind. Without trace_load_gpus nothing changes.
+// Of such waits only what they cost stays, where it was recorded what the GPU did. late:
+// [process_count], ranks that are told as stragglers. live: the recording goes on, and what lies
+// behind the last record of a GPU is not told where that is seconds ago only. Parts are sorted,
+// before and behind. Without trace_load_gpus nothing changes.
 void gpu_waits_take(struct work *work, const bool *late, bool live);
-// stalls.c: all of it in its order, on what work_init made. The parts are final and sorted then; idle
-// waits are gone.
+// stalls.c: all of it in its order, on what work_init made. The parts are final and sorted then;
+// idle waits are gone.
 void work_find(struct work *work);
 
 // cpu.c: a wait for a CPU.
 void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index, int64_t begin);
 // The first fact of this kind that overlaps [begin, end) and was done by somebody outside the
 // process of `thread`; NULL: none.
-const struct trace_fact *facts_by_other(const struct trace *trace, int what, uint32_t thread,
-                                        int64_t begin, int64_t end);
-bool facts_throttled(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end); // cpu.stat counted it
+const struct trace_fact *facts_by_other(
+        const struct trace *trace, int what, uint32_t thread, int64_t begin, int64_t end);
+// cpu.stat counted it
+bool facts_throttled(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end);
 // Was the waker really the one who ended the wait? Not in interrupts, except softirqs of its own
 // sending.
 bool classify_real_waker(const struct trace *trace, const struct trace_gap *gap);

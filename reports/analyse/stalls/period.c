@@ -25,7 +25,7 @@ static bool period_proven(size_t count, size_t fit, size_t single, double residu
     if (fit == count && single == count && residual_max <= 0.1 && fit >= PERIOD_TIMES_MIN - 1)
         return true;
     return (double)fit >= period_share_min * (double)count && (double)fit >= expected + 3 * sd &&
-           (double)single >= period_single_min * (double)count;
+            (double)single >= period_single_min * (double)count;
 }
 
 // How well `period` explains the distances: relative MAD of those folded; INFINITY: too few fit.
@@ -70,8 +70,8 @@ static double period_try(double *distances, size_t count, double *ret_spread)
 
 int64_t period_of(const struct trace_window *spans, size_t count)
 {
-    static const int64_t joins[] = {2000000,   10000000,  25000000,  50000000,
-                                    100000000, 200000000, 500000000, 1000000000};
+    static const int64_t joins[] = {
+            2000000, 10000000, 25000000, 50000000, 100000000, 200000000, 500000000, 1000000000};
     double best = 0, best_spread = period_spread_max;
     double *distances = xcalloc(count + 1, sizeof *distances);
     for (size_t j = 0; j < sizeof joins / sizeof joins[0] && count >= PERIOD_TIMES_MIN; j++) {
@@ -89,7 +89,7 @@ int64_t period_of(const struct trace_window *spans, size_t count)
         double spread, period = period_try(distances, found, &spread);
         // A larger join throws spans away: it must be clearly better to be believed.
         if (period > 0 && period > 2 * (double)joins[j] &&
-            spread < best_spread * (best > 0 ? 0.5 : 1)) {
+                spread < best_spread * (best > 0 ? 0.5 : 1)) {
             best = period;
             best_spread = spread;
         }
@@ -100,12 +100,16 @@ int64_t period_of(const struct trace_window *spans, size_t count)
 
 void period_find(const struct trace *trace, struct group *group)
 {
-    // The moments at which the kernel itself noted the culprit's deed. Not UG_FACT_MIGRATE: a tally's begins are the recorder's own period of 100 ms.
+    // The moments at which the kernel itself noted the culprit's deed. Not UG_FACT_MIGRATE: a
+    // tally's begins are the recorder's own period of 100 ms.
     struct trace_window *spans = NULL;
     size_t count = 0;
-    for (size_t i = 0; group->cause == CAUSE_KHUGEPAGED && i < trace->fact_count && count < PERIOD_TIMES_MAX; i++) {
+    for (size_t i = 0;
+            group->cause == CAUSE_KHUGEPAGED && i < trace->fact_count && count < PERIOD_TIMES_MAX;
+            i++) {
         const struct trace_fact *fact = &trace->facts[i];
-        if (fact->what == UG_FACT_COLLAPSE && fact->actor != TRACE_NONE && trace->threads[fact->actor].process == group->culprit)
+        if (fact->what == UG_FACT_COLLAPSE && fact->actor != TRACE_NONE &&
+                trace->threads[fact->actor].process == group->culprit)
             vector_push(spans, count, (struct trace_window){fact->begin, fact->begin});
     }
     int64_t period = period_of(spans, count);

@@ -30,9 +30,10 @@ void quiet_find(const struct work *work, struct stalls *stalls)
         const struct part *part = &work->parts[i];
         const struct trace_thread *thread = &trace->threads[part->thread];
         if (part->soft != SOFT_NO && part->gap != TRACE_NONE && thread->main &&
-            trace_is_target(trace, part->thread) && thread->run_ns * RAN_SHARE < trace->window_ns &&
-            (part->end - part->begin) * WAIT_SHARE >= trace->window_ns &&
-            (!longest || part->end - part->begin > longest->end - longest->begin))
+                trace_is_target(trace, part->thread) &&
+                thread->run_ns * RAN_SHARE < trace->window_ns &&
+                (part->end - part->begin) * WAIT_SHARE >= trace->window_ns &&
+                (!longest || part->end - part->begin > longest->end - longest->begin))
             longest = part;
     }
     if (!longest)

@@ -49,7 +49,8 @@ static void *stalls_room(struct arena *arena, void *list, size_t count, size_t s
     return ret;
 }
 
-static void stalls_add_breach(struct stalls *stalls, struct arena *arena, struct stall_breach breach)
+static void stalls_add_breach(
+        struct stalls *stalls, struct arena *arena, struct stall_breach breach)
 {
     stalls->breaches = stalls_room(arena, stalls->breaches, stalls->breach_count, sizeof breach);
     stalls->breaches[stalls->breach_count++] = breach;
@@ -64,13 +65,12 @@ static void stalls_add_missing(struct stalls *stalls, struct arena *arena, const
 }
 
 static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct arena *arena,
-                              double *ret_trust, struct error *err)
+        double *ret_trust, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT producer, kind, detail, dropped, coalesce(seen, -1) AS seen, breach FROM ledger WHERE "
-        "(launch_id IS NULL OR launch_id = ?) AND (dropped > 0 OR breach) ORDER BY id",
-        "i", stalls->launch_id);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT producer, kind, detail, dropped, coalesce(seen, -1) AS seen, breach FROM ledger WHERE "
+            "(launch_id IS NULL OR launch_id = ?) AND (dropped > 0 OR breach) ORDER BY id",
+            "i", stalls->launch_id);
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         const char *producer = (const char *)sqlite3_column_text(stmt, 0),
@@ -78,12 +78,12 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
         if (!stalls_concerns(producer))
             continue;
         stalls_add_breach(stalls, arena,
-                          (struct stall_breach){arena_copy(arena, producer), arena_copy(arena, kind),
-                                                arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
-                                                sqlite3_column_int64(stmt, 3)});
+                (struct stall_breach){arena_copy(arena, producer), arena_copy(arena, kind),
+                        arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
+                        sqlite3_column_int64(stmt, 3)});
         if (sqlite3_column_int64(stmt, 3) > 0 && stalls_loses_events(producer))
-            *ret_trust = stalls_trust(*ret_trust, sqlite3_column_int64(stmt, 4),
-                                      sqlite3_column_int64(stmt, 3));
+            *ret_trust = stalls_trust(
+                    *ret_trust, sqlite3_column_int64(stmt, 4), sqlite3_column_int64(stmt, 3));
     }
     return rc;
 }
@@ -91,28 +91,28 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
 // The ledger is written at the end: of a recorder that was killed, what it dropped until its last
 // second stands in the counters only.
 static int stalls_read_unended(struct store *store, struct stalls *stalls,
-                               const struct trace *trace, bool live, double *ret_trust, struct error *err)
+        const struct trace *trace, bool live, double *ret_trust, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT c.name, coalesce(max(c.value), 0) AS dropped FROM recording r LEFT JOIN counter c ON "
-        "c.recording_id = r.id AND c.source = 'drops' AND c.rowid > ? WHERE r.id = ? AND coalesce(r.end_ns, 0) = 0 "
-        "GROUP BY c.name ORDER BY c.name",
-        "ii", trace->counters_before, stalls->recording_id); // totals: the last ones are the largest
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT c.name, coalesce(max(c.value), 0) AS dropped FROM recording r LEFT JOIN counter c ON "
+            "c.recording_id = r.id AND c.source = 'drops' AND c.rowid > ? WHERE r.id = ? AND coalesce(r.end_ns, 0) = 0 "
+            "GROUP BY c.name ORDER BY c.name",
+            // totals: the last ones are the largest
+            "ii", trace->counters_before, stalls->recording_id);
     struct arena *arena = trace->arena;
     bool first = true;
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         if (first && !live)
             stalls_add_breach(stalls, arena,
-                              (struct stall_breach){"recorder", "end",
-                                                    "the recording was not ended in order", 0});
+                    (struct stall_breach){
+                            "recorder", "end", "the recording was not ended in order", 0});
         first = false;
         int64_t dropped = sqlite3_column_int64(stmt, 1);
         if (dropped <= 0)
             continue;
         const char *producer =
-            arena_print(arena, "bpf.%s", (const char *)sqlite3_column_text(stmt, 0));
+                arena_print(arena, "bpf.%s", (const char *)sqlite3_column_text(stmt, 0));
         stalls_add_breach(stalls, arena, (struct stall_breach){producer, "records", NULL, dropped});
         int64_t kept = (int64_t)(trace->gap_count + trace->short_count + trace->sample_count);
         *ret_trust = stalls_trust(*ret_trust, kept + dropped, dropped);
@@ -121,14 +121,13 @@ static int stalls_read_unended(struct store *store, struct stalls *stalls,
 }
 
 // recording.missing, a JSON array of sentences.
-static int stalls_read_missing(struct store *store, struct stalls *stalls, struct arena *arena,
-                               struct error *err)
+static int stalls_read_missing(
+        struct store *store, struct stalls *stalls, struct arena *arena, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT j.value FROM recording r, json_each(CASE WHEN json_valid(r.missing) THEN "
-        "r.missing ELSE '[]' END) j WHERE r.id = ? ORDER BY j.key",
-        "i", stalls->recording_id);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT j.value FROM recording r, json_each(CASE WHEN json_valid(r.missing) THEN "
+            "r.missing ELSE '[]' END) j WHERE r.id = ? ORDER BY j.key",
+            "i", stalls->recording_id);
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         const char *text = (const char *)sqlite3_column_text(stmt, 0);
@@ -160,9 +159,9 @@ static void stalls_distrust(const struct trace *trace, struct stall *stall, doub
 {
     stall->confidence *= trust;
     if (trust < 1)
-        stall->confidence_note =
-            arena_print(trace->arena, "%s%sevents were lost while recording", stall->confidence_note ? stall->confidence_note : "",
-                        stall->confidence_note ? "; " : "");
+        stall->confidence_note = arena_print(trace->arena, "%s%sevents were lost while recording",
+                stall->confidence_note ? stall->confidence_note : "",
+                stall->confidence_note ? "; " : "");
 }
 
 // What of a part lies in [begin, end).
@@ -174,15 +173,17 @@ static void stalls_cut(struct work *work, struct part part, int64_t begin, int64
         work->parts[work->part_count++] = part;
 }
 
-// The causes among the parts of the steps, or, outside, before and behind them. Shares are of window_ns. Room for `more` is left.
-static struct stall *stalls_of(const struct work *work, bool outside, int64_t window_ns, double share_min, double trust,
-                               size_t more, size_t *ret_count)
+// The causes among the parts of the steps, or, outside, before and behind them. Shares are of
+// window_ns. Room for `more` is left.
+static struct stall *stalls_of(const struct work *work, bool outside, int64_t window_ns,
+        double share_min, double trust, size_t more, size_t *ret_count)
 {
     struct trace *trace = work->trace;
     int64_t whole_ns = trace->window_ns;
     struct work some = *work;
     struct groups groups = {0};
-    int64_t begin = trace->startup_end ? trace->startup_end : INT64_MIN, end = trace->exit_begin ? trace->exit_begin : INT64_MAX;
+    int64_t begin = trace->startup_end ? trace->startup_end : INT64_MIN,
+            end = trace->exit_begin ? trace->exit_begin : INT64_MAX;
     some.parts = xcalloc(2 * work->part_count + 1, sizeof *some.parts);
     some.part_count = 0;
     for (size_t i = 0; i < work->part_count; i++) {
@@ -207,7 +208,8 @@ static struct stall *stalls_of(const struct work *work, bool outside, int64_t wi
     return list;
 }
 
-// Start-up, and what comes behind the last step of a program that ended. Without steps collectives say when work began.
+// Start-up, and what comes behind the last step of a program that ended. Without steps collectives
+// say when work began.
 static void stalls_find_startup(struct trace *trace, const struct ranks *ranks)
 {
     enum { LEAST_NS = 100000000, LEAST_SHARE = 100 };
@@ -218,7 +220,8 @@ static void stalls_find_startup(struct trace *trace, const struct ranks *ranks)
     bool started = trace->from_start, ended = false;
     least = least > LEAST_NS ? least : LEAST_NS;
     if (!ranks->nccl && ranks->wait_count < LATE_BLOCKS)
-        begin = end = 0; // a job of NCCL whose GPU side was not recorded: its few waits on the host are set-up, not its collectives
+        begin = end = 0; // a job of NCCL whose GPU side was not recorded: its few waits on the host
+                         // are set-up, not its collectives
     if (trace->step_count) {
         begin = trace->steps[0].begin;
         end = begin;
@@ -227,7 +230,8 @@ static void stalls_find_startup(struct trace *trace, const struct ranks *ranks)
     }
     for (size_t i = 0; i < trace->process_count; i++) {
         const struct trace_process *process = &trace->processes[i];
-        bool leads = process->kind == TRACE_TARGET && process->leader != TRACE_NONE && trace->threads[process->leader].leads;
+        bool leads = process->kind == TRACE_TARGET && process->leader != TRACE_NONE &&
+                trace->threads[process->leader].leads;
         started |= leads && process->started_ns >= window->begin && process->started_ns < begin;
         ended |= leads && process->ended_ns > end;
     }
@@ -237,8 +241,8 @@ static void stalls_find_startup(struct trace *trace, const struct ranks *ranks)
         trace->exit_begin = end;
 }
 
-static void stalls_add_stragglers(struct stalls *stalls, const struct work *work, const struct ranks *ranks,
-                                  const struct late_ranks *stragglers, double trust)
+static void stalls_add_stragglers(struct stalls *stalls, const struct work *work,
+        const struct ranks *ranks, const struct late_ranks *stragglers, double trust)
 {
     for (size_t i = 0; i < stragglers->count; i++) {
         struct stall one;
@@ -254,7 +258,8 @@ static void stalls_add_stragglers(struct stalls *stalls, const struct work *work
 }
 
 // What the host of a late rank does behind its waits is told as its lateness.
-static void stalls_take_gpu_waits(struct work *work, const struct ranks *ranks, const struct late_ranks *stragglers, bool live)
+static void stalls_take_gpu_waits(struct work *work, const struct ranks *ranks,
+        const struct late_ranks *stragglers, bool live)
 {
     bool *late = xcalloc(work->trace->process_count + 1, sizeof *late);
     for (size_t i = 0; i < stragglers->count; i++)
@@ -263,12 +268,15 @@ static void stalls_take_gpu_waits(struct work *work, const struct ranks *ranks, 
     free(late);
 }
 
-static void stalls_fill(struct stalls *stalls, struct work *work, const struct ranks *ranks, double share_min, double trust, bool live)
+static void stalls_fill(struct stalls *stalls, struct work *work, const struct ranks *ranks,
+        double share_min, double trust, bool live)
 {
     struct trace *trace = work->trace;
     stalls_find_startup(trace, ranks);
-    const struct trace_window *first = &trace->windows[0], *last = &trace->windows[trace->window_count - 1];
-    int64_t begin = trace->startup_end ? trace->startup_end : first->begin, end = trace->exit_begin ? trace->exit_begin : last->end;
+    const struct trace_window *first = &trace->windows[0],
+                              *last = &trace->windows[trace->window_count - 1];
+    int64_t begin = trace->startup_end ? trace->startup_end : first->begin,
+            end = trace->exit_begin ? trace->exit_begin : last->end;
     struct late_ranks stragglers = {0};
     groups_explain(work, begin, end);
     parts_sort(work);
@@ -288,21 +296,24 @@ static void stalls_fill(struct stalls *stalls, struct work *work, const struct r
     int64_t outside_ns = stalls->startup_ns + stalls->exit_ns;
     stalls->by_steps = trace->step_count > 0;
     stalls->window_ns = trace->window_ns - outside_ns;
-    stalls->stalls = stalls_of(work, false, stalls->window_ns, share_min, trust, stragglers.count, &stalls->count);
+    stalls->stalls = stalls_of(
+            work, false, stalls->window_ns, share_min, trust, stragglers.count, &stalls->count);
     stalls_add_stragglers(stalls, work, ranks, &stragglers, trust);
     if (outside_ns)
-        stalls->outside = stalls_of(work, true, outside_ns, share_min, trust, 0, &stalls->outside_count);
+        stalls->outside =
+                stalls_of(work, true, outside_ns, share_min, trust, 0, &stalls->outside_count);
     late_ranks_free(&stragglers);
 }
 
 int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct stalls **ret_stalls,
-                   struct error *err)
+        struct error *err)
 {
     static const struct stalls_opts defaults = {0};
     opts = opts ? opts : &defaults;
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
-    int rc = trace_load_last(store, opts->recording_id, opts->last_ns, opts->cache, arena, &trace, err);
+    int rc = trace_load_last(
+            store, opts->recording_id, opts->last_ns, opts->cache, arena, &trace, err);
     if (!rc)
         rc = trace_load_ranks(trace, store, err);
     if (rc) {
@@ -325,7 +336,9 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     struct work work = {0};
     struct ranks ranks = {0};
     if (!rc) {
-        char *host = store_get_text(store, "SELECT CASE WHEN json_valid(host) THEN json_extract(host, '$.hostname') END FROM run", "");
+        char *host = store_get_text(store,
+                "SELECT CASE WHEN json_valid(host) THEN json_extract(host, '$.hostname') END FROM run",
+                "");
         stalls->host = arena_copy(arena, host);
         free(host);
         work_init(&work, trace);
@@ -338,7 +351,8 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
         stalls_add_missing(stalls, arena, ranks_missing(&ranks));
         stalls_add_missing(stalls, arena, trace_nodes_missing(trace));
         if (trace->gpus_lost && gpu_waits_any(&work))
-            stalls_add_missing(stalls, arena, "records of what the GPUs did were lost: waits for them are told as if none of it was recorded");
+            stalls_add_missing(stalls, arena,
+                    "records of what the GPUs did were lost: waits for them are told as if none of it was recorded");
     }
     ranks_free(&ranks);
     work_free(&work);
@@ -360,22 +374,21 @@ void stalls_free(struct stalls *stalls)
 }
 
 int stalls_save(struct store *store, const struct stalls *stalls,
-                char *(*detail_json)(const struct stall *stall), struct error *err)
+        char *(*detail_json)(const struct stall *stall), struct error *err)
 {
-    int rc = store_exec(store, err, "DELETE FROM stall WHERE recording_id = ?", "i",
-                        stalls->recording_id);
+    int rc = store_exec(
+            store, err, "DELETE FROM stall WHERE recording_id = ?", "i", stalls->recording_id);
     for (size_t i = 0; i < stalls->count && !rc; i++) {
         const struct stall *stall = &stalls->stalls[i];
         char *detail = detail_json ? detail_json(stall) : xstrdup("{}");
-        rc = store_exec(
-            store, err,
-            "INSERT INTO stall (recording_id, rank, cause, total_ns, count, max_ns, period_ns, "
-            "confidence, victim_thread, "
-            "culprit_thread, advice, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            "iisiiiIdIIss", stalls->recording_id, (int64_t)i + 1, stall->cause, stall->total_ns,
-            (int64_t)stall->count, stall->max_ns, stall->has_period ? &stall->period_ns : NULL,
-            stall->confidence, stall->victim.known ? &stall->victim.thread_id : NULL,
-            stall->culprit.known ? &stall->culprit.thread_id : NULL, stall->advice, detail);
+        rc = store_exec(store, err,
+                "INSERT INTO stall (recording_id, rank, cause, total_ns, count, max_ns, period_ns, "
+                "confidence, victim_thread, "
+                "culprit_thread, advice, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "iisiiiIdIIss", stalls->recording_id, (int64_t)i + 1, stall->cause, stall->total_ns,
+                (int64_t)stall->count, stall->max_ns, stall->has_period ? &stall->period_ns : NULL,
+                stall->confidence, stall->victim.known ? &stall->victim.thread_id : NULL,
+                stall->culprit.known ? &stall->culprit.thread_id : NULL, stall->advice, detail);
         free(detail);
     }
     return rc;

@@ -16,8 +16,9 @@
 #include "tracer/store/store.h"
 
 #define TRACE_NONE UINT32_MAX // no thread, no gap, no sample
-// Nanoseconds: 9 years. What the windows, the gaps and the waits for locks of a recording sum up to is below; beyond, the store
-// is damaged. A tenth of what overflows, as shares are taken of sums times 10.
+// Nanoseconds: 9 years. What the windows, the gaps and the waits for locks of a recording sum up to
+// is below; beyond, the store is damaged. A tenth of what overflows, as shares are taken of sums
+// times 10.
 #define TRACE_SUM_END ((int64_t)1 << 58)
 
 enum trace_kind { TRACE_TARGET, TRACE_OTHER, TRACE_KERNEL, TRACE_IDLE };
@@ -33,19 +34,19 @@ struct trace_process {
     enum trace_kind kind;
     bool python, compiler;
     int64_t python_read_ns; // since then the recorder could read its interpreter; INT64_MAX: never
-    bool own; // upgate itself: never to blame
-    bool has_library; // ours is in it
-    bool told_rank;   // by its launcher
-    int64_t start_ns; // as the store has it: tells a pid that was given out again
-    int32_t rank, ranks; // of a job; -1: none
-    uint32_t node;       // of trace.nodes; 0 where there are none
+    bool own;               // upgate itself: never to blame
+    bool has_library;       // ours is in it
+    bool told_rank;         // by its launcher
+    int64_t start_ns;       // as the store has it: tells a pid that was given out again
+    int32_t rank, ranks;    // of a job; -1: none
+    uint32_t node;          // of trace.nodes; 0 where there are none
 };
 
 struct trace_node { // of several whose shards were merged
     const char *host;
     int64_t process_first, process_last; // ids
-    int cpu_first;    // what was added to the numbers of its CPUs
-    int64_t error_ns; // of its clock; -1: not known
+    int cpu_first;                       // what was added to the numbers of its CPUs
+    int64_t error_ns;                    // of its clock; -1: not known
 };
 
 struct trace_thread {
@@ -126,21 +127,24 @@ struct trace_throttle { // cpu.stat counted a throttling in it
 };
 
 struct trace_nccl { // a collective on one rank
-    int64_t enqueued, kernel_begin, kernel_end, communicator, sequence; // kernel_begin, kernel_end 0: not told
+    // kernel_begin, kernel_end 0: not told
+    int64_t enqueued, kernel_begin, kernel_end, communicator, sequence;
     uint32_t process;
     int32_t ranks; // of the communicator
 };
 
-struct trace_send { // or what is received
+struct trace_send {                                 // or what is received
     int64_t kernel_begin, kernel_end, communicator; // 0: not told
     uint32_t process;
     int32_t from, to; // ranks of the communicator
     bool sends;       // this side does; else it receives
 };
 
-struct trace_connection { // what went over one between two processes of the target, one way, for some time
+struct trace_connection { // what went over one between two processes of the target, one way, for
+                          // some time
     int64_t begin, end, bytes, retransmits;
-    double underway;           // the share of that time in which something had not come that had been sent, and was waited for
+    double underway; // the share of that time in which something had not come that had been sent,
+                     // and was waited for
     uint32_t sender, receiver; // processes
 };
 
@@ -150,17 +154,18 @@ struct trace_kernel { // of one process, over the recording
     uint32_t process;
 };
 
-struct trace_busy { // of the GPUs of a process
-    struct trace_window *spans;  // with something else to do than to communicate, or, as trace_busy.c says, with no more to do, by begin
+struct trace_busy {              // of the GPUs of a process
+    struct trace_window *spans;  // with something else to do than to communicate, or, as
+                                 // trace_busy.c says, with no more to do, by begin
     struct trace_window *blocks; // its host waited for them, in a call; by begin, without overlaps
     size_t count, block_count;
 };
 
 struct trace_device { // a GPU of a process
     uint32_t process;
-    int32_t device;         // as the process numbers them
+    int32_t device;          // as the process numbers them
     const char *uuid, *name; // "": not known
-    int64_t streams;        // that it used there; 0: none was seen
+    int64_t streams;         // that it used there; 0: none was seen
 };
 
 struct stalls_cache;
@@ -172,12 +177,12 @@ struct trace {
     int64_t short_ns;                // 0: no shorts
     int64_t from_ns;                 // what ended before was not loaded; INT64_MIN: all was
     bool is_whole;                   // it begins where the recording does
-    struct stalls_cache *cache;        // rows of the look before; NULL: each row is read
+    struct stalls_cache *cache;      // rows of the look before; NULL: each row is read
     int64_t counters_before;         // rows of table counter up to this one are too old
     enum marks_machine machine;      // that was recorded
     struct trace_window *windows;
     size_t window_count;
-    int64_t window_ns; // together
+    int64_t window_ns;               // together
     int64_t startup_end, exit_begin; // of the work, within the windows; 0: they are all work there
     struct trace_node *nodes;
     struct trace_process *processes;
@@ -186,75 +191,92 @@ struct trace {
     uint32_t *stack_frames;
     struct trace_stack *stacks; // [0] is empty
     struct trace_gap *gaps;
-    struct trace_gap *shorts; // UG_GAP_SHORT: each stands for short_ns of the thread's gaps below the threshold; in the order of the store
+    struct trace_gap *shorts; // UG_GAP_SHORT: each stands for short_ns of the thread's gaps below
+                              // the threshold; in the order of the store
     struct trace_sample *samples;
-    struct trace_sample *outside; // of a launch that took turns: those outside of the windows, its start-up among them; as they were read
-    uint32_t *cpu_samples; // indexes of samples, by CPU and time
-    uint32_t *cpu_first;   // [cpu_count + 1]
+    struct trace_sample *outside; // of a launch that took turns: those outside of the windows, its
+                                  // start-up among them; as they were read
+    uint32_t *cpu_samples;        // indexes of samples, by CPU and time
+    uint32_t *cpu_first;          // [cpu_count + 1]
     struct trace_lock *locks;
     struct trace_fact *facts; // by begin
     struct trace_counter *counters;
     struct trace_throttle *throttles; // by rank and begin
-    struct trace_window *steps;     // begin, end
-    int32_t *step_ranks;            // [step_count]: whose
+    struct trace_window *steps;       // begin, end
+    int32_t *step_ranks;              // [step_count]: whose
     struct trace_nccl *nccl;
-    struct trace_send *sends; // each process's as they were enqueued
-    struct trace_connection *connections; // of a store from before version 11, or where the kernel did not tell: none
-    struct trace_busy *busy; // of each process
-    struct trace_kernel *kernels; // where ranks communicate by NCCL: all but collectives
-    // Of each process spans in which one of its GPUs had anything to do, communication as well, but for what lies between two operations of a
-    // queue; without overlaps. None: it was not recorded, or much of it was lost. NULL: not loaded.
+    struct trace_send *sends;             // each process's as they were enqueued
+    struct trace_connection *connections; // of a store from before version 11, or where the kernel
+                                          // did not tell: none
+    struct trace_busy *busy;              // of each process
+    struct trace_kernel *kernels;         // where ranks communicate by NCCL: all but collectives
+    // Of each process spans in which one of its GPUs had anything to do, communication as well, but
+    // for what lies between two operations of a queue; without overlaps. None: it was not recorded,
+    // or much of it was lost. NULL: not loaded.
     struct trace_busy *gpus;
     struct trace_device *devices; // each process's side by side, the one with most streams first
-    bool gpus_lost;          // records of what they did
-    bool from_start;         // the target was started to be recorded
+    bool gpus_lost;               // records of what they did
+    bool from_start;              // the target was started to be recorded
     const char **texts;
-    size_t device_count, node_count, nccl_count, send_count, connection_count, kernel_count, process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count, short_count,
-        sample_count, outside_count, cpu_count, lock_count, fact_count, counter_count, throttle_count, step_count,
-        text_count;
+    size_t device_count, node_count, nccl_count, send_count, connection_count, kernel_count,
+            process_count, thread_count, frame_count, stack_count, stack_frame_count, gap_count,
+            short_count, sample_count, outside_count, cpu_count, lock_count, fact_count,
+            counter_count, throttle_count, step_count, text_count;
 };
 
 int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
-               struct trace **ret_trace, struct error *err);
-// Its last so many nanoseconds only, of a recording that may be going on; 0: all. What is older is not read, nor what was read for the look
-// before, which is in `cache`; NULL: there was none.
-int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns, struct stalls_cache *cache, struct arena *arena,
-                    struct trace **ret_trace, struct error *err);
-// Has --max-size deleted the oldest seconds? No ledger says so where the recorder was killed, nor in a copy that was made while it went on: rows
-// that are numbered from 1 are gone from the front. To be asked of a store of `upgate record`.
+        struct trace **ret_trace, struct error *err);
+// Its last so many nanoseconds only, of a recording that may be going on; 0: all. What is older is
+// not read, nor what was read for the look before, which is in `cache`; NULL: there was none.
+int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns,
+        struct stalls_cache *cache, struct arena *arena, struct trace **ret_trace,
+        struct error *err);
+// Has --max-size deleted the oldest seconds? No ledger says so where the recorder was killed, nor
+// in a copy that was made while it went on: rows that are numbered from 1 are gone from the front.
+// To be asked of a store of `upgate record`.
 int trace_was_trimmed(struct store *store, int64_t *ret_trimmed, struct error *err);
-// Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about them.
+// Ranks of a job, collectives of NCCL, when GPUs were busy: after trace_load, by who asks about
+// them.
 int trace_load_ranks(struct trace *trace, struct store *store, struct error *err);
 // The GPU that a process uses most; NULL: none was seen. After trace_load_ranks.
 const struct trace_device *trace_device_of(const struct trace *trace, uint32_t process);
-// What GPUs did, where trace_load_ranks has not loaded it, as there are no ranks that communicate by NCCL.
+// What GPUs did, where trace_load_ranks has not loaded it, as there are no ranks that communicate
+// by NCCL.
 int trace_load_gpus(struct trace *trace, struct store *store, struct error *err);
 // Did NCCL tell when the kernels of its collectives began? Of few that was lost.
 bool trace_nccl_kernels(const struct trace *trace);
 bool trace_nccl_few(size_t lost, size_t all); // are these few?
-// Pieces of [*begin, end) in which it is not busy, one a call; false: none is left. *at: trace_idle_from(busy, *begin) at first.
+// Pieces of [*begin, end) in which it is not busy, one a call; false: none is left. *at:
+// trace_idle_from(busy, *begin) at first.
 size_t trace_idle_from(const struct trace_busy *busy, int64_t begin);
-bool trace_idle(const struct trace_busy *busy, size_t *at, int64_t *begin, int64_t end, struct trace_window *ret_piece);
-// Within what the clocks under two processes are known against each other: 0 on one node; -1: not known.
+bool trace_idle(const struct trace_busy *busy, size_t *at, int64_t *begin, int64_t end,
+        struct trace_window *ret_piece);
+// Within what the clocks under two processes are known against each other: 0 on one node; -1: not
+// known.
 int64_t trace_residual_ns(const struct trace *trace, uint32_t process, uint32_t other);
-const char *trace_host_of(const struct trace *trace, uint32_t process); // NULL: the machine that was recorded
-int trace_cpu_of(const struct trace *trace, const struct trace_gap *gap); // cpu_in, as its node numbers it
+// NULL: the machine that was recorded
+const char *trace_host_of(const struct trace *trace, uint32_t process);
+// cpu_in, as its node numbers it
+int trace_cpu_of(const struct trace *trace, const struct trace_gap *gap);
 // A sentence where clocks are not known; NULL: nothing to say.
 const char *trace_nodes_missing(const struct trace *trace);
-// Of which libraries the stores that were read have one build: there the address of a function without a name means the same in all of them.
+// Of which libraries the stores that were read have one build: there the address of a function
+// without a name means the same in all of them.
 struct trace_builds *trace_builds_new(void);
 void trace_builds_free(struct trace_builds *builds); // NULL ok
 int trace_builds_read(struct trace_builds *builds, struct store *store, struct error *err);
 bool trace_builds_one(const struct trace_builds *builds, const char *module); // module: NULL ok
 // Leaves `starts` only of such libraries of the store.
 int trace_keep_starts(struct trace *trace, struct store *store, struct error *err);
-// What the function at that depth of a stack is inside of (names.h), in the trace's arena; NULL: it has a name, or that is not known either.
+// What the function at that depth of a stack is inside of (names.h), in the trace's arena; NULL: it
+// has a name, or that is not known either.
 const char *trace_inside(const struct trace *trace, uint32_t stack, uint32_t depth);
 // The same of the leaf of a row of table stack, of whatever recording. The caller's.
 char *trace_leaf_inside(struct store *store, int64_t stack_id);
 void trace_free(struct trace *trace); // NULL ok; the arena stays
 
-// For qsort(), of whole numbers: -1, 0, 1. By several: trace_order(a->rank, b->rank) ?: trace_order(a->begin, b->begin).
+// For qsort(), of whole numbers: -1, 0, 1. By several: trace_order(a->rank, b->rank) ?:
+// trace_order(a->begin, b->begin).
 static inline int trace_order(int64_t a, int64_t b)
 {
     return (a > b) - (a < b);
@@ -262,7 +284,7 @@ static inline int trace_order(int64_t a, int64_t b)
 static inline bool trace_is_target(const struct trace *trace, uint32_t thread)
 {
     return thread != TRACE_NONE && !trace->threads[thread].own &&
-           trace->processes[trace->threads[thread].process].kind == TRACE_TARGET;
+            trace->processes[trace->threads[thread].process].kind == TRACE_TARGET;
 }
 static inline struct marks trace_marks(const struct trace *trace, uint32_t stack)
 {
@@ -288,29 +310,33 @@ struct trace_ids { // id of the store -> index
 };
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id); // TRACE_NONE: not there
 void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
-                     size_t size); // rows begin with the id
+        size_t size); // rows begin with the id
 // After communications. of_ranks: trace.busy and trace.kernels as well as trace.gpus.
 int trace_load_busy(struct trace *trace, struct store *store, bool of_ranks, struct error *err);
-int trace_load_nodes(struct trace *trace, struct store *store, struct error *err); // before the processes
+// before the processes
+int trace_load_nodes(struct trace *trace, struct store *store, struct error *err);
 uint32_t trace_node_at(const struct trace *trace, int64_t process_id);
 uint32_t trace_thread_at(const struct trace_ids *threads, sqlite3_stmt *stmt, int column);
 enum { TRACE_STACK_ID_MAX = 1 << 26 }; // ids are given in order: more than that is damage
 // The stack's id, until trace_load_stacks puts its index there; 0: none.
 uint32_t trace_stack_at(sqlite3_stmt *stmt, int column);
-// Rows of a recording that goes on stand in the order they were written, which is that of time but for what came late to its ring: the row
-// before the first one that may be needed. 0: all are.
+// Rows of a recording that goes on stand in the order they were written, which is that of time but
+// for what came late to its ring: the row before the first one that may be needed. 0: all are.
 int64_t trace_row_before(struct store *store, const char *table, const char *time, int64_t from_ns);
-int trace_load_big(struct trace *trace, struct store *store, const struct trace_ids *threads, struct error *err); // gaps, samples
+// gaps, samples
+int trace_load_big(struct trace *trace, struct store *store, const struct trace_ids *threads,
+        struct error *err);
 // Those that gaps, samples, locks and facts have, with their frames.
 int trace_load_stacks(struct trace *trace, struct store *store, struct error *err);
 void trace_index(struct trace *trace); // sorts gaps, samples, locks; who works
-// Rows of `size` bytes side by side by the number below `groups` at `offset`, a thread or a CPU, and in order within it: starts[group]
-// and starts[group + 1] bound a group's. Frees rows, returns the new ones. *ret_sorted: they were in order already; NULL ok.
-void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t groups, uint32_t *starts,
-                  int (*compare)(const void *, const void *), bool *ret_sorted);
+// Rows of `size` bytes side by side by the number below `groups` at `offset`, a thread or a CPU,
+// and in order within it: starts[group] and starts[group + 1] bound a group's. Frees rows, returns
+// the new ones. *ret_sorted: they were in order already; NULL ok.
+void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t groups,
+        uint32_t *starts, int (*compare)(const void *, const void *), bool *ret_sorted);
 // qsort, when they are not in order already (then true).
 bool trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *));
 bool trace_clip(const struct trace *trace, int64_t *begin,
-                int64_t *end); // the longest piece inside; false: none
+        int64_t *end); // the longest piece inside; false: none
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// After reading: rows side by side for each thread and each CPU, and which threads work. Rows are nearly in the order of time as they were
-// written: a counting sort keeps it, and a part that is out of order is sorted.
+// After reading: rows side by side for each thread and each CPU, and which threads work. Rows are
+// nearly in the order of time as they were written: a counting sort keeps it, and a part that is
+// out of order is sorted.
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,9 +37,9 @@ static void trace_clip_rows(struct trace *trace)
         if (!trace_clip(trace, &row->out, &row->in))
             continue;
         if (row->waking)
-            row->waking = row->waking < row->out  ? row->out
-                          : row->waking > row->in ? row->in
-                                                  : row->waking;
+            row->waking = row->waking < row->out ? row->out
+                    : row->waking > row->in      ? row->in
+                                                 : row->waking;
         trace->gaps[kept++] = *row;
     }
     trace->gap_count = kept;
@@ -73,8 +74,9 @@ static int trace_by_time(const void *left, const void *right)
     memcpy(&b, right, sizeof b);
     return trace_order(a, b);
 }
-_Static_assert(offsetof(struct trace_gap, out) == 0 && offsetof(struct trace_sample, at) == 0 && offsetof(struct trace_lock, begin) == 0,
-               "rows begin with their time");
+_Static_assert(offsetof(struct trace_gap, out) == 0 && offsetof(struct trace_sample, at) == 0 &&
+                offsetof(struct trace_lock, begin) == 0,
+        "rows begin with their time");
 
 bool trace_sort(void *rows, size_t count, size_t size, int (*compare)(const void *, const void *))
 {
@@ -93,8 +95,8 @@ static uint32_t trace_group_of(const void *row, size_t offset)
     return group;
 }
 
-void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t groups, uint32_t *starts,
-                  int (*compare)(const void *, const void *), bool *ret_sorted)
+void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t groups,
+        uint32_t *starts, int (*compare)(const void *, const void *), bool *ret_sorted)
 {
     bool sorted = true;
     memset(starts, 0, (groups + 1) * sizeof *starts);
@@ -112,7 +114,8 @@ void *trace_group(void *rows, size_t count, size_t size, size_t offset, size_t g
     free(at);
     free(rows);
     for (size_t i = 0; i < groups; i++)
-        sorted &= trace_sort(grouped + (size_t)starts[i] * size, starts[i + 1] - starts[i], size, compare);
+        sorted &= trace_sort(
+                grouped + (size_t)starts[i] * size, starts[i + 1] - starts[i], size, compare);
     if (ret_sorted)
         *ret_sorted = sorted;
     return grouped;
@@ -138,13 +141,15 @@ static bool trace_index_threads(struct trace *trace)
 {
     bool sorted;
     size_t threads = trace->thread_count;
-    uint32_t *gaps = xcalloc(threads + 1, sizeof *gaps), *samples = xcalloc(threads + 1, sizeof *samples), *locks = xcalloc(threads + 1, sizeof *locks);
-    trace->gaps = trace_group(trace->gaps, trace->gap_count, sizeof *trace->gaps, offsetof(struct trace_gap, thread), threads, gaps,
-                              trace_by_time, NULL);
-    trace->samples = trace_group(trace->samples, trace->sample_count, sizeof *trace->samples, offsetof(struct trace_sample, thread), threads, samples,
-                                 trace_by_time, &sorted);
-    trace->locks = trace_group(trace->locks, trace->lock_count, sizeof *trace->locks, offsetof(struct trace_lock, thread), threads, locks,
-                               trace_by_time, NULL);
+    uint32_t *gaps = xcalloc(threads + 1, sizeof *gaps),
+             *samples = xcalloc(threads + 1, sizeof *samples),
+             *locks = xcalloc(threads + 1, sizeof *locks);
+    trace->gaps = trace_group(trace->gaps, trace->gap_count, sizeof *trace->gaps,
+            offsetof(struct trace_gap, thread), threads, gaps, trace_by_time, NULL);
+    trace->samples = trace_group(trace->samples, trace->sample_count, sizeof *trace->samples,
+            offsetof(struct trace_sample, thread), threads, samples, trace_by_time, &sorted);
+    trace->locks = trace_group(trace->locks, trace->lock_count, sizeof *trace->locks,
+            offsetof(struct trace_lock, thread), threads, locks, trace_by_time, NULL);
     for (size_t i = 0; i < threads; i++) {
         struct trace_thread *thread = &trace->threads[i];
         thread->gap_first = gaps[i];
@@ -180,8 +185,10 @@ static void trace_index_cpus(struct trace *trace)
     trace->cpu_samples = xcalloc(trace->sample_count + 1, sizeof *trace->cpu_samples);
     for (size_t i = 0; i < trace->sample_count; i++)
         if (trace->samples[i].cpu >= 0)
-            picks[count++] = (struct trace_pick){trace->samples[i].at, (uint32_t)i, (uint32_t)trace->samples[i].cpu};
-    picks = trace_group(picks, count, sizeof *picks, offsetof(struct trace_pick, cpu), trace->cpu_count, trace->cpu_first, trace_by_time, NULL);
+            picks[count++] = (struct trace_pick){
+                    trace->samples[i].at, (uint32_t)i, (uint32_t)trace->samples[i].cpu};
+    picks = trace_group(picks, count, sizeof *picks, offsetof(struct trace_pick, cpu),
+            trace->cpu_count, trace->cpu_first, trace_by_time, NULL);
     for (size_t i = 0; i < count; i++)
         trace->cpu_samples[i] = picks[i].sample;
     free(picks);
@@ -189,13 +196,15 @@ static void trace_index_cpus(struct trace *trace)
 
 uint32_t trace_sample_from(const struct trace *trace, uint32_t thread, int64_t at)
 {
-    uint32_t first = trace->threads[thread].sample_first, end = first + trace->threads[thread].sample_count;
+    uint32_t first = trace->threads[thread].sample_first,
+             end = first + trace->threads[thread].sample_count;
     return (uint32_t)search_between(middle, first, end, trace->samples[middle].at >= at);
 }
 
 uint32_t trace_gap_from(const struct trace *trace, uint32_t thread, int64_t at)
 {
-    uint32_t first = trace->threads[thread].gap_first, end = first + trace->threads[thread].gap_count;
+    uint32_t first = trace->threads[thread].gap_first,
+             end = first + trace->threads[thread].gap_count;
     return (uint32_t)search_between(middle, first, end, trace->gaps[middle].in > at);
 }
 
@@ -207,14 +216,14 @@ size_t trace_fact_from(const struct trace *trace, int64_t at)
 uint32_t trace_cpu_sample_from(const struct trace *trace, int cpu, int64_t at)
 {
     return (uint32_t)search_between(middle, trace->cpu_first[cpu], trace->cpu_first[cpu + 1],
-                                    trace->samples[trace->cpu_samples[middle]].at >= at);
+            trace->samples[trace->cpu_samples[middle]].at >= at);
 }
 
 int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end)
 {
     return (int64_t)(trace_sample_from(trace, thread, end) -
-                     trace_sample_from(trace, thread, begin)) *
-           trace->tick_ns;
+                   trace_sample_from(trace, thread, begin)) *
+            trace->tick_ns;
 }
 
 // ---- threads of ours ----
@@ -222,14 +231,18 @@ int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, 
 // The C library's part of a thread's begin: by its names, or, where it has none, by its file.
 static bool trace_starts_threads(const struct trace_frame *frame, const char *file)
 {
-    static const char *const names[] = {"clone3", "__clone3", "clone", "__clone", "start_thread", "thread_start"};
+    static const char *const names[] = {
+            "clone3", "__clone3", "clone", "__clone", "start_thread", "thread_start"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(frame->name, names[i]))
             return true;
-    return file && (!strncmp(file, "libc.so", 7) || !strncmp(file, "libpthread", 10) || !strncmp(file, "ld-musl", 7));
+    return file &&
+            (!strncmp(file, "libc.so", 7) || !strncmp(file, "libpthread", 10) ||
+                    !strncmp(file, "ld-musl", 7));
 }
 
-// Does the stack end in our library, below what starts every thread? ret_told: it says who began the thread.
+// Does the stack end in our library, below what starts every thread? ret_told: it says who began
+// the thread.
 static bool trace_begins_in_ours(const struct trace *trace, uint32_t stack, bool *ret_told)
 {
     const struct trace_stack *row = &trace->stacks[stack];
@@ -245,8 +258,9 @@ static bool trace_begins_in_ours(const struct trace *trace, uint32_t stack, bool
     return false;
 }
 
-// Our library's threads in the target are told by where they begin: its calls stand on the stacks of the program's threads too.
-// Where no stack was kept, by their names, in a process that has the library.
+// Our library's threads in the target are told by where they begin: its calls stand on the stacks
+// of the program's threads too. Where no stack was kept, by their names, in a process that has the
+// library.
 static void trace_find_ours(struct trace *trace)
 {
     enum { LOOK_MAX = 32 }; // a thread has one begin: a few stacks say it
@@ -256,11 +270,14 @@ static void trace_find_ours(struct trace *trace)
         if (thread->main)
             continue;
         for (uint32_t k = 0; k < thread->gap_count && k < LOOK_MAX && !thread->own; k++)
-            thread->own = trace_begins_in_ours(trace, trace->gaps[thread->gap_first + k].user, &told);
+            thread->own =
+                    trace_begins_in_ours(trace, trace->gaps[thread->gap_first + k].user, &told);
         for (uint32_t k = 0; k < thread->sample_count && k < LOOK_MAX && !thread->own; k++)
-            thread->own = trace_begins_in_ours(trace, trace->samples[thread->sample_first + k].user, &told);
+            thread->own = trace_begins_in_ours(
+                    trace, trace->samples[thread->sample_first + k].user, &told);
         if (!told && trace->processes[thread->process].has_library)
-            thread->own = !strcmp(thread->comm, "upgate-inject") || !strcmp(thread->comm, "upgate-python");
+            thread->own = !strcmp(thread->comm, "upgate-inject") ||
+                    !strcmp(thread->comm, "upgate-python");
     }
 }
 
@@ -276,19 +293,19 @@ static void trace_find_workers(struct trace *trace)
         if (thread->run_ns < 0) {
             thread->run_ns = trace->window_ns;
             for (uint32_t k = 0; k < thread->gap_count; k++)
-                thread->run_ns -=
-                    trace->gaps[thread->gap_first + k].in - trace->gaps[thread->gap_first + k].out;
+                thread->run_ns -= trace->gaps[thread->gap_first + k].in -
+                        trace->gaps[thread->gap_first + k].out;
         }
         thread->working = trace_is_target(trace, (uint32_t)i) &&
-                          (thread->run_ns >= trace->window_ns / WORKS_SHARE ||
-                           (thread->main && trace->step_count));
+                (thread->run_ns >= trace->window_ns / WORKS_SHARE ||
+                        (thread->main && trace->step_count));
     }
     bool main_works = false;
     for (size_t i = 0; i < trace->thread_count; i++)
         main_works |= trace->threads[i].main && trace->threads[i].working;
     for (size_t i = 0; i < trace->thread_count; i++)
         trace->threads[i].leads =
-            trace->threads[i].working && (trace->threads[i].main || !main_works);
+                trace->threads[i].working && (trace->threads[i].main || !main_works);
     for (size_t i = 0; i < trace->gap_count; i++) {
         const struct trace_gap *gap = &trace->gaps[i];
         if (gap->next != TRACE_NONE && gap->next_prio >= 0 && gap->next_prio < 100)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions without a name in the stacks of a recording: what they are inside of, and whether the address they are told by means the
-// same in all that is compared.
+// Functions without a name in the stacks of a recording: what they are inside of, and whether the
+// address they are told by means the same in all that is compared.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,8 @@
 #include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/trace.h"
 
-// Of a library: the part of its name that its versions share. "libopenblasp-r0.3.21.so" is "libopenblasp".
+// Of a library: the part of its name that its versions share. "libopenblasp-r0.3.21.so" is
+// "libopenblasp".
 static size_t builds_stem(const char *module)
 {
     return strspn(module, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_");
@@ -56,7 +57,9 @@ static void builds_note(struct trace_builds *builds, const char *module, const c
 int trace_builds_read(struct trace_builds *builds, struct store *store, struct error *err)
 {
     // With names on one side only it does not matter which build that has.
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT DISTINCT module, build_id FROM frame WHERE instr(name, '+0x') > 0 AND module IS NOT NULL", "");
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT DISTINCT module, build_id FROM frame WHERE instr(name, '+0x') > 0 AND module IS NOT NULL",
+            "");
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         const char *module = (const char *)sqlite3_column_text(stmt, 0);
@@ -112,11 +115,14 @@ char *trace_leaf_inside(struct store *store, int64_t stack_id)
     char text[NAMES_INSIDE_MAX + 1], *module = NULL;
     struct names_inside inside = {0};
     struct arena *arena = arena_new(); // what is found must live until the text is made
-    sqlite3_stmt *stmt = store_query(store, NULL, "SELECT f.name, f.module FROM stack s, json_each(s.frames) j JOIN frame f ON f.id = j.value "
-                                                  "WHERE s.id = ? AND s.kind = 'user' ORDER BY j.key", "i", stack_id);
+    sqlite3_stmt *stmt = store_query(store, NULL,
+            "SELECT f.name, f.module FROM stack s, json_each(s.frames) j JOIN frame f ON f.id = j.value "
+            "WHERE s.id = ? AND s.kind = 'user' ORDER BY j.key",
+            "i", stack_id);
     bool more = stmt != NULL;
     while (more && store_step(store, stmt, NULL) == 1) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 0), *of = (const char *)sqlite3_column_text(stmt, 1);
+        const char *name = (const char *)sqlite3_column_text(stmt, 0),
+                   *of = (const char *)sqlite3_column_text(stmt, 1);
         if (module) {
             more = names_inside_next(&inside, arena_copy(arena, name), arena_copy(arena, of));
         } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a recording that `upgate merge` made of several nodes' shards: whose the processes are, and how well the clocks of two of them
-// are known against each other. A recording of one machine has no nodes.
+// Of a recording that `upgate merge` made of several nodes' shards: whose the processes are, and
+// how well the clocks of two of them are known against each other. A recording of one machine has
+// no nodes.
 #include "common/containers/vector.h"
 #include "reports/analyse/stalls/trace.h"
 
@@ -8,23 +9,24 @@ enum { NODES_MAX = 65536 };
 
 int trace_load_nodes(struct trace *trace, struct store *store, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT j.value ->> 'host', j.value ->> 'process_first', j.value ->> 'process_last', j.value ->> 'cpu_first', "
-        "j.value ->> 'clock_error_ns' FROM recording r, json_each(CASE WHEN json_valid(r.target) THEN r.target ELSE '{}' END, '$.nodes') j "
-        "WHERE r.id = ? AND j.type = 'object' ORDER BY j.key",
-        "i", trace->recording_id);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT j.value ->> 'host', j.value ->> 'process_first', j.value ->> 'process_last', j.value ->> 'cpu_first', "
+            "j.value ->> 'clock_error_ns' FROM recording r, json_each(CASE WHEN json_valid(r.target) THEN r.target ELSE '{}' END, '$.nodes') j "
+            "WHERE r.id = ? AND j.type = 'object' ORDER BY j.key",
+            "i", trace->recording_id);
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         int64_t error_ns = store_int64(stmt, 4, -1), cpu_first = store_int64(stmt, 3, 0);
         if (trace->node_count == NODES_MAX)
             continue;
         vector_push(trace->nodes, trace->node_count,
-                    ((struct trace_node){.host = arena_copy(trace->arena, (const char *)sqlite3_column_text(stmt, 0)),
-                                         .process_first = sqlite3_column_int64(stmt, 1),
-                                         .process_last = sqlite3_column_int64(stmt, 2),
-                                         .cpu_first = cpu_first > 0 && cpu_first < INT16_MAX ? (int)cpu_first : 0,
-                                         .error_ns = error_ns >= 0 && error_ns < TRACE_SUM_END / 8 ? error_ns : -1}));
+                ((struct trace_node){.host = arena_copy(trace->arena,
+                                             (const char *)sqlite3_column_text(stmt, 0)),
+                        .process_first = sqlite3_column_int64(stmt, 1),
+                        .process_last = sqlite3_column_int64(stmt, 2),
+                        .cpu_first = cpu_first > 0 && cpu_first < INT16_MAX ? (int)cpu_first : 0,
+                        .error_ns =
+                                error_ns >= 0 && error_ns < TRACE_SUM_END / 8 ? error_ns : -1}));
     }
     return rc;
 }
@@ -32,7 +34,8 @@ int trace_load_nodes(struct trace *trace, struct store *store, struct error *err
 uint32_t trace_node_at(const struct trace *trace, int64_t process_id)
 {
     for (uint32_t i = 0; i < trace->node_count; i++)
-        if (process_id >= trace->nodes[i].process_first && process_id <= trace->nodes[i].process_last)
+        if (process_id >= trace->nodes[i].process_first &&
+                process_id <= trace->nodes[i].process_last)
             return i;
     return 0;
 }
@@ -65,6 +68,8 @@ const char *trace_nodes_missing(const struct trace *trace)
         unknown += trace->nodes[i].error_ns < 0;
     if (trace->node_count < 2 || !unknown)
         return NULL;
-    return arena_print(trace->arena, "the clocks of %zu of %zu nodes were not synchronised: their ranks are compared with those of their own "
-                                     "node only; chrony, ntpd or PTP on all nodes makes them comparable", unknown, trace->node_count);
+    return arena_print(trace->arena,
+            "the clocks of %zu of %zu nodes were not synchronised: their ranks are compared with those of their own "
+            "node only; chrony, ntpd or PTP on all nodes makes them comparable",
+            unknown, trace->node_count);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two tables with millions of rows. Gaps and samples are read by two threads at the same time,
 // each by a read-only connection of its own that takes no mutex for each column: of 5.5 s over five
-// million rows through the store's connection that left 2. A store that is small, in a transaction, or
-// has no file, is read through its own connection.
+// million rows through the store's connection that left 2. A store that is small, in a transaction,
+// or has no file, is read through its own connection.
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -49,16 +49,16 @@ static uint32_t trace_intern(struct trace *trace, const char *text)
 }
 
 static const char trace_gap_sql[] =
-    "SELECT thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_in, kernel_stack, "
-    "user_stack, python_stack, "
-    "waker_thread, waker_stack, next_thread, next_prio, before_thread, before_prio, owner_thread, "
-    "lock_kind, lock_address, "
-    "syscall_nr, syscall_arg0, syscall_target, rowid FROM gap WHERE rowid > ?1 AND in_ns >= ?2";
+        "SELECT thread_id, out_ns, waking_ns, in_ns, state, flags, cpu_in, kernel_stack, "
+        "user_stack, python_stack, "
+        "waker_thread, waker_stack, next_thread, next_prio, before_thread, before_prio, owner_thread, "
+        "lock_kind, lock_address, "
+        "syscall_nr, syscall_arg0, syscall_target, rowid FROM gap WHERE rowid > ?1 AND in_ns >= ?2";
 static const char trace_sample_sql[] =
-    "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack, rowid FROM sample WHERE rowid > ?1 AND at_ns >= ?2";
+        "SELECT thread_id, at_ns, cpu, why, kernel_stack, user_stack, python_stack, rowid FROM sample WHERE rowid > ?1 AND at_ns >= ?2";
 
 static void trace_read_gap(struct trace *trace, const struct trace_ids *threads, sqlite3_stmt *stmt,
-                           struct trace_gap *row)
+        struct trace_gap *row)
 {
     row->out = sqlite3_column_int64(stmt, 1);
     row->waking = sqlite3_column_int64(stmt, 2);
@@ -97,7 +97,7 @@ static void trace_read_sample(sqlite3_stmt *stmt, struct trace_sample *row)
 struct trace_table {
     struct trace *trace;
     const struct trace_ids *threads; // NULL: rows have ids
-    struct stalls_cache *cache;    // into whose rows is read; NULL: none
+    struct stalls_cache *cache;      // into whose rows is read; NULL: none
     struct store *store;
     sqlite3 *db; // NULL: the store's
     struct error err;
@@ -116,10 +116,11 @@ static int trace_table_step(struct trace_table *table, sqlite3_stmt *stmt)
     if (rc == SQLITE_DONE)
         return 0;
     return error_set(&table->err, -EIO, "failed to read '%s': %s", store_path(table->store),
-                     sqlite3_errmsg(table->db));
+            sqlite3_errmsg(table->db));
 }
 
-_Static_assert(UG_GAP_SHORT == 0x100000 && UG_GAP_UNFINISHED == 0x20, "queries spell them out: stalls_recordings.c, stalls_tally.c of reports/render");
+_Static_assert(UG_GAP_SHORT == 0x100000 && UG_GAP_UNFINISHED == 0x20,
+        "queries spell them out: stalls_recordings.c, stalls_tally.c of reports/render");
 
 static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
 {
@@ -148,7 +149,8 @@ static void trace_table_rows(struct trace_table *table, sqlite3_stmt *stmt)
                 cache_note_gap(table->cache, sqlite3_column_int64(stmt, 22), &one);
         }
         if (!holds) {
-            table->rc = store_damaged(table->store, &table->err, "the time of a gap or of a sample is out of range");
+            table->rc = store_damaged(
+                    table->store, &table->err, "the time of a gap or of a sample is out of range");
             break;
         }
     }
@@ -161,7 +163,8 @@ int64_t trace_row_before(struct store *store, const char *table, const char *tim
     if (from_ns == INT64_MIN)
         return 0;
     char *last = xasprintf("SELECT coalesce(max(rowid), 0) FROM %s", table);
-    char *at = xasprintf("SELECT %s FROM %s WHERE rowid <= ? ORDER BY rowid DESC LIMIT 1", time, table);
+    char *at = xasprintf(
+            "SELECT %s FROM %s WHERE rowid <= ? ORDER BY rowid DESC LIMIT 1", time, table);
     int64_t low = 0, high = 0, ns;
     if (store_get_int(store, &high, NULL, last, ""))
         high = 0;
@@ -183,11 +186,12 @@ static void *trace_table_read(void *arg)
     const char *sql = table->samples ? trace_sample_sql : trace_gap_sql;
     sqlite3_stmt *stmt = NULL;
     if (!table->db) {
-        stmt = store_query(table->store, &table->err, sql, "ii", table->row_before, table->trace->from_ns);
+        stmt = store_query(
+                table->store, &table->err, sql, "ii", table->row_before, table->trace->from_ns);
         table->rc = stmt ? 0 : table->err.code;
     } else if (sqlite3_prepare_v2(table->db, sql, -1, &stmt, NULL) != SQLITE_OK) {
         table->rc = error_set(&table->err, -EIO, "failed to read '%s': %s",
-                              store_path(table->store), sqlite3_errmsg(table->db));
+                store_path(table->store), sqlite3_errmsg(table->db));
     } else {
         sqlite3_bind_int64(stmt, 1, table->row_before);
         sqlite3_bind_int64(stmt, 2, table->trace->from_ns);
@@ -199,14 +203,18 @@ static void *trace_table_read(void *arg)
     return NULL;
 }
 
-// A connection of the reader's own; NULL where the file does not say what the store's connection sees, or is small.
+// A connection of the reader's own; NULL where the file does not say what the store's connection
+// sees, or is small.
 static sqlite3 *trace_connect(struct store *store)
 {
-    enum { SMALL_BYTES = 512 << 10 }; // 0.6 ms to open it and to read its schema: as long as 1,000 rows take
+    enum {
+        SMALL_BYTES = 512 << 10
+    }; // 0.6 ms to open it and to read its schema: as long as 1,000 rows take
     const char *path = store_path(store);
     struct stat info;
     sqlite3 *db = NULL;
-    if (!path || !*path || !sqlite3_get_autocommit(store_db(store)) || stat(path, &info) || info.st_size < SMALL_BYTES)
+    if (!path || !*path || !sqlite3_get_autocommit(store_db(store)) || stat(path, &info) ||
+            info.st_size < SMALL_BYTES)
         return NULL;
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
         sqlite3_close(db);
@@ -216,17 +224,19 @@ static sqlite3 *trace_connect(struct store *store)
     return db;
 }
 
-int trace_load_big(struct trace *trace, struct store *store, const struct trace_ids *threads, struct error *err)
+int trace_load_big(struct trace *trace, struct store *store, const struct trace_ids *threads,
+        struct error *err)
 {
-    struct stalls_cache *cache = trace->cache; // of a look: what came since the one before is read, into it
+    struct stalls_cache *cache =
+            trace->cache; // of a look: what came since the one before is read, into it
     vector_push(trace->texts, trace->text_count, "");
     if (cache)
         cache_begin(cache, store, trace);
     struct trace_table gaps = {.trace = cache ? &cache->rows : trace,
-                               .threads = cache ? NULL : threads,
-                               .cache = cache,
-                               .store = store,
-                               .row_before = cache ? cache->gap_row : 0};
+            .threads = cache ? NULL : threads,
+            .cache = cache,
+            .store = store,
+            .row_before = cache ? cache->gap_row : 0};
     struct trace_table samples = gaps;
     samples.samples = true;
     samples.row_before = cache ? cache->sample_row : 0;

@@ -28,7 +28,8 @@ struct stacks {
 static void used_add(struct stacks_used *used, uint32_t id)
 {
     if (id / 64 >= used->words)
-        used->bits = vector_reserve_zero(used->bits, &used->words, (size_t)id / 64 + 1, sizeof *used->bits);
+        used->bits = vector_reserve_zero(
+                used->bits, &used->words, (size_t)id / 64 + 1, sizeof *used->bits);
     used->bits[id / 64] |= UINT64_C(1) << id % 64;
     used->max = id > used->max ? id : used->max;
 }
@@ -59,7 +60,8 @@ static void stacks_visit(struct stacks *stacks, void (*visit)(struct stacks *, u
 {
     struct trace *trace = stacks->trace;
     for (size_t i = 0; i < trace->gap_count + trace->short_count; i++) {
-        struct trace_gap *gap = i < trace->gap_count ? &trace->gaps[i] : &trace->shorts[i - trace->gap_count];
+        struct trace_gap *gap =
+                i < trace->gap_count ? &trace->gaps[i] : &trace->shorts[i - trace->gap_count];
         visit(stacks, &gap->kernel);
         visit(stacks, &gap->user);
         visit(stacks, &gap->python);
@@ -91,8 +93,8 @@ static void stack_place(struct stacks *stacks, uint32_t *id)
 
 // Rows of a table by the ids in use, in their order. The first column is the id.
 static int used_read(struct store *store, const char *sql, const struct stacks_used *used,
-                     struct stacks *stacks, void (*read)(struct stacks *, sqlite3_stmt *, uint32_t),
-                     struct error *err)
+        struct stacks *stacks, void (*read)(struct stacks *, sqlite3_stmt *, uint32_t),
+        struct error *err)
 {
     for (uint32_t next = used_next(used, 1); next;) {
         sqlite3_stmt *stmt = store_query(store, err, sql, "i", (int64_t)next);
@@ -109,7 +111,8 @@ static int used_read(struct store *store, const char *sql, const struct stacks_u
         if (skipped < STACKS_SKIP_MAX && rc <= 0)
             return rc;
         sqlite3_reset(stmt);
-        // Of a damaged table: behind the largest id there is none, and what is no number comes last and reads as 0.
+        // Of a damaged table: behind the largest id there is none, and what is no number comes last
+        // and reads as 0.
         next = id >= next && id < used->max ? used_next(used, id + 1) : 0;
     }
     return 0;
@@ -157,7 +160,8 @@ static void stack_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
     struct trace_stack *row = stack_begin(stacks, id, kind ? *kind : 0);
     stack_parse(stacks, row, text ? text : "");
     if (trace->cache && row->count)
-        cache_stack_add(&trace->cache->names, id, kind ? *kind : 0, trace->stack_frames + row->first, row->count);
+        cache_stack_add(&trace->cache->names, id, kind ? *kind : 0,
+                trace->stack_frames + row->first, row->count);
 }
 
 // Those that a look before has read.
@@ -165,7 +169,8 @@ static void stacks_take(struct stacks *stacks)
 {
     struct trace *trace = stacks->trace;
     const struct cache_names *names = &trace->cache->names;
-    for (uint32_t id = used_next(&stacks->used, 1); id; id = used_next(&stacks->used, (int64_t)id + 1)) {
+    for (uint32_t id = used_next(&stacks->used, 1); id;
+            id = used_next(&stacks->used, (int64_t)id + 1)) {
         const struct cache_stack *kept = cache_stack_of(names, id);
         if (!kept)
             continue;
@@ -177,7 +182,8 @@ static void stacks_take(struct stacks *stacks)
     }
 }
 
-static struct trace_frame *frame_add(struct stacks *stacks, uint32_t id, const char *name, const char *module, int32_t line)
+static struct trace_frame *frame_add(
+        struct stacks *stacks, uint32_t id, const char *name, const char *module, int32_t line)
 {
     struct trace *trace = stacks->trace;
     struct trace_frame *row = vector_add(trace->frames, trace->frame_count);
@@ -192,8 +198,8 @@ static void frame_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
 {
     struct trace *trace = stacks->trace;
     const char *name = (const char *)sqlite3_column_text(stmt, 1); // NULL in a damaged file
-    struct trace_frame *row =
-        frame_add(stacks, id, name ? name : "[unknown]", (const char *)sqlite3_column_text(stmt, 2), sqlite3_column_int(stmt, 3));
+    struct trace_frame *row = frame_add(stacks, id, name ? name : "[unknown]",
+            (const char *)sqlite3_column_text(stmt, 2), sqlite3_column_int(stmt, 3));
     row->starts = names_has_start(row->name, sqlite3_column_int64(stmt, 4));
     if (trace->cache)
         cache_frame_add(&trace->cache->names, id, row);
@@ -202,7 +208,8 @@ static void frame_read(struct stacks *stacks, sqlite3_stmt *stmt, uint32_t id)
 static void frames_take(struct stacks *stacks)
 {
     const struct cache_names *names = &stacks->trace->cache->names;
-    for (uint32_t id = used_next(&stacks->used_frames, 1); id; id = used_next(&stacks->used_frames, (int64_t)id + 1)) {
+    for (uint32_t id = used_next(&stacks->used_frames, 1); id;
+            id = used_next(&stacks->used_frames, (int64_t)id + 1)) {
         const struct cache_frame *kept = cache_frame_of(names, id);
         if (!kept)
             continue;
@@ -244,7 +251,8 @@ static void stack_place_frames(struct stacks *stacks, struct trace_stack *row, s
     row->count = (uint32_t)*kept - row->first;
 }
 
-static struct marks stack_marks(struct trace *trace, const struct trace_stack *row, struct marks *of_frames)
+static struct marks stack_marks(
+        struct trace *trace, const struct trace_stack *row, struct marks *of_frames)
 {
     struct marks marks = {{0, 0}};
     for (uint32_t i = 0; i < row->count; i++) {
@@ -284,16 +292,15 @@ int trace_load_stacks(struct trace *trace, struct store *store, struct error *er
     if (trace->cache)
         stacks_take(&stacks);
     int rc = used_read(store, "SELECT id, kind, frames FROM stack WHERE id >= ? ORDER BY id",
-                       &stacks.used, &stacks, stack_read, err);
-    stacks.frame_index =
-        xcalloc((size_t)stacks.used_frames.max + 1, sizeof *stacks.frame_index);
+            &stacks.used, &stacks, stack_read, err);
+    stacks.frame_index = xcalloc((size_t)stacks.used_frames.max + 1, sizeof *stacks.frame_index);
     if (!rc && trace->cache)
         frames_take(&stacks);
     if (!rc)
         rc = used_read(store,
-                       "SELECT id, name, module, coalesce(line, 0), coalesce(frame.offset, -1) FROM frame WHERE id >= ? "
-                       "ORDER BY id",
-                       &stacks.used_frames, &stacks, frame_read, err);
+                "SELECT id, name, module, coalesce(line, 0), coalesce(frame.offset, -1) FROM frame WHERE id >= ? "
+                "ORDER BY id",
+                &stacks.used_frames, &stacks, frame_read, err);
     if (!rc)
         stacks_finish(&stacks);
     if (trace->cache)

@@ -12,7 +12,8 @@
 // "704 -> 631 us", "704 us -> 1.2 ms"; a side that has none is "nothing".
 static char *collectives_times(double a, double b)
 {
-    return diff_text_join(a > 0 ? numbers_ns(a, NUMBERS_BUFFER) : "nothing", " -> ", b > 0 ? numbers_ns(b, NUMBERS_BUFFER) : "nothing");
+    return diff_text_join(a > 0 ? numbers_ns(a, NUMBERS_BUFFER) : "nothing", " -> ",
+            b > 0 ? numbers_ns(b, NUMBERS_BUFFER) : "nothing");
 }
 
 // "704 -> 631 us of it exposed"
@@ -75,27 +76,27 @@ char *diff_text_collectives(const struct diff_workload *workload)
     char *of_all = collectives_times(busy[0], busy[1]),
          *of_exposed = collectives_exposed(exposed[0], exposed[1]);
     strbuf_add(&text, "%s a %s, %s%s", of_all, workload->unit, of_exposed,
-               !told   ? ""
-               : alike ? "; the same algorithms and protocols"
-                       : "; other algorithms or protocols");
+            !told           ? ""
+                    : alike ? "; the same algorithms and protocols"
+                            : "; other algorithms or protocols");
     free(of_all);
     free(of_exposed);
     return strbuf_take(&text);
 }
 
-char *diff_text_collective(const struct diff_workload *workload,
-                           const struct diff_collective *collective)
+char *diff_text_collective(
+        const struct diff_workload *workload, const struct diff_collective *collective)
 {
     struct strbuf text = {0};
-    strbuf_add(&text, "%s%s%s: ", collective->name, *collective->size ? ", " : "",
-               collective->size);
+    strbuf_add(
+            &text, "%s%s%s: ", collective->name, *collective->size ? ", " : "", collective->size);
     const char *a = collectives_how(collective, 0), *b = collectives_how(collective, 1);
     if (a || b) {
         collectives_change(&text, a, b);
         strbuf_add(&text, "; ");
     }
-    double count[2] = {collectives_number(collective->count[0]),
-                       collectives_number(collective->count[1])};
+    double count[2] = {
+            collectives_number(collective->count[0]), collectives_number(collective->count[1])};
     if (fabs(count[0] - count[1]) < 0.005 * fmax(count[0], count[1]))
         strbuf_add(&text, "%.3g a %s; ", count[0], workload->unit);
     else

@@ -18,8 +18,8 @@ static void diff_markdown_row(struct strbuf *out, const struct diff_contribution
     markdown_put(out, "", diff_text_share(contribution->share, NUMBERS_BUFFER), " |\n");
 }
 
-static void diff_markdown_list(struct strbuf *out, const char *what, const char *const *texts,
-                               size_t count)
+static void diff_markdown_list(
+        struct strbuf *out, const char *what, const char *const *texts, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         strbuf_add(out, "  - %s", what);
@@ -34,8 +34,8 @@ static void diff_markdown_notes(struct strbuf *out, const struct diff_workload *
         markdown_put(out, "- note: ", workload->notes[i], "\n");
 }
 
-static void diff_markdown_details(struct strbuf *out, const struct diff_workload *workload,
-                                  size_t count)
+static void diff_markdown_details(
+        struct strbuf *out, const struct diff_workload *workload, size_t count)
 {
     strbuf_add(out, "<details><summary>Evidence and suspects</summary>\n\n");
     for (size_t i = 0; i < count && out->len < DIFF_MARKDOWN_BYTES; i++) {
@@ -72,7 +72,8 @@ static void diff_markdown_collectives(struct strbuf *out, const struct diff_work
     strbuf_add(out, "\n");
 }
 
-static void diff_markdown_memory(struct strbuf *out, const struct diff_workload *workload, const struct diff_memory *memory)
+static void diff_markdown_memory(
+        struct strbuf *out, const struct diff_workload *workload, const struct diff_memory *memory)
 {
     char *headline = diff_text_memory(workload, memory);
     if (!headline)
@@ -110,7 +111,8 @@ static void diff_markdown_slow(struct strbuf *out, const struct diff_workload *w
 static void diff_markdown_cpu(struct strbuf *out, const struct diff_workload *workload)
 {
     const struct diff_once *cpu = &workload->cpu;
-    char *headline = diff_text_cpu(workload), *places = headline ? diff_text_cpu_answer(workload) : NULL;
+    char *headline = diff_text_cpu(workload),
+         *places = headline ? diff_text_cpu_answer(workload) : NULL;
     if (!headline)
         return;
     markdown_take(out, "**", headline, "**\n\n");
@@ -118,7 +120,8 @@ static void diff_markdown_cpu(struct strbuf *out, const struct diff_workload *wo
         markdown_take(out, "", places, "\n\n");
     for (size_t i = 0; i < cpu->part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         markdown_take(out, "- ", diff_text_launch_part(&cpu->parts[i], true), "\n");
-        diff_markdown_list(out, "", cpu->parts[i].contribution.evidence, cpu->parts[i].contribution.evidence_count);
+        diff_markdown_list(out, "", cpu->parts[i].contribution.evidence,
+                cpu->parts[i].contribution.evidence_count);
     }
     strbuf_add(out, cpu->part_count ? "\n" : "");
 }
@@ -154,9 +157,9 @@ static void diff_markdown_workload(struct strbuf *out, const struct diff_workloa
         return;
     }
     strbuf_add(out,
-               "| # | what | name | where | change a %s | 99 %% interval | of a %s "
-               "|\n|--:|---|---|---|--:|:-:|--:|\n",
-               workload->unit, workload->unit);
+            "| # | what | name | where | change a %s | 99 %% interval | of a %s "
+            "|\n|--:|---|---|---|--:|:-:|--:|\n",
+            workload->unit, workload->unit);
     for (size_t i = 0; i < rows && out->len < DIFF_MARKDOWN_BYTES; i++)
         diff_markdown_row(out, &workload->contributions[i]);
     if (named > rows)
@@ -178,6 +181,7 @@ char *diff_view_markdown(const struct diff *diff)
         diff_markdown_workload(&out, &diff->workloads[told]);
     size_t left_out = diff->workload_count - told;
     if (left_out)
-        strbuf_add(&out, "%zu more workload%s did not fit here: `upgate diff RUN.db` has all.\n", left_out, left_out == 1 ? "" : "s");
+        strbuf_add(&out, "%zu more workload%s did not fit here: `upgate diff RUN.db` has all.\n",
+                left_out, left_out == 1 ? "" : "s");
     return strbuf_take(&out);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the memory is, in words: the same in the table, in Markdown and on the page. Pure; the caller frees what is returned.
-// Names of the store are not cleaned here.
+// Where the memory is, in words: the same in the table, in Markdown and on the page. Pure; the
+// caller frees what is returned. Names of the store are not cleaned here.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,11 +33,16 @@ static char *memory_delta(double bytes, char *buf)
 const char *diff_text_memory_name(const struct diff_memory_part *part)
 {
     static const char *const titles[DIFF_MEMORY_KIND_COUNT] = {
-        [DIFF_MEMORY_FILE] = "smaller files", [DIFF_MEMORY_HEAP] = "heap",
-        [DIFF_MEMORY_ANONYMOUS] = "anonymous memory", [DIFF_MEMORY_STACK] = "stack of the main thread",
-        [DIFF_MEMORY_SHARED] = "shared memory", [DIFF_MEMORY_OTHER] = "devices",
-        [DIFF_MEMORY_TENSORS] = "tensors", [DIFF_MEMORY_RESERVE] = "the allocator's reserve beyond tensors",
-        [DIFF_MEMORY_ALLOCATOR] = "the framework's allocator", [DIFF_MEMORY_DIRECT] = "past the framework's allocator",
+            [DIFF_MEMORY_FILE] = "smaller files",
+            [DIFF_MEMORY_HEAP] = "heap",
+            [DIFF_MEMORY_ANONYMOUS] = "anonymous memory",
+            [DIFF_MEMORY_STACK] = "stack of the main thread",
+            [DIFF_MEMORY_SHARED] = "shared memory",
+            [DIFF_MEMORY_OTHER] = "devices",
+            [DIFF_MEMORY_TENSORS] = "tensors",
+            [DIFF_MEMORY_RESERVE] = "the allocator's reserve beyond tensors",
+            [DIFF_MEMORY_ALLOCATOR] = "the framework's allocator",
+            [DIFF_MEMORY_DIRECT] = "past the framework's allocator",
     };
     return *part->name ? part->name : titles[part->kind];
 }
@@ -53,7 +58,8 @@ static void memory_list(struct strbuf *text, const struct diff_memory *memory, b
             continue;
         if (count++ >= MEMORY_TEXT_MAX)
             continue;
-        strbuf_add(text, "%s%s %s", count > 1 ? ", " : "", diff_text_memory_name(part), memory_delta(delta, NUMBERS_BUFFER));
+        strbuf_add(text, "%s%s %s", count > 1 ? ", " : "", diff_text_memory_name(part),
+                memory_delta(delta, NUMBERS_BUFFER));
     }
     if (count > MEMORY_TEXT_MAX)
         strbuf_add(text, ", and %zu more", count - MEMORY_TEXT_MAX);
@@ -65,40 +71,50 @@ char *diff_text_memory(const struct diff_workload *workload, const struct diff_m
         return NULL;
     double change = memory->peak_b_bytes - memory->peak_a_bytes;
     struct strbuf text = {0};
-    strbuf_add(&text, "%s: peak %smemory %s -> %s (%s, %s): ", workload->name, memory->gpu ? "GPU " : "",
-               memory_bytes(memory->peak_a_bytes, NUMBERS_BUFFER), memory_bytes(memory->peak_b_bytes, NUMBERS_BUFFER),
-               numbers_change(change / memory->peak_a_bytes, NUMBERS_BUFFER), memory_delta(change, NUMBERS_BUFFER));
+    strbuf_add(&text, "%s: peak %smemory %s -> %s (%s, %s): ", workload->name,
+            memory->gpu ? "GPU " : "", memory_bytes(memory->peak_a_bytes, NUMBERS_BUFFER),
+            memory_bytes(memory->peak_b_bytes, NUMBERS_BUFFER),
+            numbers_change(change / memory->peak_a_bytes, NUMBERS_BUFFER),
+            memory_delta(change, NUMBERS_BUFFER));
     bool first = change > 0, of_first = first ? memory->more_bytes > 0 : memory->less_bytes < 0;
     if (of_first)
         memory_list(&text, memory, first);
     else
-        strbuf_add(&text, "no single %s memory that the traced launches held", memory->gpu ? "kind of" : "file and no kind of");
+        strbuf_add(&text, "no single %s memory that the traced launches held",
+                memory->gpu ? "kind of" : "file and no kind of");
     return strbuf_take(&text);
 }
 
-// "At their last stop the traced launches held 291 of 292 MiB (a) and 343 of 344 MiB (b) of their peaks."
+// "At their last stop the traced launches held 291 of 292 MiB (a) and 343 of 344 MiB (b) of their
+// peaks."
 static void memory_held(struct strbuf *text, const struct diff_memory *memory)
 {
     for (int side = 0; side < 2; side++) {
-        bool told = isfinite(memory->peak[side]); // not of launches that were too short to be watched
-        strbuf_add(text, "%s%s%s%s (%s)", side ? ", " : "Where they were stopped last, the traced launches held ",
-                   memory_bytes(memory->held[side], NUMBERS_BUFFER), told ? " of a peak of " : "",
-                   told ? memory_bytes(memory->peak[side], NUMBERS_BUFFER) : "", side ? "b" : "a");
+        bool told =
+                isfinite(memory->peak[side]); // not of launches that were too short to be watched
+        strbuf_add(text, "%s%s%s%s (%s)",
+                side ? ", " : "Where they were stopped last, the traced launches held ",
+                memory_bytes(memory->held[side], NUMBERS_BUFFER), told ? " of a peak of " : "",
+                told ? memory_bytes(memory->peak[side], NUMBERS_BUFFER) : "", side ? "b" : "a");
     }
     strbuf_add(text, ".");
-    double held = memory->held[1] - memory->held[0], peak = memory->peak_b_bytes - memory->peak_a_bytes;
+    double held = memory->held[1] - memory->held[0],
+           peak = memory->peak_b_bytes - memory->peak_a_bytes;
     if (held / peak > 1 - memory_freed_min)
         return;
-    strbuf_add(text, " %s of the difference is of memory that was freed by then: it is in no part.", memory_delta(peak - held, NUMBERS_BUFFER));
+    strbuf_add(text, " %s of the difference is of memory that was freed by then: it is in no part.",
+            memory_delta(peak - held, NUMBERS_BUFFER));
 }
 
-// "The traced launches held 4.2 GiB at most, of it 4 GiB reserved by the framework's allocator (a), 5.1 GiB, of it 5 GiB (b)."
+// "The traced launches held 4.2 GiB at most, of it 4 GiB reserved by the framework's allocator
+// (a), 5.1 GiB, of it 5 GiB (b)."
 static void memory_held_gpu(struct strbuf *text, const struct diff_memory *memory)
 {
     for (int side = 0; side < 2; side++)
         strbuf_add(text, "%s%s%s, of it %s%s (%s)", side ? ", " : "The traced launches held ",
-                   memory_bytes(memory->held[side], NUMBERS_BUFFER), side ? "" : " at most", memory_bytes(memory->peak[side], NUMBERS_BUFFER),
-                   side ? "" : " reserved by the framework's allocator", side ? "b" : "a");
+                memory_bytes(memory->held[side], NUMBERS_BUFFER), side ? "" : " at most",
+                memory_bytes(memory->peak[side], NUMBERS_BUFFER),
+                side ? "" : " reserved by the framework's allocator", side ? "b" : "a");
     strbuf_add(text, ".");
 }
 
@@ -107,7 +123,8 @@ char *diff_text_memory_answer(const struct diff_memory *memory)
     bool first = memory->peak_b_bytes > memory->peak_a_bytes;
     double other = first ? memory->less_bytes : memory->more_bytes;
     double rest = memory->held[1] - memory->held[0] - memory->more_bytes - memory->less_bytes;
-    const char *more = memory_delta(memory->more_bytes, NUMBERS_BUFFER), *less = memory_delta(memory->less_bytes, NUMBERS_BUFFER),
+    const char *more = memory_delta(memory->more_bytes, NUMBERS_BUFFER),
+               *less = memory_delta(memory->less_bytes, NUMBERS_BUFFER),
                *all_else = memory_delta(rest, NUMBERS_BUFFER);
     struct strbuf text = {0};
     if (other != 0) {
@@ -116,7 +133,8 @@ char *diff_text_memory_answer(const struct diff_memory *memory)
         strbuf_add(&text, ". ");
     }
     if (memory->told_count && other != 0)
-        strbuf_add(&text, "Together %s and %s, all else %s. ", first ? more : less, first ? less : more, all_else);
+        strbuf_add(&text, "Together %s and %s, all else %s. ", first ? more : less,
+                first ? less : more, all_else);
     else if (memory->told_count)
         strbuf_add(&text, "Together %s, all else %s. ", first ? more : less, all_else);
     (memory->gpu ? memory_held_gpu : memory_held)(&text, memory);
@@ -126,8 +144,10 @@ char *diff_text_memory_answer(const struct diff_memory *memory)
 char *diff_text_memory_part(const struct diff_memory_part *part)
 {
     struct strbuf text = {0};
-    strbuf_add(&text, "%s %s: %s -> %s", memory_delta(part->b_bytes - part->a_bytes, NUMBERS_BUFFER), diff_text_memory_name(part),
-               memory_bytes(part->a_bytes, NUMBERS_BUFFER), memory_bytes(part->b_bytes, NUMBERS_BUFFER));
+    strbuf_add(&text, "%s %s: %s -> %s",
+            memory_delta(part->b_bytes - part->a_bytes, NUMBERS_BUFFER),
+            diff_text_memory_name(part), memory_bytes(part->a_bytes, NUMBERS_BUFFER),
+            memory_bytes(part->b_bytes, NUMBERS_BUFFER));
     if (part->name_a && part->name_b && strcmp(part->name_a, part->name_b) != 0)
         strbuf_add(&text, " (%s -> %s)", part->name_a, part->name_b);
     else if (!part->name_a != !part->name_b)
@@ -135,7 +155,7 @@ char *diff_text_memory_part(const struct diff_memory_part *part)
     return strbuf_take(&text);
 }
 
-// --- who touched it -------------------------------------------------------------------------------
+// --- who touched it ------------------------------------------------------------------------------
 
 char *diff_text_touch_name(const struct diff_touch *touch)
 {
@@ -145,10 +165,11 @@ char *diff_text_touch_name(const struct diff_touch *touch)
     if (touch->caller_file)
         strbuf_add(&text, " (%s)", touch->caller_file);
     if (touch->outside)
-        strbuf_add(&text, ", called by %s (%s)", touch->outside, touch->outside_file ? touch->outside_file : "");
+        strbuf_add(&text, ", called by %s (%s)", touch->outside,
+                touch->outside_file ? touch->outside_file : "");
     if (touch->function)
-        strbuf_add(&text, "%s%s%s%s", touch->caller ? ", most by " : "", touch->function, touch->module ? " of " : "",
-                   touch->module ? touch->module : "");
+        strbuf_add(&text, "%s%s%s%s", touch->caller ? ", most by " : "", touch->function,
+                touch->module ? " of " : "", touch->module ? touch->module : "");
     return text.text ? strbuf_take(&text) : xstrdup("[unknown]");
 }
 
@@ -161,9 +182,12 @@ static bool touch_at_start(const struct diff_touch *touch)
 char *diff_text_touch(const struct diff_memory *memory, const struct diff_touch *touch)
 {
     char *name = diff_text_touch_name(touch);
-    char *text = xasprintf("%s %s in %s: %s -> %s%s", memory_delta(touch->b_bytes - touch->a_bytes, NUMBERS_BUFFER),
-                           memory->gpu ? "allocated" : "first touched", name, memory_bytes(touch->a_bytes, NUMBERS_BUFFER),
-                           memory_bytes(touch->b_bytes, NUMBERS_BUFFER), touch_at_start(touch) ? ", before the first step" : "");
+    char *text = xasprintf("%s %s in %s: %s -> %s%s",
+            memory_delta(touch->b_bytes - touch->a_bytes, NUMBERS_BUFFER),
+            memory->gpu ? "allocated" : "first touched", name,
+            memory_bytes(touch->a_bytes, NUMBERS_BUFFER),
+            memory_bytes(touch->b_bytes, NUMBERS_BUFFER),
+            touch_at_start(touch) ? ", before the first step" : "");
     free(name);
     return text;
 }
@@ -173,7 +197,8 @@ static void touch_list(struct strbuf *text, const struct diff_memory *memory)
     for (size_t i = 0; i < memory->touch_told_count && i < MEMORY_TEXT_MAX; i++) {
         const struct diff_touch *touch = &memory->touches[i];
         char *name = diff_text_touch_name(touch);
-        strbuf_add(text, "%s%s in %s", i ? "; " : "", memory_delta(touch->b_bytes - touch->a_bytes, NUMBERS_BUFFER), name);
+        strbuf_add(text, "%s%s in %s", i ? "; " : "",
+                memory_delta(touch->b_bytes - touch->a_bytes, NUMBERS_BUFFER), name);
         free(name);
     }
     if (memory->touch_told_count > MEMORY_TEXT_MAX)
@@ -185,9 +210,11 @@ char *diff_text_memory_touched(const struct diff_memory *memory)
     if (!memory->part_count || !memory->touch_count)
         return NULL;
     struct strbuf text = {0};
-    double rest = memory->held[1] - memory->held[0] - memory->touch_more_bytes - memory->touch_less_bytes;
+    double rest =
+            memory->held[1] - memory->held[0] - memory->touch_more_bytes - memory->touch_less_bytes;
     if (memory->touch_told_count) {
-        strbuf_add(&text, "By the code that %s: ", memory->gpu ? "allocated it" : "touched it first");
+        strbuf_add(
+                &text, "By the code that %s: ", memory->gpu ? "allocated it" : "touched it first");
         touch_list(&text, memory);
         strbuf_add(&text, "; all else %s.", memory_delta(rest, NUMBERS_BUFFER));
     } else {
@@ -195,8 +222,8 @@ char *diff_text_memory_touched(const struct diff_memory *memory)
     }
     if (memory->held[0] > 0 && memory->held[1] > 0)
         strbuf_add(&text, " %s: %.0f %% (a) and %.0f %% (b) of what was held lies at one.",
-                   memory->gpu ? "Allocations are recorded" : "Page faults are sampled", 100 * memory->seen[0] / memory->held[0],
-                   100 * memory->seen[1] / memory->held[1]);
+                memory->gpu ? "Allocations are recorded" : "Page faults are sampled",
+                100 * memory->seen[0] / memory->held[0], 100 * memory->seen[1] / memory->held[1]);
     return strbuf_take(&text);
 }
 

@@ -15,7 +15,8 @@ char *diff_text_join(const char *from, const char *word, const char *to)
 {
     const char *blank = strrchr(from, ' '), *unit = strrchr(to, ' ');
     bool shared = blank && unit && strcmp(blank, unit) == 0;
-    return xasprintf("%.*s%s%s", (int)(shared ? (size_t)(blank - from) : strlen(from)), from, word, to);
+    return xasprintf(
+            "%.*s%s%s", (int)(shared ? (size_t)(blank - from) : strlen(from)), from, word, to);
 }
 
 char *diff_text_interval(const struct diff_contribution *contribution)
@@ -23,13 +24,15 @@ char *diff_text_interval(const struct diff_contribution *contribution)
     if (!isfinite(contribution->ci_lo_ns) || !isfinite(contribution->ci_hi_ns))
         return xstrdup("-");
     return diff_text_join(numbers_delta(contribution->ci_lo_ns, NUMBERS_BUFFER), " to ",
-                          numbers_delta(contribution->ci_hi_ns, NUMBERS_BUFFER));
+            numbers_delta(contribution->ci_hi_ns, NUMBERS_BUFFER));
 }
 
 char *diff_text_share(double share, char *buf)
 {
     bool none = fabs(share) < 0.0005; // no "-0.0 %"
-    return isfinite(share) ? numbers_print(buf, "%.*f %%", fabs(share) < 0.095 ? 1 : 0, none ? 0 : 100 * share) : numbers_print(buf, "-");
+    return isfinite(share)
+            ? numbers_print(buf, "%.*f %%", fabs(share) < 0.095 ? 1 : 0, none ? 0 : 100 * share)
+            : numbers_print(buf, "-");
 }
 
 char *diff_text_title(const struct diff_contribution *contribution)
@@ -37,21 +40,23 @@ char *diff_text_title(const struct diff_contribution *contribution)
     const char *title = diff_title(contribution), *cause = contribution->beside_cause;
     const char *label = contribution->label ? contribution->label : "";
     return xasprintf("%s%s%s%s%s%s", title, *label ? ": " : "", label,
-                     cause ? " (by what runs beside it: " : "", cause ? cause : "",
-                     cause ? ")" : "");
+            cause ? " (by what runs beside it: " : "", cause ? cause : "", cause ? ")" : "");
 }
 
 char *diff_text_headline(const struct diff_workload *workload)
 {
     if (!isfinite(workload->delta_ns) || !(workload->step_a_ns > 0))
-        return xasprintf("%s: the %s time was not measured on both sides", workload->name,
-                         workload->unit);
+        return xasprintf(
+                "%s: the %s time was not measured on both sides", workload->name, workload->unit);
     struct strbuf text = {0};
-    strbuf_add(&text, "%s: %s %s -> %s (%s", workload->name, workload->unit, numbers_ns(workload->step_a_ns, NUMBERS_BUFFER),
-               numbers_ns(workload->step_b_ns, NUMBERS_BUFFER), numbers_change(workload->delta_ns / workload->step_a_ns, NUMBERS_BUFFER));
+    strbuf_add(&text, "%s: %s %s -> %s (%s", workload->name, workload->unit,
+            numbers_ns(workload->step_a_ns, NUMBERS_BUFFER),
+            numbers_ns(workload->step_b_ns, NUMBERS_BUFFER),
+            numbers_change(workload->delta_ns / workload->step_a_ns, NUMBERS_BUFFER));
     if (isfinite(workload->delta_lo_ns) && isfinite(workload->delta_hi_ns)) {
-        char *interval = diff_text_join(numbers_change(workload->delta_lo_ns / workload->step_a_ns, NUMBERS_BUFFER), " to ",
-                                        numbers_change(workload->delta_hi_ns / workload->step_a_ns, NUMBERS_BUFFER));
+        char *interval = diff_text_join(
+                numbers_change(workload->delta_lo_ns / workload->step_a_ns, NUMBERS_BUFFER), " to ",
+                numbers_change(workload->delta_hi_ns / workload->step_a_ns, NUMBERS_BUFFER));
         strbuf_add(&text, ", %s", interval);
         free(interval);
     }
@@ -63,8 +68,9 @@ char *diff_text_first(const struct diff_workload *workload)
 {
     if (!isfinite(workload->cold_a_ns) || !isfinite(workload->cold_b_ns))
         return NULL;
-    return xasprintf("%s -> %s (%s)", numbers_ns(workload->cold_a_ns, NUMBERS_BUFFER), numbers_ns(workload->cold_b_ns, NUMBERS_BUFFER),
-                     numbers_change(workload->cold_b_ns / workload->cold_a_ns - 1, NUMBERS_BUFFER));
+    return xasprintf("%s -> %s (%s)", numbers_ns(workload->cold_a_ns, NUMBERS_BUFFER),
+            numbers_ns(workload->cold_b_ns, NUMBERS_BUFFER),
+            numbers_change(workload->cold_b_ns / workload->cold_a_ns - 1, NUMBERS_BUFFER));
 }
 
 // " (a 0, 0; b 312 ms, 308 ms)"
@@ -74,7 +80,8 @@ static void diff_text_launches(struct strbuf *text, const struct diff_launch_par
         strbuf_add(text, "%s", side ? "; b " : " (a ");
         for (size_t i = 0; i < part->launch_count; i++) {
             double ns = part->launch_ns[side][i]; // below 0: less than in typical steps
-            strbuf_add(text, "%s%s", i ? ", " : "", fabs(ns) < 0.5 ? "0" : numbers_ns(ns, NUMBERS_BUFFER));
+            strbuf_add(text, "%s%s", i ? ", " : "",
+                    fabs(ns) < 0.5 ? "0" : numbers_ns(ns, NUMBERS_BUFFER));
         }
     }
     strbuf_add(text, ")");
@@ -86,8 +93,8 @@ char *diff_text_launch_part(const struct diff_launch_part *part, bool launches)
     bool place = contribution->where && *contribution->where;
     char *title = diff_text_title(contribution);
     struct strbuf text = {0};
-    strbuf_add(&text, "%s %s%s%s", numbers_delta(contribution->delta_ns, NUMBERS_BUFFER), title, place ? ", in " : "",
-               place ? contribution->where : "");
+    strbuf_add(&text, "%s %s%s%s", numbers_delta(contribution->delta_ns, NUMBERS_BUFFER), title,
+            place ? ", in " : "", place ? contribution->where : "");
     if (launches)
         diff_text_launches(&text, part);
     free(title);
@@ -121,7 +128,8 @@ static void diff_text_list(struct strbuf *text, const struct diff_workload *work
         if (count++ >= DIFF_TEXT_ANSWER_MAX)
             continue;
         char *title = diff_text_title(contribution);
-        strbuf_add(text, "%s%s %s", count > 1 ? "; " : "", title, numbers_delta(contribution->delta_ns, NUMBERS_BUFFER));
+        strbuf_add(text, "%s%s %s", count > 1 ? "; " : "", title,
+                numbers_delta(contribution->delta_ns, NUMBERS_BUFFER));
         free(title);
     }
     if (count > DIFF_TEXT_ANSWER_MAX)
@@ -134,8 +142,9 @@ static void diff_text_list(struct strbuf *text, const struct diff_workload *work
 char *diff_text_list_sum(const struct diff_workload *workload, bool slower)
 {
     double sum = slower ? workload->slower_ns : workload->faster_ns;
-    return xasprintf("Together %s %s, %s of a %s", numbers_ns(fabs(sum), NUMBERS_BUFFER), slower ? "slower" : "faster",
-                     diff_text_share(fabs(sum) / workload->step_a_ns, NUMBERS_BUFFER), workload->unit);
+    return xasprintf("Together %s %s, %s of a %s", numbers_ns(fabs(sum), NUMBERS_BUFFER),
+            slower ? "slower" : "faster",
+            diff_text_share(fabs(sum) / workload->step_a_ns, NUMBERS_BUFFER), workload->unit);
 }
 
 static char *diff_text_steps(const struct diff_workload *workload)
@@ -146,17 +155,20 @@ static char *diff_text_steps(const struct diff_workload *workload)
     double sum = workload->slower_ns + workload->faster_ns;
     bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
     if (workload->slower_ns == 0 && workload->faster_ns == 0)
-        return told ? xasprintf("The %s changed, but no single part of it by more than its noise: more or "
-                                "longer traced launches (schedule.traced_launches) tell more.",
-                                workload->unit)
-                    : xasprintf("Nothing stands out: no part of the %s differs by more than its noise.",
-                                workload->unit);
+        return told
+                ? xasprintf(
+                          "The %s changed, but no single part of it by more than its noise: more or "
+                          "longer traced launches (schedule.traced_launches) tell more.",
+                          workload->unit)
+                : xasprintf("Nothing stands out: no part of the %s differs by more than its noise.",
+                          workload->unit);
     if (workload->late)
         strbuf_add(&text, "%s. ", workload->late);
     bool first = workload->contributions[0].delta_ns > 0; // they come list by list
     diff_text_list(&text, workload, first);
     diff_text_list(&text, workload, !first);
-    strbuf_add(&text, "Not told from noise: %s.", numbers_delta(workload->delta_ns - sum, NUMBERS_BUFFER));
+    strbuf_add(&text, "Not told from noise: %s.",
+            numbers_delta(workload->delta_ns - sum, NUMBERS_BUFFER));
     if (told && sum / workload->delta_ns < 0.5)
         strbuf_add(&text, " That is most of the difference.");
     return strbuf_take(&text);
@@ -170,7 +182,8 @@ char *diff_text_answer(const struct diff_workload *workload)
 bool diff_view_explained(const struct diff *diff)
 {
     for (size_t i = 0; i < diff->workload_count; i++)
-        if (!diff->workloads[i].unexplained || diff->workloads[i].memory.part_count || diff->workloads[i].gpu_memory.part_count)
+        if (!diff->workloads[i].unexplained || diff->workloads[i].memory.part_count ||
+                diff->workloads[i].gpu_memory.part_count)
             return true;
     return false;
 }
@@ -180,7 +193,8 @@ static void diff_text_parts(struct strbuf *text, const struct diff_launch_part *
 {
     for (size_t i = 0; i < count && i < DIFF_TEXT_ANSWER_MAX; i++) {
         char *title = diff_text_title(&parts[i].contribution);
-        strbuf_add(text, "%s%s %s", i ? "; " : ": ", title, numbers_delta(parts[i].contribution.delta_ns, NUMBERS_BUFFER));
+        strbuf_add(text, "%s%s %s", i ? "; " : ": ", title,
+                numbers_delta(parts[i].contribution.delta_ns, NUMBERS_BUFFER));
         free(title);
     }
     if (count > DIFF_TEXT_ANSWER_MAX)
@@ -189,20 +203,23 @@ static void diff_text_parts(struct strbuf *text, const struct diff_launch_part *
 
 // --- what slow steps, or the slowest requests, have that typical ones have not -------------------
 
-static const double slow_unseen_min = 0.05; // of the difference; less is not worth a sentence
+static const double slow_unseen_min = 0.05;  // of the difference; less is not worth a sentence
 static const double slow_beyond_min = 0.005; // the same; less than that beyond it reads as 100 %
 
 // "slow steps take 0 -> 5.2 ms of the mean step (+5.2 ms)"
 static void slow_change(struct strbuf *text, const struct diff_workload *workload)
 {
     const struct diff_slow *slow = &workload->slow;
-    char *times = diff_text_join(fabs(slow->a_ns) < 0.5 ? "0" : numbers_ns(slow->a_ns, NUMBERS_BUFFER), " -> ",
-                                 fabs(slow->b_ns) < 0.5 ? "0" : numbers_ns(slow->b_ns, NUMBERS_BUFFER));
+    char *times =
+            diff_text_join(fabs(slow->a_ns) < 0.5 ? "0" : numbers_ns(slow->a_ns, NUMBERS_BUFFER),
+                    " -> ", fabs(slow->b_ns) < 0.5 ? "0" : numbers_ns(slow->b_ns, NUMBERS_BUFFER));
     const char *delta = numbers_delta(slow->b_ns - slow->a_ns, NUMBERS_BUFFER);
     if (slow->tail)
-        strbuf_add(text, "the slowest %ss take %s more than a typical one (%s)", workload->unit, times, delta);
+        strbuf_add(text, "the slowest %ss take %s more than a typical one (%s)", workload->unit,
+                times, delta);
     else
-        strbuf_add(text, "slow %ss take %s of the mean %s (%s)", workload->unit, times, workload->unit, delta);
+        strbuf_add(text, "slow %ss take %s of the mean %s (%s)", workload->unit, times,
+                workload->unit, delta);
     free(times);
 }
 
@@ -214,8 +231,10 @@ char *diff_text_slow(const struct diff_workload *workload)
         return NULL;
     strbuf_add(&text, "%s: ", workload->name);
     if (!slow->part_count) {
-        strbuf_add(&text, slow->failed ? "what %s fails by is not explained: %s" : "%s is inconclusive, and not explained: %s", slow->metric,
-                   slow->why_not ? slow->why_not : "it is not known");
+        strbuf_add(&text,
+                slow->failed ? "what %s fails by is not explained: %s"
+                             : "%s is inconclusive, and not explained: %s",
+                slow->metric, slow->why_not ? slow->why_not : "it is not known");
         return strbuf_take(&text);
     }
     slow_change(&text, workload);
@@ -229,10 +248,11 @@ char *diff_text_slow_answer(const struct diff_workload *workload)
     struct strbuf text = {0};
     if (!slow->metric)
         return NULL;
-    strbuf_add(&text, "In the traced launches, candidate: %s; baseline: %s.", slow->told[1] ? slow->told[1] : "nothing",
-               slow->told[0] ? slow->told[0] : "nothing");
+    strbuf_add(&text, "In the traced launches, candidate: %s; baseline: %s.",
+            slow->told[1] ? slow->told[1] : "nothing", slow->told[0] ? slow->told[0] : "nothing");
     if (!slow->part_count && slow->launch_count && (slow->a_ns > 0 || slow->b_ns > 0)) {
-        const struct diff_launch_part sum = {.launch_ns = {slow->launch_ns[0], slow->launch_ns[1]}, .launch_count = slow->launch_count};
+        const struct diff_launch_part sum = {.launch_ns = {slow->launch_ns[0], slow->launch_ns[1]},
+                .launch_count = slow->launch_count};
         strbuf_add(&text, " There ");
         slow_change(&text, workload);
         strbuf_add(&text, ", launch by launch");
@@ -243,21 +263,26 @@ char *diff_text_slow_answer(const struct diff_workload *workload)
         strbuf_add(&text, " Most of it is in %s.", slow->where);
     double total = slow->b_ns - slow->a_ns;
     if (slow->part_count && slow->overlaps)
-        strbuf_add(&text, " In sum the traced launches of the sides overlap: told is what stands apart in each.");
+        strbuf_add(&text,
+                " In sum the traced launches of the sides overlap: told is what stands apart in each.");
     else if (slow->part_count && slow->told_ns / total > 1 + slow_beyond_min)
-        strbuf_add(&text, " What is told is all of it and %s more: what is not told goes the other way.",
-                   numbers_ns(fabs(slow->told_ns - total), NUMBERS_BUFFER));
+        strbuf_add(&text,
+                " What is told is all of it and %s more: what is not told goes the other way.",
+                numbers_ns(fabs(slow->told_ns - total), NUMBERS_BUFFER));
     else if (slow->part_count)
-        strbuf_add(&text, " What is told is %s of it.", diff_text_share(slow->told_ns / total, NUMBERS_BUFFER));
+        strbuf_add(&text, " What is told is %s of it.",
+                diff_text_share(slow->told_ns / total, NUMBERS_BUFFER));
     if (slow->where && !slow->overlaps && slow->unseen_ns / total > slow_unseen_min)
-        strbuf_add(&text, " In %s of it nothing was seen to run.", diff_text_share(slow->unseen_ns / total, NUMBERS_BUFFER));
+        strbuf_add(&text, " In %s of it nothing was seen to run.",
+                diff_text_share(slow->unseen_ns / total, NUMBERS_BUFFER));
     return strbuf_take(&text);
 }
 
 char *diff_text_slow_part(const struct diff_launch_part *part)
 {
     char *told = diff_text_launch_part(part, true);
-    char *text = xasprintf("%s, %s of it", told, diff_text_share(part->contribution.share, NUMBERS_BUFFER));
+    char *text = xasprintf(
+            "%s, %s of it", told, diff_text_share(part->contribution.share, NUMBERS_BUFFER));
     free(told);
     return text;
 }
@@ -277,15 +302,18 @@ char *diff_text_cpu(const struct diff_workload *workload)
     if (!cpu->pairs && !cpu->why_not)
         return NULL;
     struct strbuf text = {0};
-    strbuf_add(&text, "%s: CPU time of a launch %s -> %s (%s)", workload->name, numbers_ns(workload->cpu_a_ns, NUMBERS_BUFFER),
-               numbers_ns(workload->cpu_b_ns, NUMBERS_BUFFER), numbers_change(workload->cpu_b_ns / workload->cpu_a_ns - 1, NUMBERS_BUFFER));
+    strbuf_add(&text, "%s: CPU time of a launch %s -> %s (%s)", workload->name,
+            numbers_ns(workload->cpu_a_ns, NUMBERS_BUFFER),
+            numbers_ns(workload->cpu_b_ns, NUMBERS_BUFFER),
+            numbers_change(workload->cpu_b_ns / workload->cpu_a_ns - 1, NUMBERS_BUFFER));
     if (!cpu->part_count)
         strbuf_add(&text, ", not explained: %s", cpu->why_not ? cpu->why_not : "it is not known");
     diff_text_parts(&text, cpu->parts, cpu->part_count);
     return strbuf_take(&text);
 }
 
-// "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s; backward 1.2 -> 1.5 s."
+// "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s; backward 1.2 -> 1.5
+// s."
 char *diff_text_cpu_answer(const struct diff_workload *workload)
 {
     const struct diff_once *cpu = &workload->cpu;
@@ -295,9 +323,12 @@ char *diff_text_cpu_answer(const struct diff_workload *workload)
         const struct diff_once_place *place = &cpu->phases[i];
         if (!(fabs(place->b_ns - place->a_ns) >= least))
             continue;
-        char *times = diff_text_join(place->a_ns < 0.5 ? "0" : numbers_ns(place->a_ns, NUMBERS_BUFFER), " -> ",
-                                     place->b_ns < 0.5 ? "0" : numbers_ns(place->b_ns, NUMBERS_BUFFER));
-        strbuf_add(&text, "%s%s %s", text.len ? "; " : "By thread, and by phase of those that make steps: ", place->name, times);
+        char *times =
+                diff_text_join(place->a_ns < 0.5 ? "0" : numbers_ns(place->a_ns, NUMBERS_BUFFER),
+                        " -> ", place->b_ns < 0.5 ? "0" : numbers_ns(place->b_ns, NUMBERS_BUFFER));
+        strbuf_add(&text, "%s%s %s",
+                text.len ? "; " : "By thread, and by phase of those that make steps: ", place->name,
+                times);
         free(times);
     }
     if (text.len)

@@ -18,7 +18,8 @@ enum { VIEW_ROWS = 15, VIEW_NAME = 46, VIEW_INTERVAL = 2 * NUMBERS_SIZE + 4, VIE
 
 const char *recordings_view_kind(enum recordings_kind kind)
 {
-    static const char *const words[RECORDINGS_KINDS] = {"function", "Python function", "GPU", "stall"};
+    static const char *const words[RECORDINGS_KINDS] = {
+            "function", "Python function", "GPU", "stall"};
     return words[kind];
 }
 
@@ -27,19 +28,24 @@ static char *view_interval(const struct recordings_row *row, char *buf)
     if (isnan(row->lo_ns))
         snprintf(buf, VIEW_INTERVAL, "-");
     else
-        snprintf(buf, VIEW_INTERVAL, "%s to %s", numbers_delta(row->lo_ns, NUMBERS_BUFFER), numbers_delta(row->hi_ns, NUMBERS_BUFFER));
+        snprintf(buf, VIEW_INTERVAL, "%s to %s", numbers_delta(row->lo_ns, NUMBERS_BUFFER),
+                numbers_delta(row->hi_ns, NUMBERS_BUFFER));
     return buf;
 }
 
-static void view_total(struct strbuf *out, const struct recordings_diff *diff, const struct recordings_row *total)
+static void view_total(
+        struct strbuf *out, const struct recordings_diff *diff, const struct recordings_row *total)
 {
-    const char *a = numbers_ns(total->a_ns, NUMBERS_BUFFER), *b = numbers_ns(total->b_ns, NUMBERS_BUFFER);
+    const char *a = numbers_ns(total->a_ns, NUMBERS_BUFFER),
+               *b = numbers_ns(total->b_ns, NUMBERS_BUFFER);
     const char *what = total->kind == RECORDINGS_CPU ? "CPU" : "GPU";
     if (total->told)
-        strbuf_add(out, "%sA %s of the candidate takes %s of %s time %s (%s -> %s).", out->len ? " " : "", diff->unit,
-                   numbers_ns(fabs(total->delta_ns), NUMBERS_BUFFER), what, total->delta_ns > 0 ? "more" : "less", a, b);
+        strbuf_add(out, "%sA %s of the candidate takes %s of %s time %s (%s -> %s).",
+                out->len ? " " : "", diff->unit, numbers_ns(fabs(total->delta_ns), NUMBERS_BUFFER),
+                what, total->delta_ns > 0 ? "more" : "less", a, b);
     else
-        strbuf_add(out, "%s%s time of a %s is not told apart (%s -> %s).", out->len ? " " : "", what, diff->unit, a, b);
+        strbuf_add(out, "%s%s time of a %s is not told apart (%s -> %s).", out->len ? " " : "",
+                what, diff->unit, a, b);
 }
 
 char *recordings_view_answer(const struct recordings_diff *diff)
@@ -72,8 +78,10 @@ static void view_late(struct strbuf *out, const struct recordings_ranks *ranks)
         strbuf_add(out, ": %s", ranks->late_what);
 }
 
-// "Of the 4 ranks of the baseline that made enough steps rank 1 is the typical one, 26.5 ms a step, and rank 3 the slowest, 28.1 ms: +1.62 ms in the same steps (+1.55 ms to
-// +1.69 ms); rank 3 comes late, for 6.1 % of the time: computing in augment (data.py)." NULL: it has none. The caller frees.
+// "Of the 4 ranks of the baseline that made enough steps rank 1 is the typical one, 26.5 ms a step,
+// and rank 3 the slowest, 28.1 ms: +1.62 ms in the same steps (+1.55 ms to +1.69 ms); rank 3 comes
+// late, for 6.1 % of the time: computing in augment (data.py)." NULL: it has none. The caller
+// frees.
 static char *view_ranks(const struct recordings_diff *diff, int side)
 {
     const struct recordings_ranks *ranks = &diff->ranks[side];
@@ -82,12 +90,17 @@ static char *view_ranks(const struct recordings_diff *diff, int side)
     if (ranks->count < 2 && !ranks->late)
         return NULL;
     if (ranks->count > 1)
-        strbuf_add(&out, "Of the %zu ranks of the %s that made enough steps rank %d is the %s one, %s a step, and rank %d the slowest, %s", ranks->count, word,
-                   (int)ranks->typical.rank, ranks->count > 2 ? "typical" : "faster", numbers_ns(ranks->typical.step_ns, NUMBERS_BUFFER),
-                   (int)ranks->slowest.rank, numbers_ns(ranks->slowest.step_ns, NUMBERS_BUFFER));
+        strbuf_add(&out,
+                "Of the %zu ranks of the %s that made enough steps rank %d is the %s one, %s a step, and rank %d the slowest, %s",
+                ranks->count, word, (int)ranks->typical.rank,
+                ranks->count > 2 ? "typical" : "faster",
+                numbers_ns(ranks->typical.step_ns, NUMBERS_BUFFER), (int)ranks->slowest.rank,
+                numbers_ns(ranks->slowest.step_ns, NUMBERS_BUFFER));
     if (ranks->count > 1 && ranks->told)
-        strbuf_add(&out, ": %s in the same steps (%s to %s)", numbers_delta(ranks->more_ns, NUMBERS_BUFFER),
-                   numbers_delta(ranks->lo_ns, NUMBERS_BUFFER), numbers_delta(ranks->hi_ns, NUMBERS_BUFFER));
+        strbuf_add(&out, ": %s in the same steps (%s to %s)",
+                numbers_delta(ranks->more_ns, NUMBERS_BUFFER),
+                numbers_delta(ranks->lo_ns, NUMBERS_BUFFER),
+                numbers_delta(ranks->hi_ns, NUMBERS_BUFFER));
     else if (ranks->count > 1)
         strbuf_add(&out, ", which is not told apart in the same steps");
     if (ranks->late && out.len)
@@ -100,18 +113,24 @@ static char *view_ranks(const struct recordings_diff *diff, int side)
     return strbuf_take(&out);
 }
 
-// "A step of the typical rank: 26.5 ms -> 30 ms (+13.2 %), of the slowest: 28.1 ms -> 35 ms (+24.6 %); shown, not tested." NULL: not both sides have several.
+// "A step of the typical rank: 26.5 ms -> 30 ms (+13.2 %), of the slowest: 28.1 ms -> 35 ms (+24.6
+// %); shown, not tested." NULL: not both sides have several.
 static char *view_ranks_sides(const struct recordings_diff *diff)
 {
     const struct recordings_ranks *a = &diff->ranks[0], *b = &diff->ranks[1];
-    const struct recordings_rank *both[2][2] = {{&a->typical, &b->typical}, {&a->slowest, &b->slowest}};
+    const struct recordings_rank *both[2][2] = {
+            {&a->typical, &b->typical}, {&a->slowest, &b->slowest}};
     struct strbuf out = {0};
     if (a->count < 2 || b->count < 2)
         return NULL;
     for (int i = 0; i < 2; i++)
-        strbuf_add(&out, "%s: %s -> %s (%s)", i ? ", of the slowest" : a->count > 2 && b->count > 2 ? "A step of the typical rank" : "A step of the faster rank",
-                   numbers_ns(both[i][0]->step_ns, NUMBERS_BUFFER), numbers_ns(both[i][1]->step_ns, NUMBERS_BUFFER),
-                   numbers_change(both[i][1]->step_ns / both[i][0]->step_ns - 1, NUMBERS_BUFFER));
+        strbuf_add(&out, "%s: %s -> %s (%s)",
+                i                                      ? ", of the slowest"
+                        : a->count > 2 && b->count > 2 ? "A step of the typical rank"
+                                                       : "A step of the faster rank",
+                numbers_ns(both[i][0]->step_ns, NUMBERS_BUFFER),
+                numbers_ns(both[i][1]->step_ns, NUMBERS_BUFFER),
+                numbers_change(both[i][1]->step_ns / both[i][0]->step_ns - 1, NUMBERS_BUFFER));
     strbuf_add(&out, "; shown, not tested.");
     return strbuf_take(&out);
 }
@@ -120,7 +139,8 @@ static char *view_ranks_sides(const struct recordings_diff *diff)
 static size_t view_ranks_all(const struct recordings_diff *diff, char **ret_sentences)
 {
     size_t count = 0;
-    char *sentences[VIEW_RANKS] = {view_ranks(diff, 0), view_ranks(diff, 1), view_ranks_sides(diff)};
+    char *sentences[VIEW_RANKS] = {
+            view_ranks(diff, 0), view_ranks(diff, 1), view_ranks_sides(diff)};
     for (size_t i = 0; i < VIEW_RANKS; i++)
         if (sentences[i])
             ret_sentences[count++] = sentences[i];
@@ -145,13 +165,16 @@ void recordings_view_table(const struct recordings_diff *diff, bool all, FILE *s
     strbuf_add(&out, "%s\n\n", answer);
     for (size_t i = 0; i < diff->row_count; i++) {
         const struct recordings_row *row = &diff->rows[i];
-        char interval[VIEW_INTERVAL], *clean = screen_clean(row->name, false), *name = screen_fit(clean, VIEW_NAME, false);
+        char interval[VIEW_INTERVAL], *clean = screen_clean(row->name, false),
+                                      *name = screen_fit(clean, VIEW_NAME, false);
         if (view_shown(row, all) && shown++ == 0)
-            strbuf_add(&out, "%-15s %-*s %11s %11s %11s  99 %% interval, a %s\n", "kind", VIEW_NAME, "name", "baseline", "candidate", "change", diff->unit);
+            strbuf_add(&out, "%-15s %-*s %11s %11s %11s  99 %% interval, a %s\n", "kind", VIEW_NAME,
+                    "name", "baseline", "candidate", "change", diff->unit);
         if (view_shown(row, all))
-            strbuf_add(&out, "%-15s %-*s %11s %11s %11s  %s\n", recordings_view_kind(row->kind), VIEW_NAME, name,
-                       numbers_ns(row->a_ns, NUMBERS_BUFFER), numbers_ns(row->b_ns, NUMBERS_BUFFER), numbers_delta(row->delta_ns, NUMBERS_BUFFER),
-                       view_interval(row, interval));
+            strbuf_add(&out, "%-15s %-*s %11s %11s %11s  %s\n", recordings_view_kind(row->kind),
+                    VIEW_NAME, name, numbers_ns(row->a_ns, NUMBERS_BUFFER),
+                    numbers_ns(row->b_ns, NUMBERS_BUFFER),
+                    numbers_delta(row->delta_ns, NUMBERS_BUFFER), view_interval(row, interval));
         free(name);
         free(clean);
     }
@@ -175,23 +198,27 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
     struct strbuf out = {0};
     char *answer = recordings_view_answer(diff);
     size_t shown = 0;
-    strbuf_add(&out, "%s\n\n%s Recorded: %.0f s of the baseline, %.0f s of the candidate.\n\n", heading, answer, (double)diff->window_ns[0] / 1e9,
-               (double)diff->window_ns[1] / 1e9);
+    strbuf_add(&out, "%s\n\n%s Recorded: %.0f s of the baseline, %.0f s of the candidate.\n\n",
+            heading, answer, (double)diff->window_ns[0] / 1e9, (double)diff->window_ns[1] / 1e9);
     for (size_t i = 0; i < diff->row_count; i++) {
         const struct recordings_row *row = &diff->rows[i];
         char interval[VIEW_INTERVAL];
         if (!view_shown(row, false) || shown++ >= VIEW_ROWS)
             continue;
         if (shown == 1)
-            strbuf_add(&out, "| kind | name | where | baseline | candidate | change a %s | 99 %% interval |\n|---|---|---|--:|--:|--:|:-:|\n", diff->unit);
+            strbuf_add(&out,
+                    "| kind | name | where | baseline | candidate | change a %s | 99 %% interval |\n|---|---|---|--:|--:|--:|:-:|\n",
+                    diff->unit);
         strbuf_add(&out, "| %s | ", recordings_view_kind(row->kind));
         markdown_name(&out, row->name);
         markdown_put(&out, " | ", row->where ? row->where : "", "");
-        strbuf_add(&out, " | %s | %s | %s | %s |\n", numbers_ns(row->a_ns, NUMBERS_BUFFER), numbers_ns(row->b_ns, NUMBERS_BUFFER),
-                   numbers_delta(row->delta_ns, NUMBERS_BUFFER), view_interval(row, interval));
+        strbuf_add(&out, " | %s | %s | %s | %s |\n", numbers_ns(row->a_ns, NUMBERS_BUFFER),
+                numbers_ns(row->b_ns, NUMBERS_BUFFER), numbers_delta(row->delta_ns, NUMBERS_BUFFER),
+                view_interval(row, interval));
     }
     if (shown > VIEW_ROWS)
-        strbuf_add(&out, "\n%zu more: `upgate diff` of both recordings has all.\n", shown - VIEW_ROWS);
+        strbuf_add(
+                &out, "\n%zu more: `upgate diff` of both recordings has all.\n", shown - VIEW_ROWS);
     if (shown == 0)
         strbuf_add(&out, "Nothing stands out of the noise of these windows.\n");
     char *ranks[VIEW_RANKS];
@@ -217,38 +244,45 @@ static enum diff_kind view_diff_kind(const struct recordings_row *row)
     case RECORDINGS_GPU:
         return added ? DIFF_KERNEL_ADDED : removed ? DIFF_KERNEL_REMOVED : DIFF_KERNEL_SLOWER;
     default:
-        return added ? DIFF_CPU_FUNCTION_ADDED : removed ? DIFF_CPU_FUNCTION_REMOVED : DIFF_CPU_FUNCTION_SLOWER;
+        return added      ? DIFF_CPU_FUNCTION_ADDED
+                : removed ? DIFF_CPU_FUNCTION_REMOVED
+                          : DIFF_CPU_FUNCTION_SLOWER;
     }
 }
 
 static json_t *view_row(const struct recordings_row *row, size_t rank)
 {
-    return json_pack("{s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:[o, o], s:n, s:b, s:s, s:[]}", "rank", (json_int_t)rank, "kind",
-                     diff_kind_word(view_diff_kind(row)), "name_a", row->a_ns > 0 ? render_json_text(row->name) : json_null(), "name_b",
-                     row->b_ns > 0 ? render_json_text(row->name) : json_null(), "where", render_json_text(row->where), "a_ns", render_json_whole(row->a_ns), "b_ns",
-                     render_json_whole(row->b_ns), "delta_ns", render_json_whole(row->delta_ns), "ci_ns", render_json_whole(row->lo_ns), render_json_whole(row->hi_ns), "share", "named", row->told,
-                     "of", recordings_view_kind(row->kind), "evidence");
+    return json_pack("{s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:[o, o], s:n, s:b, s:s, s:[]}",
+            "rank", (json_int_t)rank, "kind", diff_kind_word(view_diff_kind(row)), "name_a",
+            row->a_ns > 0 ? render_json_text(row->name) : json_null(), "name_b",
+            row->b_ns > 0 ? render_json_text(row->name) : json_null(), "where",
+            render_json_text(row->where), "a_ns", render_json_whole(row->a_ns), "b_ns",
+            render_json_whole(row->b_ns), "delta_ns", render_json_whole(row->delta_ns), "ci_ns",
+            render_json_whole(row->lo_ns), render_json_whole(row->hi_ns), "share", "named",
+            row->told, "of", recordings_view_kind(row->kind), "evidence");
 }
 
 static json_t *view_rank(const struct recordings_rank *rank)
 {
-    return render_json_set(json_object(), "rank", json_integer(rank->rank), "step_ns", render_json_whole(rank->step_ns), NULL);
+    return render_json_set(json_object(), "rank", json_integer(rank->rank), "step_ns",
+            render_json_whole(rank->step_ns), NULL);
 }
 
 static json_t *view_ranks_side(const struct recordings_ranks *ranks)
 {
     bool several = ranks->count > 1;
     json_t *late = ranks->late ? json_object() : json_null();
-    json_t *interval = render_json_pair(render_json_whole(several ? ranks->lo_ns : NAN), render_json_whole(several ? ranks->hi_ns : NAN));
+    json_t *interval = render_json_pair(render_json_whole(several ? ranks->lo_ns : NAN),
+            render_json_whole(several ? ranks->hi_ns : NAN));
     if (ranks->late)
-        render_json_set(late,
-            "rank", render_json_count(ranks->late_rank), "share", render_json_real(ranks->late_share),
-            "what", render_json_text(ranks->late_what), NULL);
-    return render_json_set(json_object(),
-        "ranks", json_integer((json_int_t)ranks->count), "typical", several ? view_rank(&ranks->typical) : json_null(),
-        "slowest", several ? view_rank(&ranks->slowest) : json_null(),
-        "more_ns", several ? render_json_whole(ranks->more_ns) : json_null(), "more_ci_ns", interval,
-        "told", json_boolean(ranks->told), "late", late, NULL);
+        render_json_set(late, "rank", render_json_count(ranks->late_rank), "share",
+                render_json_real(ranks->late_share), "what", render_json_text(ranks->late_what),
+                NULL);
+    return render_json_set(json_object(), "ranks", json_integer((json_int_t)ranks->count),
+            "typical", several ? view_rank(&ranks->typical) : json_null(), "slowest",
+            several ? view_rank(&ranks->slowest) : json_null(), "more_ns",
+            several ? render_json_whole(ranks->more_ns) : json_null(), "more_ci_ns", interval,
+            "told", json_boolean(ranks->told), "late", late, NULL);
 }
 
 // Of both sides, where one has any; a recording of one process has none.
@@ -269,15 +303,23 @@ static void view_add_ranks(json_t *workload, const struct recordings_diff *diff)
 json_t *recordings_view_json(const struct recordings_diff *diff)
 {
     json_t *rows = render_json_list(i, diff->row_count, view_row(&diff->rows[i], i + 1));
-    json_t *notes = render_json_list(i, diff->note_count, render_json_text(diff->notes[i])), *totals = json_array();
+    json_t *notes = render_json_list(i, diff->note_count, render_json_text(diff->notes[i])),
+           *totals = json_array();
     for (int kind = 0; kind < RECORDINGS_KINDS; kind++)
         if (diff->totals[kind].name)
-            json_array_append_new(totals, json_pack("{s:s, s:o, s:o, s:o, s:[o, o]}", "what", diff->totals[kind].name, "a_ns", render_json_whole(diff->totals[kind].a_ns),
-                                                    "b_ns", render_json_whole(diff->totals[kind].b_ns), "delta_ns", render_json_whole(diff->totals[kind].delta_ns), "ci_ns",
-                                                    render_json_whole(diff->totals[kind].lo_ns), render_json_whole(diff->totals[kind].hi_ns)));
-    json_t *document = json_pack("{s:s, s:[{s:s, s:s, s:n, s:n, s:n, s:[n, n], s:n, s:n, s:[I, I], s:o, s:o, s:o}]}", "schema", "upgate.diff/1", "workloads",
-                     "workload", "recording", "unit", diff->unit, "step_a_ns", "step_b_ns", "delta_ns", "delta_ci_ns", "match_coverage", "residual_ns", "window_ns",
-                     (json_int_t)diff->window_ns[0], (json_int_t)diff->window_ns[1], "totals", totals, "contributions", rows, "notes", notes);
+            json_array_append_new(totals,
+                    json_pack("{s:s, s:o, s:o, s:o, s:[o, o]}", "what", diff->totals[kind].name,
+                            "a_ns", render_json_whole(diff->totals[kind].a_ns), "b_ns",
+                            render_json_whole(diff->totals[kind].b_ns), "delta_ns",
+                            render_json_whole(diff->totals[kind].delta_ns), "ci_ns",
+                            render_json_whole(diff->totals[kind].lo_ns),
+                            render_json_whole(diff->totals[kind].hi_ns)));
+    json_t *document = json_pack(
+            "{s:s, s:[{s:s, s:s, s:n, s:n, s:n, s:[n, n], s:n, s:n, s:[I, I], s:o, s:o, s:o}]}",
+            "schema", "upgate.diff/1", "workloads", "workload", "recording", "unit", diff->unit,
+            "step_a_ns", "step_b_ns", "delta_ns", "delta_ci_ns", "match_coverage", "residual_ns",
+            "window_ns", (json_int_t)diff->window_ns[0], (json_int_t)diff->window_ns[1], "totals",
+            totals, "contributions", rows, "notes", notes);
     view_add_ranks(json_array_get(json_object_get(document, "workloads"), 0), diff);
     return document;
 }

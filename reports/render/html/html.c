@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HTML report, its data document (html/page/DATA.md) and the page around it: the run, then each workload with its cells,
-// difference, stalls, flame graphs and timeline. Reads the store through report_load, diff_analyse and the parts of html_parts.h.
-// What the store does not have is left out, with a reason where a reader would look for it.
+// The HTML report, its data document (html/page/DATA.md) and the page around it: the run, then each
+// workload with its cells, difference, stalls, flame graphs and timeline. Reads the store through
+// report_load, diff_analyse and the parts of html_parts.h. What the store does not have is left
+// out, with a reason where a reader would look for it.
 #include "reports/render/html/html.h"
 
 #include <errno.h>
@@ -49,22 +50,21 @@ static const struct diff_workload *document_diff(const struct document *document
 }
 
 // Traced launches of the workload, in the order of running; the caller frees.
-static struct html_launch *document_launches(struct document *document, const char *workload,
-                                             size_t *ret_count, struct error *err)
+static struct html_launch *document_launches(
+        struct document *document, const char *workload, size_t *ret_count, struct error *err)
 {
     struct html_launch *launches = NULL;
     *ret_count = 0;
-    sqlite3_stmt *stmt = store_query(
-        document->store, err,
-        "SELECT l.id, r.id, l.side FROM recording r JOIN launch l ON l.id = r.launch_id JOIN pair p ON p.id = l.pair_id JOIN workload w ON "
-        "w.id = p.workload_id WHERE w.name = ? AND p.state = 'valid' ORDER BY r.id LIMIT 64",
-        "s", workload);
+    sqlite3_stmt *stmt = store_query(document->store, err,
+            "SELECT l.id, r.id, l.side FROM recording r JOIN launch l ON l.id = r.launch_id JOIN pair p ON p.id = l.pair_id JOIN workload w ON "
+            "w.id = p.workload_id WHERE w.name = ? AND p.state = 'valid' ORDER BY r.id LIMIT 64",
+            "s", workload);
     int rc;
     while ((rc = store_step(document->store, stmt, err)) == 1)
         vector_push(launches, *ret_count,
-                    (struct html_launch){.launch_id = sqlite3_column_int64(stmt, 0),
-                                         .recording_id = sqlite3_column_int64(stmt, 1),
-                                         .side = sqlite3_column_int(stmt, 2) != 0});
+                (struct html_launch){.launch_id = sqlite3_column_int64(stmt, 0),
+                        .recording_id = sqlite3_column_int64(stmt, 1),
+                        .side = sqlite3_column_int(stmt, 2) != 0});
     if (rc == 0)
         return launches ? launches : xcalloc(1, sizeof *launches);
     free(launches);
@@ -72,7 +72,7 @@ static struct html_launch *document_launches(struct document *document, const ch
 }
 
 static int document_flames(struct document *document, json_t *item,
-                           const struct html_launch *launches, size_t count, struct error *err)
+        const struct html_launch *launches, size_t count, struct error *err)
 {
     json_t *flames = NULL;
     size_t nodes = document->limits->bytes / 6 / document->parts / 2 / DOCUMENT_NODE_BYTES;
@@ -82,8 +82,8 @@ static int document_flames(struct document *document, json_t *item,
     return rc;
 }
 
-static int document_timeline(struct document *document, json_t *item, struct html_couple *couple,
-                             struct error *err)
+static int document_timeline(
+        struct document *document, json_t *item, struct html_couple *couple, struct error *err)
 {
     json_t *timeline = NULL;
     couple->events = HTML_EVENTS_MAX / document->parts;
@@ -101,8 +101,8 @@ static json_t *document_unexplained(const char *why)
     return diff;
 }
 
-static int document_traces(struct document *document, json_t *item, const char *name,
-                           struct error *err)
+static int document_traces(
+        struct document *document, json_t *item, const char *name, struct error *err)
 {
     const struct diff_workload *diff = document_diff(document, name);
     size_t count = 0;
@@ -110,8 +110,8 @@ static int document_traces(struct document *document, json_t *item, const char *
     if (!launches)
         return err->code;
     if (diff)
-        json_object_set_new(item, "diff",
-                            html_diff(diff, document->limits->bytes / 8 / document->parts));
+        json_object_set_new(
+                item, "diff", html_diff(diff, document->limits->bytes / 8 / document->parts));
     else
         json_object_set_new(item, "diff", document_unexplained(document->why_no_diff));
     json_t *stalls = html_stalls(document->store, &document->recordings, name, 0, err);
@@ -122,59 +122,63 @@ static int document_traces(struct document *document, json_t *item, const char *
         rc = document_flames(document, item, launches, count, err);
     if (rc == 0 && diff && (diff->launches[0] || diff->launches[1])) {
         struct html_couple couple = {.launches = {diff->launches[0], diff->launches[1]},
-                                     .couple = diff->couple,
-                                     .workload = diff};
+                .couple = diff->couple,
+                .workload = diff};
         rc = document_timeline(document, item, &couple, err);
     }
     free(launches);
     return rc;
 }
 
-// The worst verdict of its gating cells, and of what objects to it beside them: outputs that differ, a crash.
+// The worst verdict of its gating cells, and of what objects to it beside them: outputs that
+// differ, a crash.
 static enum report_verdict document_worst(const struct report *report, const char *workload)
 {
     enum report_verdict worst = REPORT_VERDICT_COUNT;
     for (int i = 0; i < report->cell_count; i++)
         if (report->cells[i].gating && strcmp(report->cells[i].workload, workload) == 0 &&
-            report->cells[i].verdict < worst)
+                report->cells[i].verdict < worst)
             worst = report->cells[i].verdict;
     for (int i = 0; i < report->parity_count; i++) {
         enum report_verdict verdict = report->parity[i].verdict;
-        if (verdict < worst && verdict <= REPORT_VERDICT_INCONCLUSIVE && strcmp(report->parity[i].workload, workload) == 0)
+        if (verdict < worst && verdict <= REPORT_VERDICT_INCONCLUSIVE &&
+                strcmp(report->parity[i].workload, workload) == 0)
             worst = verdict;
     }
     for (int i = 0; i < report->finding_count; i++) {
         const struct report_finding *finding = &report->findings[i];
-        enum report_verdict verdict = finding->effect == REPORT_EFFECT_FAIL ? REPORT_VERDICT_FAIL : REPORT_VERDICT_INCONCLUSIVE;
-        if (verdict < worst && finding->effect != REPORT_EFFECT_NOTE && finding->workload && strcmp(finding->workload, workload) == 0)
+        enum report_verdict verdict = finding->effect == REPORT_EFFECT_FAIL
+                ? REPORT_VERDICT_FAIL
+                : REPORT_VERDICT_INCONCLUSIVE;
+        if (verdict < worst && finding->effect != REPORT_EFFECT_NOTE && finding->workload &&
+                strcmp(finding->workload, workload) == 0)
             worst = verdict;
     }
     return worst;
 }
 
 static int document_workload(struct document *document, const struct report_workload *workload,
-                             json_t *list, struct error *err)
+        json_t *list, struct error *err)
 {
     const struct diff_workload *diff = document_diff(document, workload->name);
     enum report_verdict worst = document_worst(document->report, workload->name);
     json_t *item = json_object();
     json_array_append_new(list, item);
-    render_json_set(item,
-        "name", html_text(workload->name, HTML_NAME_BYTES_MAX), "mode", html_text(workload->mode, HTML_NAME_BYTES_MAX),
-        "unit", html_text(diff && diff->unit ? diff->unit : "step", HTML_NAME_BYTES_MAX),
-        "verdict", worst == REPORT_VERDICT_COUNT ? json_null() : json_string(report_verdict_word(worst)),
-        "note", html_text(workload->note, HTML_TEXT_BYTES_MAX), NULL);
+    render_json_set(item, "name", html_text(workload->name, HTML_NAME_BYTES_MAX), "mode",
+            html_text(workload->mode, HTML_NAME_BYTES_MAX), "unit",
+            html_text(diff && diff->unit ? diff->unit : "step", HTML_NAME_BYTES_MAX), "verdict",
+            worst == REPORT_VERDICT_COUNT ? json_null() : json_string(report_verdict_word(worst)),
+            "note", html_text(workload->note, HTML_TEXT_BYTES_MAX), NULL);
     size_t points = document->limits->bytes / 8 / ((size_t)document->report->cell_count + 1) /
-                    DOCUMENT_POINT_BYTES;
-    json_t *cells = html_cells(document->store, document->report, workload->name,
-                               points < 10 ? 10 : points, err);
+            DOCUMENT_POINT_BYTES;
+    json_t *cells = html_cells(
+            document->store, document->report, workload->name, points < 10 ? 10 : points, err);
     if (!cells)
         return err->code;
     json_object_set_new(item, "cells", cells);
     json_t *steps = NULL;
-    int rc =
-        html_steps(document->store, workload->name,
-                   document->limits->bytes / DOCUMENT_STEPS_SHARE / document->parts, &steps, err);
+    int rc = html_steps(document->store, workload->name,
+            document->limits->bytes / DOCUMENT_STEPS_SHARE / document->parts, &steps, err);
     if (rc)
         return rc;
     json_object_set_new(item, "steps", steps);
@@ -196,14 +200,14 @@ static int document_workloads(struct document *document, struct error *err)
 
 // A recording as a workload of its own: nothing is compared.
 static int document_recording(struct document *document, const struct stalls_recording *recording,
-                              json_t *list, struct error *err)
+        json_t *list, struct error *err)
 {
     json_t *item = json_object();
     json_array_append_new(list, item);
     char *name = recording->target.known ? stalls_text_task(&recording->target, STALLS_NAME_SHORT)
                                          : xstrdup("recording");
-    render_json_set(item,
-        "name", html_text(name, HTML_NAME_BYTES_MAX), "note", html_text(recording->target_cmdline, HTML_TEXT_BYTES_MAX), NULL);
+    render_json_set(item, "name", html_text(name, HTML_NAME_BYTES_MAX), "note",
+            html_text(recording->target_cmdline, HTML_TEXT_BYTES_MAX), NULL);
     free(name);
     render_json_set(item, "mode", json_string("recording"), "unit", json_string("recording"), NULL);
     json_t *stalls = html_stalls(document->store, &document->recordings, NULL, recording->id, err);
@@ -220,12 +224,13 @@ static int document_recordings(struct document *document, struct error *err)
 {
     json_t *list = json_array();
     int rc = 0;
-    json_t *verdict = render_json_set(json_object(),
-        "word", json_null(),
-        "reason", json_string("A recording: what held the program up and where its time went. Nothing was compared."), NULL);
+    json_t *verdict = render_json_set(json_object(), "word", json_null(), "reason",
+            json_string(
+                    "A recording: what held the program up and where its time went. Nothing was compared."),
+            NULL);
     render_json_set(document->json, "verdict", verdict, "workloads", list, NULL);
     for (size_t i = 0; i < document->recordings.count && i < DOCUMENT_RECORDINGS_MAX && rc == 0;
-         i++)
+            i++)
         rc = document_recording(document, &document->recordings.items[i], list, err);
     return rc;
 }
@@ -237,10 +242,12 @@ static void document_cut_note(struct document *document)
         notes = json_array();
         json_object_set_new(document->json, "notes", notes);
     }
-    json_array_append_new(notes, render_json_set(json_object(),
-        "level", json_string("warning"),
-        "text", json_string("This run has more than one file of 5 MB can hold: tables, flame graphs and timelines "
-                            "were cut to their largest parts. `upgate diff --format json` has everything."), NULL));
+    json_array_append_new(notes,
+            render_json_set(json_object(), "level", json_string("warning"), "text",
+                    json_string(
+                            "This run has more than one file of 5 MB can hold: tables, flame graphs and timelines "
+                            "were cut to their largest parts. `upgate diff --format json` has everything."),
+                    NULL));
 }
 
 // -ENODATA is an answer: this store has nothing to compare.
@@ -263,7 +270,7 @@ static int document_fill(struct document *document, bool recording, struct error
         rc = report_load(document->store, &document->report, err);
     if (rc == 0 && recording && document->recordings.count == 0)
         rc = error_set(err, -ENODATA, "failed to report '%s': it has neither a run nor a recording",
-                       store_path(document->store));
+                store_path(document->store));
     if (rc == 0 && !recording)
         rc = document_analyse(document, err);
     if (rc)
@@ -273,12 +280,13 @@ static int document_fill(struct document *document, bool recording, struct error
     document->parts = parts ? parts : 1;
     char *made_by = store_get_text(document->store, "SELECT upgate_version FROM run", "");
     char *version = xasprintf("upgate %s", made_by ? made_by : UPGATE_VERSION);
-    render_json_set(json, "schema", json_string("upgate.report/1"), "made_by", html_text(version, HTML_NAME_BYTES_MAX), NULL);
+    render_json_set(json, "schema", json_string("upgate.report/1"), "made_by",
+            html_text(version, HTML_NAME_BYTES_MAX), NULL);
     free(made_by), free(version);
-    json_object_set_new(
-        json, "sides",
-        render_json_pair(html_text(report ? report->side_names[0] : "recording", HTML_NAME_BYTES_MAX),
-                 html_text(report ? report->side_names[1] : "", HTML_NAME_BYTES_MAX)));
+    json_object_set_new(json, "sides",
+            render_json_pair(
+                    html_text(report ? report->side_names[0] : "recording", HTML_NAME_BYTES_MAX),
+                    html_text(report ? report->side_names[1] : "", HTML_NAME_BYTES_MAX)));
     if (report)
         html_judgement(json, report);
     json_object_set_new(json, "run", html_run(document->store, report));
@@ -291,7 +299,8 @@ static int document_fill(struct document *document, bool recording, struct error
     return rc;
 }
 
-static json_t *html_document(struct store *store, const struct html_limits *limits, struct error *err)
+static json_t *html_document(
+        struct store *store, const struct html_limits *limits, struct error *err)
 {
     struct document document = {.store = store, .limits = limits, .json = json_object()};
     int64_t recording = 0;
@@ -327,7 +336,7 @@ static char *html_compose(const json_t *document)
                *a = json_string_value(json_array_get(sides, 0)),
                *b = json_string_value(json_array_get(sides, 1));
     char *title =
-        *word ? xasprintf("upgate: %s, %s against %s", word, b, a) : xasprintf("upgate: %s", a);
+            *word ? xasprintf("upgate: %s, %s against %s", word, b, a) : xasprintf("upgate: %s", a);
     char *sentence = *word ? xasprintf("Verdict: %s. %s", word, html_member(verdict, "reason"))
                            : xstrdup(html_member(verdict, "reason"));
     char *json = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -344,8 +353,8 @@ static int html_fit(struct store *store, char **ret_text, struct error *err)
 {
     size_t page = page_bytes(PAGE_VERDICT);
     for (int round = 0; round < 3; round++) {
-        struct html_limits limits = {.bytes = ((size_t)HTML_BYTES_MAX - page) >> 2 * round,
-                                     .cut = round > 0};
+        struct html_limits limits = {
+                .bytes = ((size_t)HTML_BYTES_MAX - page) >> 2 * round, .cut = round > 0};
         json_t *document = html_document(store, &limits, err);
         if (!document)
             return err->code;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the HTML report's data document (html/page/DATA.md, upgate.report/1): each makes members
-// of it. Internal to this room. What came from outside (names of kernels, functions, threads) is
-// made valid UTF-8 and cut to a length that is told. One owner thread. json_t * are new references;
-// a part that has nothing to say returns JSON null or an empty array.
+// The parts of the HTML report's data document (html/page/DATA.md, upgate.report/1): each makes
+// members of it. Internal to this room. What came from outside (names of kernels, functions,
+// threads) is made valid UTF-8 and cut to a length that is told. One owner thread. json_t * are new
+// references; a part that has nothing to say returns JSON null or an empty array.
 #ifndef UPGATE_REPORTS_HTML_PARTS_H
 #define UPGATE_REPORTS_HTML_PARTS_H
 
@@ -43,18 +43,17 @@ json_t *html_names_json(const struct html_names *names);
 // html_facts.c: what was run and what its rows say. report NULL: not judged (a recording).
 json_t *html_run(struct store *store, const struct report *report);
 json_t *html_fingerprint(struct store *store);
-void html_judgement(
-    json_t *document,
-    const struct report *report); // verdict, findings, parity, trust, calibration, notes
+void html_judgement(json_t *document,
+        const struct report *report); // verdict, findings, parity, trust, calibration, notes
 
 // html_cells.c: the cells of one workload with each pair's ratio, of at most points_max pairs each.
 json_t *html_cells(struct store *store, const struct report *report, const char *workload,
-                   size_t points_max, struct error *err);
+        size_t points_max, struct error *err);
 
 // html_steps.c: every step of the pairs it was judged by, both sides, in about bytes_max. JSON null
 // when none was recorded.
 int html_steps(struct store *store, const char *workload, size_t bytes_max, json_t **ret_steps,
-               struct error *err);
+        struct error *err);
 
 // html_diff.c: struct diff_workload, everything but the trees. bytes_max: of the table's rows,
 // about.
@@ -69,24 +68,24 @@ struct html_launch {
 // html_stalls.c: what held up each recording of the workload (NULL: of `upgate record`, then only
 // recording `id`).
 json_t *html_stalls(struct store *store, const struct stalls_recordings *recordings,
-                    const char *workload, int64_t id, struct error *err);
+        const char *workload, int64_t id, struct error *err);
 
 // html_timeline.c: one aligned couple of blocks, old above new. JSON null when there is nothing to
 // draw.
 struct html_couple {
     int64_t launches[2],
-        recordings[2]; // 0: none; a recording without a launch is one of `upgate record`
-    int32_t couple;    // -1: none, then the workload's typical window
+            recordings[2]; // 0: none; a recording without a launch is one of `upgate record`
+    int32_t couple;        // -1: none, then the workload's typical window
     const struct diff_workload *workload; // whose contributions are marked; NULL
     size_t events, bytes;                 // what it may have at most
 };
 int html_timeline(struct store *store, const struct html_couple *couple, json_t **ret_timeline,
-                  struct error *err);
+        struct error *err);
 
 // html_flame.c: the time on and off the CPU of the launches, both sides in one tree, each with at
 // most nodes_max frames.
 int html_flames(struct store *store, const struct html_launch *launches, size_t count,
-                size_t nodes_max, json_t **ret_flames, struct error *err);
+        size_t nodes_max, json_t **ret_flames, struct error *err);
 
 // html_how.c: how every number was made.
 json_t *html_how(const char *path, bool judged);

@@ -31,32 +31,30 @@ struct steps_launch {
 };
 
 static int steps_launches(struct store *store, const char *workload, struct steps_launch **ret,
-                          size_t *ret_count, struct error *err)
+        size_t *ret_count, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT l.id, p.id, p.idx, l.side FROM launch l JOIN pair p ON p.id = l.pair_id JOIN "
-        "workload w ON w.id = p.workload_id WHERE w.name = ? AND p.phase = 'main' AND p.state = "
-        "'valid' AND EXISTS (SELECT 1 FROM step s WHERE s.launch_id = l.id) ORDER BY p.idx, l.side",
-        "s", workload);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT l.id, p.id, p.idx, l.side FROM launch l JOIN pair p ON p.id = l.pair_id JOIN "
+            "workload w ON w.id = p.workload_id WHERE w.name = ? AND p.phase = 'main' AND p.state = "
+            "'valid' AND EXISTS (SELECT 1 FROM step s WHERE s.launch_id = l.id) ORDER BY p.idx, l.side",
+            "s", workload);
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1)
         vector_push(*ret, *ret_count,
-                    (struct steps_launch){.id = sqlite3_column_int64(stmt, 0),
-                                          .pair_id = sqlite3_column_int64(stmt, 1),
-                                          .pair = sqlite3_column_int64(stmt, 2),
-                                          .side = sqlite3_column_int(stmt, 3) != 0});
+                (struct steps_launch){.id = sqlite3_column_int64(stmt, 0),
+                        .pair_id = sqlite3_column_int64(stmt, 1),
+                        .pair = sqlite3_column_int64(stmt, 2),
+                        .side = sqlite3_column_int(stmt, 3) != 0});
     return rc;
 }
 
 // A step of several ranks takes as long as its slowest.
-static int steps_read(struct store *store, int64_t launch, struct html_strip *strip,
-                      struct error *err)
+static int steps_read(
+        struct store *store, int64_t launch, struct html_strip *strip, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        store, err,
-        "SELECT idx, max(dur_ns) AS dur_ns FROM step WHERE launch_id = ? GROUP BY idx ORDER BY idx", "i",
-        launch);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT idx, max(dur_ns) AS dur_ns FROM step WHERE launch_id = ? GROUP BY idx ORDER BY idx",
+            "i", launch);
     if (!stmt)
         return err->code;
     int rc;
@@ -65,19 +63,19 @@ static int steps_read(struct store *store, int64_t launch, struct html_strip *st
         strip->idx = vector_room(strip->idx, strip->count, sizeof *strip->idx);
         strip->idx[strip->count] = sqlite3_column_int64(stmt, 0);
         strip->ns[strip->count++] =
-            fmax(sqlite3_column_double(stmt, 1), 1); // its logarithm is drawn
+                fmax(sqlite3_column_double(stmt, 1), 1); // its logarithm is drawn
     }
     return rc;
 }
 
 static int steps_blocks(struct store *store, const struct steps_launch *launch,
-                        struct html_strip *strip, struct error *err)
+        struct html_strip *strip, struct error *err)
 {
     strip->first = xcalloc((size_t)strip->count + 1, sizeof *strip->first);
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT first_step, steps FROM block WHERE pair_id = ? AND "
-                                     "side = ? AND first_step IS NOT NULL ORDER BY couple",
-                                     "ii", launch->pair_id, (int64_t)launch->side);
+            "SELECT first_step, steps FROM block WHERE pair_id = ? AND "
+            "side = ? AND first_step IS NOT NULL ORDER BY couple",
+            "ii", launch->pair_id, (int64_t)launch->side);
     if (!stmt)
         return err->code;
     int rc;
@@ -112,7 +110,7 @@ static void steps_count(struct steps_side *side, const struct html_strip *strip)
 }
 
 static int steps_launch(struct store *store, const struct steps_launch *launch, size_t numbers_max,
-                        struct steps_side *side, json_t *list, struct error *err)
+        struct steps_side *side, json_t *list, struct error *err)
 {
     struct html_strip strip = {0};
     int rc = steps_read(store, launch->id, &strip, err);
@@ -123,8 +121,8 @@ static int steps_launch(struct store *store, const struct steps_launch *launch, 
         steps_count(side, &strip);
     }
     if (rc == 0 && numbers_max) {
-        json_t *item = render_json_set(json_object(),
-            "pair", json_integer(launch->pair), "side", json_string(launch->side ? "b" : "a"), NULL);
+        json_t *item = render_json_set(json_object(), "pair", json_integer(launch->pair), "side",
+                json_string(launch->side ? "b" : "a"), NULL);
         html_strip_write(&strip, numbers_max, item);
         json_array_append_new(list, item);
     }
@@ -153,18 +151,18 @@ static json_t *steps_side_json(struct steps_side *side)
 {
     double slow_ns;
     int64_t slow = steps_slow(side, &slow_ns);
-    return render_json_set(json_object(),
-        "launches", json_integer(side->launches), "steps", json_integer(side->steps),
-        "steady_steps", json_integer(side->steady_steps),
-        "median_ns", render_json_whole(quantile_median(side->medians, side->median_count)),
-        "slowest_ns", render_json_whole(side->slowest), "marked", json_integer((json_int_t)side->marked_count),
-        "slow", json_integer(slow), "slow_ns", render_json_whole(slow_ns),
-        "first_ns", render_json_whole(quantile_median(side->firsts, side->first_count)),
-        "other_ns", render_json_whole(quantile_median(side->others, side->first_count)), NULL);
+    return render_json_set(json_object(), "launches", json_integer(side->launches), "steps",
+            json_integer(side->steps), "steady_steps", json_integer(side->steady_steps),
+            "median_ns", render_json_whole(quantile_median(side->medians, side->median_count)),
+            "slowest_ns", render_json_whole(side->slowest), "marked",
+            json_integer((json_int_t)side->marked_count), "slow", json_integer(slow), "slow_ns",
+            render_json_whole(slow_ns), "first_ns",
+            render_json_whole(quantile_median(side->firsts, side->first_count)), "other_ns",
+            render_json_whole(quantile_median(side->others, side->first_count)), NULL);
 }
 
 int html_steps(struct store *store, const char *workload, size_t bytes_max, json_t **ret_steps,
-               struct error *err)
+        struct error *err)
 {
     struct steps_launch *launches = NULL;
     struct steps_side sides[2] = {0};
@@ -175,16 +173,15 @@ int html_steps(struct store *store, const char *workload, size_t bytes_max, json
     size_t shown = bytes_max / least < count ? bytes_max / least : count;
     size_t each = shown ? bytes_max / shown : 0;
     size_t numbers =
-        each > least ? (each - STEPS_LAUNCH_BYTES) / STEPS_NUMBER_BYTES : STEPS_NUMBERS_MIN;
+            each > least ? (each - STEPS_LAUNCH_BYTES) / STEPS_NUMBER_BYTES : STEPS_NUMBERS_MIN;
     for (size_t i = 0; i < count && rc == 0; i++)
-        rc = steps_launch(store, &launches[i], i < shown ? numbers : 0, &sides[launches[i].side],
-                          list, err);
+        rc = steps_launch(
+                store, &launches[i], i < shown ? numbers : 0, &sides[launches[i].side], list, err);
     *ret_steps = json_null();
     if (rc == 0 && sides[0].launches && sides[1].launches) {
         *ret_steps = json_object();
-        render_json_set(*ret_steps,
-            "mark", json_integer(HTML_STRIP_MARK),
-            "sides", render_json_pair(steps_side_json(&sides[0]), steps_side_json(&sides[1])), NULL);
+        render_json_set(*ret_steps, "mark", json_integer(HTML_STRIP_MARK), "sides",
+                render_json_pair(steps_side_json(&sides[0]), steps_side_json(&sides[1])), NULL);
         json_object_set(*ret_steps, "launches", list);
         json_object_set_new(*ret_steps, "left_out", json_integer((json_int_t)(count - shown)));
     }

@@ -39,7 +39,9 @@ void html_strip_look(struct html_strip *strip)
     struct steady_result steady = steady_detect(strip->ns, strip->count, NULL);
     strip->steady = steady_reached(steady.state);
     strip->start = steady.start < strip->count ? steady.start : strip->count;
-    strip->median = strip->count ? quantile_median(strip->ns + strip->start, (size_t)(strip->count - strip->start)) : NAN;
+    strip->median = strip->count
+            ? quantile_median(strip->ns + strip->start, (size_t)(strip->count - strip->start))
+            : NAN;
     strip->marked = 0;
     for (int i = strip->start; i < strip->count; i++)
         strip->marked += html_strip_marks(strip, i);
@@ -131,13 +133,14 @@ void html_strip_write(const struct html_strip *strip, size_t numbers_max, json_t
     double unit = strip_unit(strip);
     size_t count = (size_t)strip->count, columns = numbers_max / STRIP_COLUMN;
     int width = count <= numbers_max ? 1 : (int)((count + columns - 1) / (columns ? columns : 1));
-    render_json_set(item,
-        "steps", json_integer(strip->count), "numbers", strip_numbers(strip),
-        "steady", strip->steady ? json_integer(strip->start) : json_null(), "from", json_integer(strip->start),
-        "median_ns", render_json_whole(strip->median), "marked", json_integer(strip->marked), NULL);
+    render_json_set(item, "steps", json_integer(strip->count), "numbers", strip_numbers(strip),
+            "steady", strip->steady ? json_integer(strip->start) : json_null(), "from",
+            json_integer(strip->start), "median_ns", render_json_whole(strip->median), "marked",
+            json_integer(strip->marked), NULL);
     if (strip->blocks)
         json_object_set_new(item, "blocks", strip_blocks(strip));
-    render_json_set(item, "unit_ns", json_integer(llround(unit)), "width", json_integer(width), NULL);
+    render_json_set(
+            item, "unit_ns", json_integer(llround(unit)), "width", json_integer(width), NULL);
     if (width > 1) {
         strip_columns(strip, width, unit, item);
         return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of the HTML report's data document: names, texts cut to a length. Reads and writes memory only; see html_parts.h.
+// Values of the HTML report's data document: names, texts cut to a length. Reads and writes memory
+// only; see html_parts.h.
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,8 +54,9 @@ uint32_t html_names_count(const struct html_names *names)
 
 json_t *html_names_json(const struct html_names *names)
 {
-    return render_json_list(i, names->count, html_text(names->texts[i] ? names->texts[i] : intern_get(names->keys, (uint32_t)i),
-                                                       HTML_NAME_BYTES_MAX));
+    return render_json_list(i, names->count,
+            html_text(names->texts[i] ? names->texts[i] : intern_get(names->keys, (uint32_t)i),
+                    HTML_NAME_BYTES_MAX));
 }
 
 json_t *html_text(const char *text, size_t bytes)

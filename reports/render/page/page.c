@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pieces of each page (page.cmake cut them where title, sentence and data go), taken in by the assembler: half a megabyte
-// as a C array would cost the compiler more than the rest of this room.
+// The pieces of each page (page.cmake cut them where title, sentence and data go), taken in by the
+// assembler: half a megabyte as a C array would cost the compiler more than the rest of this room.
 #include "reports/render/page/page.h"
 
 #include <string.h>
@@ -14,18 +14,27 @@ struct page_piece {
 };
 
 // begin_N … end_N; the section is read-only data on every ELF target.
-#define PIECE(page, n, file)                                                                                                  \
-    __asm__(".pushsection .rodata\n"                                                                                          \
-            ".balign 16\n"                                                                                                    \
-            ".hidden page_" #page "_begin_" #n "\n.globl page_" #page "_begin_" #n "\npage_" #page "_begin_" #n ":\n"         \
-            ".incbin \"" file "." #n "\"\n"                                                                                   \
-            ".hidden page_" #page "_end_" #n "\n.globl page_" #page "_end_" #n "\npage_" #page "_end_" #n ":\n"               \
-            ".byte 0\n"                                                                                                       \
-            ".popsection\n");                                                                                                 \
+#define PIECE(page, n, file) \
+    __asm__(".pushsection .rodata\n" \
+            ".balign 16\n" \
+            ".hidden page_" #page "_begin_" #n "\n.globl page_" #page "_begin_" #n "\npage_" #page \
+            "_begin_" #n ":\n" \
+            ".incbin \"" file "." #n "\"\n" \
+            ".hidden page_" #page "_end_" #n "\n.globl page_" #page "_end_" #n "\npage_" #page \
+            "_end_" #n ":\n" \
+            ".byte 0\n" \
+            ".popsection\n"); \
     extern const char page_##page##_begin_##n[], page_##page##_end_##n[];
-#define PIECES(page, file) PIECE(page, 0, file) PIECE(page, 1, file) PIECE(page, 2, file) PIECE(page, 3, file)
-#define PLACE(page, n) {page_##page##_begin_##n, page_##page##_end_##n}
-#define PLACES(page) {PLACE(page, 0), PLACE(page, 1), PLACE(page, 2), PLACE(page, 3)}
+#define PIECES(page, file) \
+    PIECE(page, 0, file) PIECE(page, 1, file) PIECE(page, 2, file) PIECE(page, 3, file)
+#define PLACE(page, n) \
+    { \
+        page_##page##_begin_##n, page_##page##_end_##n \
+    }
+#define PLACES(page) \
+    { \
+        PLACE(page, 0), PLACE(page, 1), PLACE(page, 2), PLACE(page, 3) \
+    }
 
 #ifdef PAGE_FILE_VERDICT
 PIECES(verdict, PAGE_FILE_VERDICT)
@@ -36,18 +45,19 @@ PIECES(rollout, PAGE_FILE_ROLLOUT)
 
 static const struct page_piece page_pieces[PAGE_COUNT][PAGE_PIECES] = {
 #ifdef PAGE_FILE_VERDICT
-    [PAGE_VERDICT] = PLACES(verdict),
+        [PAGE_VERDICT] = PLACES(verdict),
 #endif
 #ifdef PAGE_FILE_ROLLOUT
-    [PAGE_ROLLOUT] = PLACES(rollout),
+        [PAGE_ROLLOUT] = PLACES(rollout),
 #endif
 };
 
 const char *page_missing(enum page page)
 {
     static const char *const packages[PAGE_COUNT] = {
-        [PAGE_VERDICT] = "this upgate was built without the page: node-d3, libjs-jquery or libjs-jquery-datatables was not installed",
-        [PAGE_ROLLOUT] = "this upgate was built without the page: node-d3 was not installed",
+            [PAGE_VERDICT] =
+                    "this upgate was built without the page: node-d3, libjs-jquery or libjs-jquery-datatables was not installed",
+            [PAGE_ROLLOUT] = "this upgate was built without the page: node-d3 was not installed",
     };
     return page_pieces[page][0].begin ? NULL : packages[page];
 }
@@ -87,11 +97,11 @@ static void page_add_json(struct strbuf *out, const char *json)
 static void page_add_escaped(struct strbuf *out, const char *text)
 {
     for (; *text; text++) {
-        const char *as = *text == '&'   ? "&amp;"
-                         : *text == '<' ? "&lt;"
-                         : *text == '>' ? "&gt;"
-                         : *text == '"' ? "&quot;"
-                                        : NULL;
+        const char *as = *text == '&' ? "&amp;"
+                : *text == '<'        ? "&lt;"
+                : *text == '>'        ? "&gt;"
+                : *text == '"'        ? "&quot;"
+                                      : NULL;
         strbuf_add_bytes(out, as ? as : text, as ? strlen(as) : 1);
     }
 }

@@ -11,8 +11,8 @@
 #include "reports/render/perfetto/pftrace_parts.h"
 
 static const char *const pftrace_launches =
-    "SELECT l.id, s.name, w.name FROM recording r JOIN launch l ON l.id = r.launch_id JOIN pair p ON p.id = l.pair_id "
-    "JOIN side s ON s.id = l.side JOIN workload w ON w.id = p.workload_id GROUP BY l.id ORDER BY l.id";
+        "SELECT l.id, s.name, w.name FROM recording r JOIN launch l ON l.id = r.launch_id JOIN pair p ON p.id = l.pair_id "
+        "JOIN side s ON s.id = l.side JOIN workload w ON w.id = p.workload_id GROUP BY l.id ORDER BY l.id";
 
 static int pftrace_unknown(struct store *store, int64_t launch, struct error *err)
 {
@@ -23,42 +23,55 @@ static int pftrace_unknown(struct store *store, int64_t launch, struct error *er
     while (!rc && (rc = store_step(store, stmt, err)) == 1) {
         rc = 0;
         if (count++ < SHOWN)
-            strbuf_add(&text, "%s%lld (%s, %s)", count > 1 ? ", " : "", (long long)sqlite3_column_int64(stmt, 0),
-                       (const char *)sqlite3_column_text(stmt, 1), (const char *)sqlite3_column_text(stmt, 2));
+            strbuf_add(&text, "%s%lld (%s, %s)", count > 1 ? ", " : "",
+                    (long long)sqlite3_column_int64(stmt, 0),
+                    (const char *)sqlite3_column_text(stmt, 1),
+                    (const char *)sqlite3_column_text(stmt, 2));
     }
     if (!rc)
         rc = error_set(err, -EINVAL, "launch %lld was not traced; %s%s%s", (long long)launch,
-                       count ? "those that were: " : "no launch of this store was", count ? text.text : "", count > SHOWN ? ", ..." : "");
+                count ? "those that were: " : "no launch of this store was", count ? text.text : "",
+                count > SHOWN ? ", ..." : "");
     strbuf_free(&text);
     return rc;
 }
 
-// The recording of the launch that is asked for; of none, the candidate's first, of `upgate record` the first.
-static int pftrace_choose(struct store *store, int64_t launch, int64_t *ret_recording, int64_t *ret_launch, struct error *err)
+// The recording of the launch that is asked for; of none, the candidate's first, of `upgate record`
+// the first.
+static int pftrace_choose(struct store *store, int64_t launch, int64_t *ret_recording,
+        int64_t *ret_launch, struct error *err)
 {
     struct error local = {0};
     int rc = 0;
     *ret_launch = launch;
     if (launch) {
-        rc = store_get_int(store, ret_recording, &local, "SELECT min(id) FROM recording WHERE launch_id = ?", "i", launch);
-        return rc == -ENOENT ? pftrace_unknown(store, launch, err) : rc ? error_set(err, rc, "%s", local.text) : 0;
+        rc = store_get_int(store, ret_recording, &local,
+                "SELECT min(id) FROM recording WHERE launch_id = ?", "i", launch);
+        return rc == -ENOENT ? pftrace_unknown(store, launch, err)
+                : rc         ? error_set(err, rc, "%s", local.text)
+                             : 0;
     }
     rc = store_get_int(store, ret_recording, &local,
-                       "SELECT r.id FROM recording r LEFT JOIN launch l ON l.id = r.launch_id "
-                       "ORDER BY l.side IS NULL, l.side DESC, l.id, r.id LIMIT 1", "");
+            "SELECT r.id FROM recording r LEFT JOIN launch l ON l.id = r.launch_id "
+            "ORDER BY l.side IS NULL, l.side DESC, l.id, r.id LIMIT 1",
+            "");
     if (rc == -ENOENT)
-        return error_set(err, -ENODATA, "'%s' holds no trace: no launch was traced; `upgate ab` does where the plan says "
-                         "schedule: {traced_launches: 4}, `upgate record` always", store_path(store));
+        return error_set(err, -ENODATA,
+                "'%s' holds no trace: no launch was traced; `upgate ab` does where the plan says "
+                "schedule: {traced_launches: 4}, `upgate record` always",
+                store_path(store));
     if (rc)
         return error_set(err, rc, "%s", local.text);
-    store_get_int(store, ret_launch, NULL, "SELECT launch_id FROM recording WHERE id = ?", "i", *ret_recording);
+    store_get_int(store, ret_launch, NULL, "SELECT launch_id FROM recording WHERE id = ?", "i",
+            *ret_recording);
     return 0;
 }
 
 struct pftrace_process *pftrace_process(struct pftrace *trace, int64_t id)
 {
     size_t low = search_first(middle, trace->process_count, trace->processes[middle].id >= id);
-    return low < trace->process_count && trace->processes[low].id == id ? &trace->processes[low] : NULL;
+    return low < trace->process_count && trace->processes[low].id == id ? &trace->processes[low]
+                                                                        : NULL;
 }
 
 struct pftrace_thread *pftrace_thread(struct pftrace *trace, int64_t id)
@@ -74,13 +87,16 @@ uint64_t pftrace_process_track(struct pftrace *trace, struct pftrace_process *pr
     return process->track;
 }
 
-struct pf_lane *pftrace_row(struct pftrace *trace, struct pftrace_thread *thread, enum pftrace_row row)
+struct pf_lane *pftrace_row(
+        struct pftrace *trace, struct pftrace_thread *thread, enum pftrace_row row)
 {
-    static const char *const names[PFTRACE_ROWS] = {"waits", "samples", "CUDA calls", "NVTX", "Python GC"};
+    static const char *const names[PFTRACE_ROWS] = {
+            "waits", "samples", "CUDA calls", "NVTX", "Python GC"};
     struct pf_lane *lane = &thread->rows[row];
     if (!thread->track) {
         pftrace_process_track(trace, &trace->processes[thread->process]);
-        thread->track = pf_thread(trace->pf, trace->processes[thread->process].pid, thread->tid, thread->name);
+        thread->track = pf_thread(
+                trace->pf, trace->processes[thread->process].pid, thread->tid, thread->name);
     }
     if (!lane->name) // waits are on the thread itself
         pf_lane_init(lane, thread->track, row == PFTRACE_WAITS ? thread->track : 0, names[row]);
@@ -95,25 +111,32 @@ const char *pftrace_text(sqlite3_stmt *stmt, int column)
 
 static int pftrace_tasks(struct pftrace *trace, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(trace->store, err, "SELECT id, tgid, comm, cmdline FROM process WHERE recording_id = ? ORDER BY id",
-                                     "i", trace->recording);
+    sqlite3_stmt *stmt = store_query(trace->store, err,
+            "SELECT id, tgid, comm, cmdline FROM process WHERE recording_id = ? ORDER BY id", "i",
+            trace->recording);
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         struct pftrace_process *process = vector_add(trace->processes, trace->process_count);
         const char *cmdline = pftrace_text(stmt, 3);
-        *process = (struct pftrace_process){.id = sqlite3_column_int64(stmt, 0), .pid = sqlite3_column_int(stmt, 1)};
+        *process = (struct pftrace_process){
+                .id = sqlite3_column_int64(stmt, 0), .pid = sqlite3_column_int(stmt, 1)};
         process->name = xstrdup(*cmdline ? cmdline : pftrace_text(stmt, 2));
     }
-    stmt = rc ? NULL : store_query(trace->store, err, "SELECT t.id, t.process_id, t.tid, t.comm FROM process p JOIN thread t ON "
-                                   "t.process_id = p.id WHERE p.recording_id = ? ORDER BY t.id", "i", trace->recording);
+    stmt = rc ? NULL
+              : store_query(trace->store, err,
+                        "SELECT t.id, t.process_id, t.tid, t.comm FROM process p JOIN thread t ON "
+                        "t.process_id = p.id WHERE p.recording_id = ? ORDER BY t.id",
+                        "i", trace->recording);
     rc = stmt ? 1 : rc ? rc : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         struct pftrace_process *process = pftrace_process(trace, sqlite3_column_int64(stmt, 1));
         if (!process)
             continue;
         struct pftrace_thread *thread = vector_add(trace->threads, trace->thread_count);
-        *thread = (struct pftrace_thread){.id = sqlite3_column_int64(stmt, 0), .process = (size_t)(process - trace->processes),
-                                          .tid = sqlite3_column_int(stmt, 2), .name = xstrdup(pftrace_text(stmt, 3))};
+        *thread = (struct pftrace_thread){.id = sqlite3_column_int64(stmt, 0),
+                .process = (size_t)(process - trace->processes),
+                .tid = sqlite3_column_int(stmt, 2),
+                .name = xstrdup(pftrace_text(stmt, 3))};
     }
     return rc;
 }
@@ -125,15 +148,17 @@ struct pftrace_rank { // tracks of one rank
 };
 
 // Rows of (rank, depth, begin, duration, name), by rank and depth: a track for each.
-static int pftrace_spans(struct pftrace *trace, sqlite3_stmt *stmt, int64_t offset, struct error *err)
+static int pftrace_spans(
+        struct pftrace *trace, sqlite3_stmt *stmt, int64_t offset, struct error *err)
 {
     struct pftrace_rank at = {.rank = -1};
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         int64_t rank = sqlite3_column_int64(stmt, 0), depth = sqlite3_column_int64(stmt, 1);
         if (!at.lane.name || at.rank != rank || at.depth != depth) {
-            char *name = depth < 0 ? xasprintf("rank %lld: steps", (long long)rank)
-                                   : xasprintf("rank %lld: phases%s", (long long)rank, depth ? " inside" : "");
+            char *name = depth < 0
+                    ? xasprintf("rank %lld: steps", (long long)rank)
+                    : xasprintf("rank %lld: phases%s", (long long)rank, depth ? " inside" : "");
             pf_lane_free(&at.lane);
             at.rank = rank;
             at.depth = depth;
@@ -143,7 +168,9 @@ static int pftrace_spans(struct pftrace *trace, sqlite3_stmt *stmt, int64_t offs
         int64_t begin = sqlite3_column_int64(stmt, 2) + offset, dur = sqlite3_column_int64(stmt, 3);
         if (dur < 0) // of a damaged store
             continue;
-        struct pf_slice slice = {.begin = begin, .end = begin + dur, .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 4))};
+        struct pf_slice slice = {.begin = begin,
+                .end = begin + dur,
+                .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 4))};
         pf_lane_add(trace->pf, &at.lane, &slice);
     }
     pf_lane_free(&at.lane);
@@ -153,15 +180,26 @@ static int pftrace_spans(struct pftrace *trace, sqlite3_stmt *stmt, int64_t offs
 static int pftrace_steps(struct pftrace *trace, struct error *err)
 {
     if (!trace->launch)
-        return pftrace_spans(trace, store_query(trace->store, err, "SELECT rank, -1, begin_ns, dur_ns, 'step ' || idx FROM recorded_step "
-                                                "WHERE recording_id = ? ORDER BY rank, begin_ns", "i", trace->recording), 0, err);
-    int rc = pftrace_spans(trace, store_query(trace->store, err, "SELECT rank, -1, begin_ns, dur_ns, 'step ' || idx FROM step "
-                                              "WHERE launch_id = ? ORDER BY rank, begin_ns", "i", trace->launch), trace->started_ns, err);
+        return pftrace_spans(trace,
+                store_query(trace->store, err,
+                        "SELECT rank, -1, begin_ns, dur_ns, 'step ' || idx FROM recorded_step "
+                        "WHERE recording_id = ? ORDER BY rank, begin_ns",
+                        "i", trace->recording),
+                0, err);
+    int rc = pftrace_spans(trace,
+            store_query(trace->store, err,
+                    "SELECT rank, -1, begin_ns, dur_ns, 'step ' || idx FROM step "
+                    "WHERE launch_id = ? ORDER BY rank, begin_ns",
+                    "i", trace->launch),
+            trace->started_ns, err);
     if (rc)
         return rc;
-    return pftrace_spans(trace, store_query(trace->store, err, "SELECT rank, depth, begin_ns, dur_ns, name FROM phase_span "
-                                            "WHERE launch_id = ? ORDER BY rank, depth, begin_ns", "i", trace->launch),
-                         trace->started_ns, err);
+    return pftrace_spans(trace,
+            store_query(trace->store, err,
+                    "SELECT rank, depth, begin_ns, dur_ns, name FROM phase_span "
+                    "WHERE launch_id = ? ORDER BY rank, depth, begin_ns",
+                    "i", trace->launch),
+            trace->started_ns, err);
 }
 
 static void pftrace_free(struct pftrace *trace)
@@ -192,10 +230,12 @@ static int pftrace_read(struct pftrace *trace, const char *path, struct error *e
     int rc = pftrace_choose(trace->store, trace->launch, &trace->recording, &trace->launch, err);
     if (rc)
         return rc;
-    store_get_int(trace->store, &hz, NULL, "SELECT sample_hz FROM recording WHERE id = ?", "i", trace->recording);
+    store_get_int(trace->store, &hz, NULL, "SELECT sample_hz FROM recording WHERE id = ?", "i",
+            trace->recording);
     trace->tick_ns = hz > 0 ? 1000000000 / hz : 0;
     if (trace->launch)
-        store_get_int(trace->store, &trace->started_ns, NULL, "SELECT started_ns FROM launch WHERE id = ?", "i", trace->launch);
+        store_get_int(trace->store, &trace->started_ns, NULL,
+                "SELECT started_ns FROM launch WHERE id = ?", "i", trace->launch);
     rc = pf_open(path, &trace->pf, err);
     if (!rc)
         rc = pftrace_tasks(trace, err);
@@ -227,6 +267,7 @@ int pftrace_write(struct store *store, int64_t launch, const char *path, struct 
     int closed = pf_close(trace.pf, !rc && !empty, err);
     pftrace_free(&trace);
     if (empty)
-        return error_set(err, -ENODATA, "recording %lld of '%s' is empty: nothing to write", (long long)trace.recording, store_path(store));
+        return error_set(err, -ENODATA, "recording %lld of '%s' is empty: nothing to write",
+                (long long)trace.recording, store_path(store));
     return rc ? rc : closed;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protobuf of a Perfetto trace, by hand: a packet is a length and fields, a field is a number, a type and its bytes. A packet
-// is built in memory and goes through stdio; names are written once and then told by number.
+// The protobuf of a Perfetto trace, by hand: a packet is a length and fields, a field is a number,
+// a type and its bytes. A packet is built in memory and goes through stdio; names are written once
+// and then told by number.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +17,45 @@
 // perfetto/trace/trace_packet.proto and track_event.proto
 enum {
     TRACE_PACKET = 1,
-    PACKET_TIMESTAMP = 8, PACKET_SEQUENCE = 10, PACKET_EVENT = 11, PACKET_INTERNED = 12, PACKET_FLAGS = 13, PACKET_TRACK = 60,
-    EVENT_NOTE = 4, EVENT_TYPE = 9, EVENT_NAME = 10, EVENT_TRACK = 11, EVENT_FLOW = 47,
-    TYPE_BEGIN = 1, TYPE_END = 2, TYPE_INSTANT = 3,
-    INTERNED_NAMES = 2, INTERNED_KEYS = 3, INTERNED_VALUES = 29, INTERNED_NUMBER = 1, INTERNED_TEXT = 2,
-    NOTE_KEY = 1, NOTE_VALUE = 17,
-    TRACK_UUID = 1, TRACK_NAME = 2, TRACK_PROCESS = 3, TRACK_THREAD = 4, TRACK_PARENT = 5, TRACK_MERGE = 15,
+    PACKET_TIMESTAMP = 8,
+    PACKET_SEQUENCE = 10,
+    PACKET_EVENT = 11,
+    PACKET_INTERNED = 12,
+    PACKET_FLAGS = 13,
+    PACKET_TRACK = 60,
+    EVENT_NOTE = 4,
+    EVENT_TYPE = 9,
+    EVENT_NAME = 10,
+    EVENT_TRACK = 11,
+    EVENT_FLOW = 47,
+    TYPE_BEGIN = 1,
+    TYPE_END = 2,
+    TYPE_INSTANT = 3,
+    INTERNED_NAMES = 2,
+    INTERNED_KEYS = 3,
+    INTERNED_VALUES = 29,
+    INTERNED_NUMBER = 1,
+    INTERNED_TEXT = 2,
+    NOTE_KEY = 1,
+    NOTE_VALUE = 17,
+    TRACK_UUID = 1,
+    TRACK_NAME = 2,
+    TRACK_PROCESS = 3,
+    TRACK_THREAD = 4,
+    TRACK_PARENT = 5,
+    TRACK_MERGE = 15,
     MERGE_NONE = 2, // tracks of one name stay apart
-    PROCESS_PID = 1, PROCESS_NAME = 6, THREAD_PID = 1, THREAD_TID = 2, THREAD_NAME = 5,
-    FLAG_CLEARED = 1, FLAG_NEEDS = 2,
+    PROCESS_PID = 1,
+    PROCESS_NAME = 6,
+    THREAD_PID = 1,
+    THREAD_TID = 2,
+    THREAD_NAME = 5,
+    FLAG_CLEARED = 1,
+    FLAG_NEEDS = 2,
 };
-enum { LANE_TRACKS_MAX = 512 }; // each event looks at all of them; what a damaged store has beyond becomes an instant
+enum {
+    LANE_TRACKS_MAX = 512
+}; // each event looks at all of them; what a damaged store has beyond becomes an instant
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, PF_BUFFER_BYTES = 1 << 20 };
 
 struct pf_bytes {
@@ -84,7 +113,8 @@ static void field_text(struct pf_bytes *bytes, unsigned field, const char *text)
     size_t len = strlen(text), from;
     field_bytes(bytes, field, text, len);
     from = bytes->len - len;
-    string_make_utf8((char *)bytes->data + from, len); // a reader refuses the whole packet for one wrong byte
+    // a reader refuses the whole packet for one wrong byte
+    string_make_utf8((char *)bytes->data + from, len);
 }
 
 static void field_message(struct pf_bytes *bytes, unsigned field, const struct pf_bytes *message)
@@ -106,8 +136,9 @@ static void pf_packet_end(struct pf *pf)
     head->len = 0;
     bytes_varint(head, TRACE_PACKET << 3 | WIRE_BYTES);
     bytes_varint(head, pf->packet.len);
-    if (!pf->failed && (fwrite(head->data, 1, head->len, pf->file) != head->len ||
-                        fwrite(pf->packet.data, 1, pf->packet.len, pf->file) != pf->packet.len))
+    if (!pf->failed &&
+            (fwrite(head->data, 1, head->len, pf->file) != head->len ||
+                    fwrite(pf->packet.data, 1, pf->packet.len, pf->file) != pf->packet.len))
         pf->failed = true;
 }
 
@@ -118,7 +149,10 @@ int pf_open(const char *path, struct pf **ret_pf, struct error *err)
     if (rc)
         return rc;
     struct pf *pf = xcalloc(1, sizeof *pf);
-    *pf = (struct pf){.stream = stream, .file = render_stream_file(stream), .buffer = xcalloc(1, PF_BUFFER_BYTES), .first = true};
+    *pf = (struct pf){.stream = stream,
+            .file = render_stream_file(stream),
+            .buffer = xcalloc(1, PF_BUFFER_BYTES),
+            .first = true};
     setvbuf(pf->file, pf->buffer, _IOFBF, PF_BUFFER_BYTES);
     for (int i = 0; i < PF_TEXT_COUNT; i++)
         pf->texts[i] = intern_new();
@@ -152,7 +186,8 @@ uint64_t pf_events(const struct pf *pf)
 uint64_t pf_text(struct pf *pf, enum pf_text kind, const char *text)
 {
     static const unsigned fields[PF_TEXT_COUNT] = {INTERNED_NAMES, INTERNED_KEYS, INTERNED_VALUES};
-    uint32_t known = intern_count(pf->texts[kind]), number = intern_text(pf->texts[kind], text) + 1; // 0: none
+    // 0: none
+    uint32_t known = intern_count(pf->texts[kind]), number = intern_text(pf->texts[kind], text) + 1;
     if (number <= known)
         return number;
     pf_packet_begin(pf);
@@ -206,7 +241,8 @@ static uint64_t pf_track(struct pf *pf, uint64_t parent, const char *name)
     return pf_track_end(pf);
 }
 
-static void pf_event(struct pf *pf, uint64_t track, int type, int64_t at, const struct pf_slice *slice)
+static void pf_event(
+        struct pf *pf, uint64_t track, int type, int64_t at, const struct pf_slice *slice)
 {
     pf_packet_begin(pf);
     field_number(&pf->packet, PACKET_TIMESTAMP, at > 0 ? (uint64_t)at : 0);
@@ -214,7 +250,8 @@ static void pf_event(struct pf *pf, uint64_t track, int type, int64_t at, const 
     field_number(&pf->message, EVENT_TRACK, track);
     if (type != TYPE_END) {
         field_number(&pf->message, EVENT_NAME, slice->name);
-        for (size_t i = 0; i < sizeof slice->notes / sizeof *slice->notes && slice->notes[i].key; i++) {
+        for (size_t i = 0; i < sizeof slice->notes / sizeof *slice->notes && slice->notes[i].key;
+                i++) {
             pf->inner.len = 0;
             field_number(&pf->inner, NOTE_KEY, slice->notes[i].key);
             field_number(&pf->inner, NOTE_VALUE, slice->notes[i].value);
@@ -240,7 +277,8 @@ void pf_lane_free(struct pf_lane *lane)
     *lane = (struct pf_lane){0};
 }
 
-// The first track on which nothing runs any more; a new one when all are busy; lane->count: it cannot have one.
+// The first track on which nothing runs any more; a new one when all are busy; lane->count: it
+// cannot have one.
 static size_t pf_lane_free_track(struct pf *pf, struct pf_lane *lane, int64_t begin)
 {
     for (size_t i = 0; i < lane->count; i++)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing a Perfetto trace (protobuf): tracks, slices, interned names. Field numbers are those of perfetto's trace_packet.proto.
-// One owner thread; errors are kept and told at the end.
+// Writing a Perfetto trace (protobuf): tracks, slices, interned names. Field numbers are those of
+// perfetto's trace_packet.proto. One owner thread; errors are kept and told at the end.
 #ifndef UPGATE_REPORTS_PFTRACE_FILE_H
 #define UPGATE_REPORTS_PFTRACE_FILE_H
 
@@ -29,17 +29,17 @@ struct pf_note { // beside a slice: number of a PF_TEXT_KEY and of a PF_TEXT_VAL
     uint64_t key, value;
 };
 struct pf_slice {
-    int64_t begin, end;  // end < begin: an instant
-    uint64_t name;       // PF_TEXT_NAME
-    uint64_t flow;       // 0: none; slices with the same one are joined by an arrow
+    int64_t begin, end;      // end < begin: an instant
+    uint64_t name;           // PF_TEXT_NAME
+    uint64_t flow;           // 0: none; slices with the same one are joined by an arrow
     struct pf_note notes[3]; // key 0: none
 };
 
 // A lane: one track, and as many beside it as it takes for no two slices on a track to overlap.
 struct pf_lane {
     uint64_t parent;
-    char *name;        // of its tracks; NULL: of the first it is that of `first`
-    uint64_t first;    // a track made before (a thread's); 0: none
+    char *name;     // of its tracks; NULL: of the first it is that of `first`
+    uint64_t first; // a track made before (a thread's); 0: none
     uint64_t *tracks;
     int64_t *ends;
     size_t count;

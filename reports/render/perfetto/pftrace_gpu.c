@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU's part of a Perfetto trace: every kernel, copy and set on its stream, the calls of CUDA on their threads with an arrow to
-// what they launched, NVTX and NCCL. Operations are written as they are read; of the calls 24 bytes each are kept, to be
-// sorted: a thread's calls come in the order of what they launched.
+// The GPU's part of a Perfetto trace: every kernel, copy and set on its stream, the calls of CUDA
+// on their threads with an arrow to what they launched, NVTX and NCCL. Operations are written as
+// they are read; of the calls 24 bytes each are kept, to be sorted: a thread's calls come in the
+// order of what they launched.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,12 @@
 #include "common/strings.h"
 #include "reports/render/perfetto/pftrace_parts.h"
 
-enum { GPU_FLOWS_MAX = 1000000, // arrows: 18 bytes each, and no eye follows more
-       GPU_COPY = 16, GPU_SET = 80, GPU_GRAPH = 1 };
+enum {
+    GPU_FLOWS_MAX = 1000000, // arrows: 18 bytes each, and no eye follows more
+    GPU_COPY = 16,
+    GPU_SET = 80,
+    GPU_GRAPH = 1
+};
 
 struct gpu_stream {
     int64_t id;
@@ -24,7 +29,7 @@ struct gpu_work {
     uint64_t name, call; // numbers of texts; call 0: not known
     uint64_t note;       // shape or bytes
     size_t stream;
-    int64_t thread;      // 0: not known
+    int64_t thread; // 0: not known
 };
 
 struct gpu_call {
@@ -46,17 +51,20 @@ struct gpu {
 static int gpu_streams(struct gpu *gpu, struct error *err)
 {
     struct pftrace *trace = gpu->trace;
-    sqlite3_stmt *stmt = store_query(trace->store, err, "SELECT s.id, s.process_id, s.device, s.stream, s.name, d.name FROM process p "
-                                     "JOIN gpu_stream s ON s.process_id = p.id LEFT JOIN gpu_device d ON d.process_id = s.process_id "
-                                     "AND d.device = s.device WHERE p.recording_id = ? ORDER BY s.id", "i", trace->recording);
+    sqlite3_stmt *stmt = store_query(trace->store, err,
+            "SELECT s.id, s.process_id, s.device, s.stream, s.name, d.name FROM process p "
+            "JOIN gpu_stream s ON s.process_id = p.id LEFT JOIN gpu_device d ON d.process_id = s.process_id "
+            "AND d.device = s.device WHERE p.recording_id = ? ORDER BY s.id",
+            "i", trace->recording);
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         struct pftrace_process *process = pftrace_process(trace, sqlite3_column_int64(stmt, 1));
         struct gpu_stream *stream = vector_add(gpu->streams, gpu->stream_count);
         stream->id = sqlite3_column_int64(stmt, 0);
         const char *name = pftrace_text(stmt, 4), *device = pftrace_text(stmt, 5);
-        char *text = xasprintf("GPU %lld%s%s: stream %lld%s%s", (long long)sqlite3_column_int64(stmt, 2), *device ? " " : "", device,
-                               (long long)sqlite3_column_int64(stmt, 3), *name ? " " : "", name);
+        char *text = xasprintf("GPU %lld%s%s: stream %lld%s%s",
+                (long long)sqlite3_column_int64(stmt, 2), *device ? " " : "", device,
+                (long long)sqlite3_column_int64(stmt, 3), *name ? " " : "", name);
         pf_lane_init(&stream->lane, process ? pftrace_process_track(trace, process) : 0, 0, text);
         free(text);
     }
@@ -65,8 +73,8 @@ static int gpu_streams(struct gpu *gpu, struct error *err)
 
 static const char *gpu_kind(int kind)
 {
-    static const char *const copies[] = {"copy", "copy HtoD", "copy DtoH", "copy HtoA", "copy AtoH", "copy AtoA", "copy AtoD",
-                                         "copy DtoA", "copy DtoD", "copy HtoH", "copy PtoP"};
+    static const char *const copies[] = {"copy", "copy HtoD", "copy DtoH", "copy HtoA", "copy AtoH",
+            "copy AtoA", "copy AtoD", "copy DtoA", "copy DtoD", "copy HtoH", "copy PtoP"};
     if (kind == GPU_GRAPH)
         return "CUDA graph";
     if (kind == GPU_SET)
@@ -88,15 +96,17 @@ static void gpu_work_fill(struct gpu *gpu, sqlite3_stmt *stmt, struct gpu_work *
     struct pf *pf = gpu->trace->pf;
     bool kernel = sqlite3_column_type(stmt, 5) != SQLITE_NULL;
     char *note = NULL;
-    work->name = pf_text(pf, PF_TEXT_NAME, kernel ? pftrace_text(stmt, 5) : gpu_kind(sqlite3_column_int(stmt, 1)));
+    work->name = pf_text(pf, PF_TEXT_NAME,
+            kernel ? pftrace_text(stmt, 5) : gpu_kind(sqlite3_column_int(stmt, 1)));
     if (sqlite3_column_type(stmt, 3) != SQLITE_NULL)
         work->call = pf_text(pf, PF_TEXT_NAME, pftrace_text(stmt, 3));
     work->thread = sqlite3_column_int64(stmt, 4);
     if (kernel)
-        note = xasprintf("grid %dx%dx%d, block %dx%dx%d, %d registers, %lld bytes shared", sqlite3_column_int(stmt, 7),
-                         sqlite3_column_int(stmt, 8), sqlite3_column_int(stmt, 9), sqlite3_column_int(stmt, 10),
-                         sqlite3_column_int(stmt, 11), sqlite3_column_int(stmt, 12), sqlite3_column_int(stmt, 13),
-                         (long long)sqlite3_column_int64(stmt, 14));
+        note = xasprintf("grid %dx%dx%d, block %dx%dx%d, %d registers, %lld bytes shared",
+                sqlite3_column_int(stmt, 7), sqlite3_column_int(stmt, 8),
+                sqlite3_column_int(stmt, 9), sqlite3_column_int(stmt, 10),
+                sqlite3_column_int(stmt, 11), sqlite3_column_int(stmt, 12),
+                sqlite3_column_int(stmt, 13), (long long)sqlite3_column_int64(stmt, 14));
     else if (sqlite3_column_type(stmt, 6) != SQLITE_NULL)
         note = xasprintf("%lld bytes", (long long)sqlite3_column_int64(stmt, 6));
     if (note)
@@ -107,12 +117,12 @@ static void gpu_work_fill(struct gpu *gpu, sqlite3_stmt *stmt, struct gpu_work *
 static int gpu_works(struct gpu *gpu, struct error *err)
 {
     struct pftrace *trace = gpu->trace;
-    sqlite3_stmt *stmt = store_query(
-        trace->store, err,
-        "SELECT w.id, w.kind, w.stream_id, c.text, w.thread_id, k.name, w.bytes, k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, "
-        "k.block_z, k.registers, k.static_shared_bytes + k.dynamic_shared_bytes FROM gpu_work w JOIN gpu_stream s ON s.id = w.stream_id "
-        "JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id LEFT JOIN string c ON c.id = w.call_name_id "
-        "WHERE p.recording_id = ? ORDER BY w.id", "i", trace->recording);
+    sqlite3_stmt *stmt = store_query(trace->store, err,
+            "SELECT w.id, w.kind, w.stream_id, c.text, w.thread_id, k.name, w.bytes, k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, "
+            "k.block_z, k.registers, k.static_shared_bytes + k.dynamic_shared_bytes FROM gpu_work w JOIN gpu_stream s ON s.id = w.stream_id "
+            "JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id LEFT JOIN string c ON c.id = w.call_name_id "
+            "WHERE p.recording_id = ? ORDER BY w.id",
+            "i", trace->recording);
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         int64_t stream = gpu_stream_index(gpu, sqlite3_column_int64(stmt, 2));
@@ -131,22 +141,31 @@ static const struct gpu_work *gpu_work_of(const struct gpu *gpu, int64_t id)
     return low < gpu->work_count && gpu->works[low].id == id ? &gpu->works[low] : NULL;
 }
 
-static void gpu_call_add(struct gpu *gpu, int64_t thread_id, int64_t begin, int64_t dur, uint64_t name, uint32_t flow)
+static void gpu_call_add(struct gpu *gpu, int64_t thread_id, int64_t begin, int64_t dur,
+        uint64_t name, uint32_t flow)
 {
     struct pftrace_thread *thread = pftrace_thread(gpu->trace, thread_id);
     if (!thread || dur < 0)
         return;
-    vector_push(gpu->calls, gpu->call_count, (struct gpu_call){.begin = begin, .dur = dur < UINT32_MAX ? (uint32_t)dur : UINT32_MAX,
-                                                               .thread = (uint32_t)(thread - gpu->trace->threads),
-                                                               .name = (uint32_t)name, .flow = flow});
+    vector_push(gpu->calls, gpu->call_count,
+            (struct gpu_call){.begin = begin,
+                    .dur = dur < UINT32_MAX ? (uint32_t)dur : UINT32_MAX,
+                    .thread = (uint32_t)(thread - gpu->trace->threads),
+                    .name = (uint32_t)name,
+                    .flow = flow});
 }
 
-// Operations in the order of the table: nearly that of their start. A late one gets a track where it overlaps nothing.
+// Operations in the order of the table: nearly that of their start. A late one gets a track where
+// it overlaps nothing.
 static int gpu_ops(struct gpu *gpu, struct error *err)
 {
     struct pftrace *trace = gpu->trace;
-    sqlite3_stmt *stmt = gpu->work_count ? store_query(trace->store, err, "SELECT start_ns, dur_ns, work_id, call_ns, call_dur_ns FROM "
-                                                       "gpu_op ORDER BY rowid", "") : NULL;
+    sqlite3_stmt *stmt = gpu->work_count
+            ? store_query(trace->store, err,
+                      "SELECT start_ns, dur_ns, work_id, call_ns, call_dur_ns FROM "
+                      "gpu_op ORDER BY rowid",
+                      "")
+            : NULL;
     int rc = stmt ? 1 : gpu->work_count ? -EIO : 0;
     while (rc == 1 && !pf_failed(trace->pf) && (rc = store_step(trace->store, stmt, err)) == 1) {
         const struct gpu_work *work = gpu_work_of(gpu, sqlite3_column_int64(stmt, 2));
@@ -164,7 +183,8 @@ static int gpu_ops(struct gpu *gpu, struct error *err)
             if (again || gpu->flows < GPU_FLOWS_MAX)
                 slice.flow = again ? gpu->flows : ++gpu->flows;
             if (!again)
-                gpu_call_add(gpu, work->thread, call, sqlite3_column_int64(stmt, 4), work->call, (uint32_t)slice.flow);
+                gpu_call_add(gpu, work->thread, call, sqlite3_column_int64(stmt, 4), work->call,
+                        (uint32_t)slice.flow);
         }
         pf_lane_add(trace->pf, &gpu->streams[work->stream].lane, &slice);
     }
@@ -174,13 +194,15 @@ static int gpu_ops(struct gpu *gpu, struct error *err)
 static int gpu_waits(struct gpu *gpu, struct error *err)
 {
     struct pftrace *trace = gpu->trace;
-    sqlite3_stmt *stmt = store_query(trace->store, err, "SELECT c.thread_id, c.start_ns, c.dur_ns, s.text FROM process p JOIN gpu_call c ON "
-                                     "c.process_id = p.id JOIN string s ON s.id = c.name_id WHERE p.recording_id = ?", "i",
-                                     trace->recording);
+    sqlite3_stmt *stmt = store_query(trace->store, err,
+            "SELECT c.thread_id, c.start_ns, c.dur_ns, s.text FROM process p JOIN gpu_call c ON "
+            "c.process_id = p.id JOIN string s ON s.id = c.name_id WHERE p.recording_id = ?",
+            "i", trace->recording);
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1)
-        gpu_call_add(gpu, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2),
-                     pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3)), 0);
+        gpu_call_add(gpu, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
+                sqlite3_column_int64(stmt, 2),
+                pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3)), 0);
     return rc;
 }
 
@@ -204,18 +226,25 @@ static void gpu_calls(struct gpu *gpu)
         qsort(gpu->calls, gpu->call_count, sizeof *gpu->calls, gpu_by_call);
     for (size_t i = 0; i < gpu->call_count; i++) {
         const struct gpu_call *call = &gpu->calls[i], *last = i ? call - 1 : NULL;
-        if (last && last->thread == call->thread && last->begin == call->begin && last->dur == call->dur && last->name == call->name)
+        if (last && last->thread == call->thread && last->begin == call->begin &&
+                last->dur == call->dur && last->name == call->name)
             continue;
-        struct pf_slice slice = {.begin = call->begin, .end = call->begin + call->dur, .name = call->name, .flow = call->flow};
-        pf_lane_add(trace->pf, pftrace_row(trace, &trace->threads[call->thread], PFTRACE_CALLS), &slice);
+        struct pf_slice slice = {.begin = call->begin,
+                .end = call->begin + call->dur,
+                .name = call->name,
+                .flow = call->flow};
+        pf_lane_add(trace->pf, pftrace_row(trace, &trace->threads[call->thread], PFTRACE_CALLS),
+                &slice);
     }
 }
 
 static int gpu_ranges(struct pftrace *trace, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(trace->store, err, "SELECT n.thread_id, n.start_ns, n.dur_ns, s.text FROM process p JOIN nvtx_range n "
-                                     "ON n.process_id = p.id JOIN string s ON s.id = n.name_id WHERE p.recording_id = ? "
-                                     "ORDER BY n.start_ns, n.dur_ns DESC", "i", trace->recording);
+    sqlite3_stmt *stmt = store_query(trace->store, err,
+            "SELECT n.thread_id, n.start_ns, n.dur_ns, s.text FROM process p JOIN nvtx_range n "
+            "ON n.process_id = p.id JOIN string s ON s.id = n.name_id WHERE p.recording_id = ? "
+            "ORDER BY n.start_ns, n.dur_ns DESC",
+            "i", trace->recording);
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         struct pftrace_thread *thread = pftrace_thread(trace, sqlite3_column_int64(stmt, 0));
@@ -223,8 +252,9 @@ static int gpu_ranges(struct pftrace *trace, struct error *err)
         if (!thread || dur < 0)
             continue;
         bool instant = sqlite3_column_type(stmt, 2) == SQLITE_NULL;
-        struct pf_slice slice = {.begin = begin, .end = instant ? begin - 1 : begin + dur,
-                                 .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3))};
+        struct pf_slice slice = {.begin = begin,
+                .end = instant ? begin - 1 : begin + dur,
+                .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3))};
         pf_lane_add(trace->pf, pftrace_row(trace, thread, PFTRACE_NVTX), &slice);
     }
     return rc;
@@ -233,12 +263,12 @@ static int gpu_ranges(struct pftrace *trace, struct error *err)
 // A collective from its enqueueing to its end, as far as NCCL told.
 static int gpu_collectives(struct pftrace *trace, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        trace->store, err,
-        "SELECT n.process_id, n.enqueued_ns, coalesce(n.kernel_end_ns, n.ended_ns) AS end_ns, n.function || coalesce(' ' || n.datatype, '') || "
-        "coalesce(' ' || n.algorithm, '') || coalesce(' ' || n.protocol, ''), 'rank ' || n.rank || ' of ' || n.ranks || ', number ' || "
-        "n.sequence || ', ' || n.bytes || ' bytes' FROM process p JOIN nccl_op n ON n.process_id = p.id WHERE p.recording_id = ? "
-        "ORDER BY n.process_id, n.enqueued_ns", "i", trace->recording);
+    sqlite3_stmt *stmt = store_query(trace->store, err,
+            "SELECT n.process_id, n.enqueued_ns, coalesce(n.kernel_end_ns, n.ended_ns) AS end_ns, n.function || coalesce(' ' || n.datatype, '') || "
+            "coalesce(' ' || n.algorithm, '') || coalesce(' ' || n.protocol, ''), 'rank ' || n.rank || ' of ' || n.ranks || ', number ' || "
+            "n.sequence || ', ' || n.bytes || ' bytes' FROM process p JOIN nccl_op n ON n.process_id = p.id WHERE p.recording_id = ? "
+            "ORDER BY n.process_id, n.enqueued_ns",
+            "i", trace->recording);
     int rc = stmt ? 1 : -EIO;
     uint64_t key = 0;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
@@ -249,9 +279,11 @@ static int gpu_collectives(struct pftrace *trace, struct error *err)
         if (!process->nccl.name)
             pf_lane_init(&process->nccl, pftrace_process_track(trace, process), 0, "NCCL");
         key = key ? key : pf_text(trace->pf, PF_TEXT_KEY, "collective");
-        struct pf_slice slice = {.begin = begin, .end = end < begin ? begin - 1 : end,
-                                 .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3))};
-        slice.notes[0] = (struct pf_note){key, pf_text(trace->pf, PF_TEXT_VALUE, pftrace_text(stmt, 4))};
+        struct pf_slice slice = {.begin = begin,
+                .end = end < begin ? begin - 1 : end,
+                .name = pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3))};
+        slice.notes[0] =
+                (struct pf_note){key, pf_text(trace->pf, PF_TEXT_VALUE, pftrace_text(stmt, 4))};
         pf_lane_add(trace->pf, &process->nccl, &slice);
     }
     return rc;

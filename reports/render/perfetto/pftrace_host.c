@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's part of a Perfetto trace: each thread's stays off the CPU with what the stall analysis found to be their cause, and
-// each sample as a slice of the function it hit, as long as nothing else is known. Unlike the analysis it keeps what lies outside
-// the launch's own turns: a person looks at the whole launch.
+// The host's part of a Perfetto trace: each thread's stays off the CPU with what the stall analysis
+// found to be their cause, and each sample as a slice of the function it hit, as long as nothing
+// else is known. Unlike the analysis it keeps what lies outside the launch's own turns: a person
+// looks at the whole launch.
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ struct host_stack { // of table stack: numbers of its texts
 struct host {
     struct pftrace *trace;
     struct arena *arena;
-    struct trace *events;      // of the stall analysis
+    struct trace *events; // of the stall analysis
     struct work work;
     struct host_stack *stacks;
     struct map stack_of; // by id
@@ -38,8 +39,10 @@ static void host_stack_texts(struct host *host, struct host_stack *stack)
     struct pf *pf = host->trace->pf;
     struct strbuf whole = {0};
     char *inside = trace_leaf_inside(host->trace->store, stack->id);
-    sqlite3_stmt *stmt = store_query(host->trace->store, NULL, "SELECT f.name FROM stack s, json_each(s.frames) j JOIN frame f ON "
-                                     "f.id = j.value WHERE s.id = ? ORDER BY j.key LIMIT ?", "ii", stack->id, (int64_t)HOST_STACK_FRAMES);
+    sqlite3_stmt *stmt = store_query(host->trace->store, NULL,
+            "SELECT f.name FROM stack s, json_each(s.frames) j JOIN frame f ON "
+            "f.id = j.value WHERE s.id = ? ORDER BY j.key LIMIT ?",
+            "ii", stack->id, (int64_t)HOST_STACK_FRAMES);
     while (stmt && store_step(host->trace->store, stmt, NULL) == 1) {
         const char *name = pftrace_text(stmt, 0);
         char *leaf = !stack->leaf && inside ? xasprintf("%s (inside %s)", name, inside) : NULL;
@@ -103,9 +106,11 @@ static uint32_t host_thread(const struct host *host, int64_t id)
 static int host_gaps(struct host *host, struct error *err)
 {
     struct pftrace *trace = host->trace;
-    sqlite3_stmt *stmt = store_query(trace->store, err, "SELECT g.thread_id, g.out_ns, g.in_ns, g.waking_ns IS NULL, g.kernel_stack, "
-                                     "g.user_stack, g.python_stack FROM process p JOIN thread t ON t.process_id = p.id JOIN gap g ON "
-                                     "g.thread_id = t.id WHERE p.recording_id = ? ORDER BY g.thread_id, g.out_ns", "i", trace->recording);
+    sqlite3_stmt *stmt = store_query(trace->store, err,
+            "SELECT g.thread_id, g.out_ns, g.in_ns, g.waking_ns IS NULL, g.kernel_stack, "
+            "g.user_stack, g.python_stack FROM process p JOIN thread t ON t.process_id = p.id JOIN gap g ON "
+            "g.thread_id = t.id WHERE p.recording_id = ? ORDER BY g.thread_id, g.out_ns",
+            "i", trace->recording);
     int rc = stmt ? 1 : -EIO;
     int64_t last = 0;
     struct pftrace_thread *thread = NULL;
@@ -117,11 +122,15 @@ static int host_gaps(struct host *host, struct error *err)
             index = host_thread(host, id);
             last = id;
         }
-        struct pf_slice slice = {.begin = sqlite3_column_int64(stmt, 1), .end = sqlite3_column_int64(stmt, 2)};
+        struct pf_slice slice = {
+                .begin = sqlite3_column_int64(stmt, 1), .end = sqlite3_column_int64(stmt, 2)};
         if (!thread || slice.end < slice.begin)
             continue;
         const char *cause = host_cause(host, index, slice.begin, slice.end);
-        slice.name = pf_text(trace->pf, PF_TEXT_NAME, cause ? cause : sqlite3_column_int(stmt, 3) ? "waits for a CPU" : "waits");
+        slice.name = pf_text(trace->pf, PF_TEXT_NAME,
+                cause                                 ? cause
+                        : sqlite3_column_int(stmt, 3) ? "waits for a CPU"
+                                                      : "waits");
         const uint64_t keys[3] = {host->key_kernel, host->key_user, host->key_python};
         for (int i = 0, at = 0; i < 3; i++) {
             uint64_t whole = host_stack(host, stmt, 4 + i).whole;
@@ -133,7 +142,8 @@ static int host_gaps(struct host *host, struct error *err)
     return rc == 1 ? 0 : rc;
 }
 
-static void host_sample(struct host *host, struct pftrace_thread *thread, struct pf_slice *slice, int64_t next)
+static void host_sample(
+        struct host *host, struct pftrace_thread *thread, struct pf_slice *slice, int64_t next)
 {
     if (!thread)
         return;
@@ -146,9 +156,11 @@ static void host_sample(struct host *host, struct pftrace_thread *thread, struct
 static int host_samples(struct host *host, struct error *err)
 {
     struct pftrace *trace = host->trace;
-    sqlite3_stmt *stmt = store_query(trace->store, err, "SELECT thread_id, at_ns, kernel_stack, user_stack, python_stack FROM sample WHERE "
-                                     "thread_id IN (SELECT t.id FROM process p JOIN thread t ON t.process_id = p.id WHERE "
-                                     "p.recording_id = ?) ORDER BY thread_id, at_ns", "i", trace->recording);
+    sqlite3_stmt *stmt = store_query(trace->store, err,
+            "SELECT thread_id, at_ns, kernel_stack, user_stack, python_stack FROM sample WHERE "
+            "thread_id IN (SELECT t.id FROM process p JOIN thread t ON t.process_id = p.id WHERE "
+            "p.recording_id = ?) ORDER BY thread_id, at_ns",
+            "i", trace->recording);
     int rc = stmt ? 1 : -EIO;
     struct pftrace_thread *thread = NULL; // of the sample that waits for its end
     struct pf_slice slice = {0};
@@ -176,9 +188,10 @@ static int host_samples(struct host *host, struct error *err)
 
 static int host_gc(struct pftrace *trace, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(trace->store, err, "SELECT g.thread_id, g.start_ns, g.dur_ns, g.generation FROM process p JOIN "
-                                     "python_gc g ON g.process_id = p.id WHERE p.recording_id = ? ORDER BY g.start_ns", "i",
-                                     trace->recording);
+    sqlite3_stmt *stmt = store_query(trace->store, err,
+            "SELECT g.thread_id, g.start_ns, g.dur_ns, g.generation FROM process p JOIN "
+            "python_gc g ON g.process_id = p.id WHERE p.recording_id = ? ORDER BY g.start_ns",
+            "i", trace->recording);
     int rc = stmt ? 1 : -EIO;
     while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
         struct pftrace_thread *thread = pftrace_thread(trace, sqlite3_column_int64(stmt, 0));
@@ -186,7 +199,8 @@ static int host_gc(struct pftrace *trace, struct error *err)
         if (!thread || dur < 0)
             continue;
         char *name = xasprintf("garbage collection, generation %d", sqlite3_column_int(stmt, 3));
-        struct pf_slice slice = {.begin = begin, .end = begin + dur, .name = pf_text(trace->pf, PF_TEXT_NAME, name)};
+        struct pf_slice slice = {
+                .begin = begin, .end = begin + dur, .name = pf_text(trace->pf, PF_TEXT_NAME, name)};
         pf_lane_add(trace->pf, pftrace_row(trace, thread, PFTRACE_GC), &slice);
         free(name);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the parts of the Perfetto trace: the recording that is written, its processes and threads with their tracks, made
-// when something happens on them.
+// Between the parts of the Perfetto trace: the recording that is written, its processes and threads
+// with their tracks, made when something happens on them.
 #ifndef UPGATE_REPORTS_PFTRACE_PARTS_H
 #define UPGATE_REPORTS_PFTRACE_PARTS_H
 
@@ -15,7 +15,14 @@ struct pftrace_process {
     struct pf_lane nccl;
 };
 
-enum pftrace_row { PFTRACE_WAITS, PFTRACE_SAMPLES, PFTRACE_CALLS, PFTRACE_NVTX, PFTRACE_GC, PFTRACE_ROWS };
+enum pftrace_row {
+    PFTRACE_WAITS,
+    PFTRACE_SAMPLES,
+    PFTRACE_CALLS,
+    PFTRACE_NVTX,
+    PFTRACE_GC,
+    PFTRACE_ROWS
+};
 
 struct pftrace_thread {
     int64_t id;
@@ -36,11 +43,13 @@ struct pftrace {
     size_t process_count, thread_count;
 };
 
-struct pftrace_process *pftrace_process(struct pftrace *trace, int64_t id); // NULL: not of the recording
+// NULL: not of the recording
+struct pftrace_process *pftrace_process(struct pftrace *trace, int64_t id);
 struct pftrace_thread *pftrace_thread(struct pftrace *trace, int64_t id);
 uint64_t pftrace_process_track(struct pftrace *trace, struct pftrace_process *process);
 // The thread's row of this kind, ready for slices.
-struct pf_lane *pftrace_row(struct pftrace *trace, struct pftrace_thread *thread, enum pftrace_row row);
+struct pf_lane *pftrace_row(
+        struct pftrace *trace, struct pftrace_thread *thread, enum pftrace_row row);
 
 const char *pftrace_text(sqlite3_stmt *stmt, int column); // "" for NULL
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rollout's store holds, checked and summed up. Internal to this room. Memory belongs to the view; a number that is
-// not known is NAN or -1, a text NULL.
+// What a rollout's store holds, checked and summed up. Internal to this room. Memory belongs to the
+// view; a number that is not known is NAN or -1, a text NULL.
 #ifndef UPGATE_REPORTS_ROLLOUT_DATA_H
 #define UPGATE_REPORTS_ROLLOUT_DATA_H
 
@@ -12,14 +12,21 @@
 #include "tracer/store/store.h"
 
 enum {
-    ROLLOUT_BUCKETS_MAX = 360,  // of the charts: three pixels each on a desk's screen
-    ROLLOUT_POINTS_MAX = 400,   // of one metric in one stage
-    ROLLOUT_EXAMPLES_MAX = 20,  // of answers that differ
+    ROLLOUT_BUCKETS_MAX = 360,    // of the charts: three pixels each on a desk's screen
+    ROLLOUT_POINTS_MAX = 400,     // of one metric in one stage
+    ROLLOUT_EXAMPLES_MAX = 20,    // of answers that differ
     ROLLOUT_DECISIONS_MAX = 1000, // the newest are shown
 };
 
 enum rollout_state {
-    ROLLOUT_WAITING, ROLLOUT_RUNNING, ROLLOUT_PAUSED, ROLLOUT_PROMOTED, ROLLOUT_ROLLED_BACK, ROLLOUT_ABORTED, ROLLOUT_FAILED, ROLLOUT_STATES
+    ROLLOUT_WAITING,
+    ROLLOUT_RUNNING,
+    ROLLOUT_PAUSED,
+    ROLLOUT_PROMOTED,
+    ROLLOUT_ROLLED_BACK,
+    ROLLOUT_ABORTED,
+    ROLLOUT_FAILED,
+    ROLLOUT_STATES
 };
 enum rollout_verdict { ROLLOUT_UNDECIDED, ROLLOUT_PASS, ROLLOUT_FAIL, ROLLOUT_VERDICTS };
 
@@ -55,7 +62,8 @@ struct rollout_series { // of one metric in one stage, in order of time; the las
 
 struct rollout_decision {
     int64_t at_ns, stage_from, stage_to; // stage -1: none
-    int64_t effect_ns;                   // when the traffic was read back as decided; -1: not, or there was nothing to move
+    int64_t effect_ns; // when the traffic was read back as decided; -1: not, or there was nothing
+                       // to move
     char *state_from, *state_to, *rule, *reason, *who, *evidence; // evidence NULL, or JSON
     double percent_from, percent_to;
 };
@@ -66,11 +74,12 @@ struct rollout_view_source {
 };
 
 struct rollout_recording_row {
-    int64_t arm, begin_ns, end_ns, requests; // wall clock; requests: that the arm answered meanwhile, -1: not known
+    int64_t arm, begin_ns, end_ns,
+            requests; // wall clock; requests: that the arm answered meanwhile, -1: not known
     char *path, *problem;
 };
 
-struct rollout_why { // what the recordings of a breach say
+struct rollout_why {              // what the recordings of a breach say
     struct recordings_diff *diff; // NULL: they cannot be compared
     char *text;                   // the answer, or why there is none; "" where nothing was recorded
 };
@@ -113,17 +122,21 @@ struct rollout_view {
     size_t text_count;
 };
 
-void rollout_why_make(const struct rollout_view *view, struct rollout_why *ret_why); // rollout_why.c; opens the recordings
+// rollout_why.c; opens the recordings
+void rollout_why_make(const struct rollout_view *view, struct rollout_why *ret_why);
 void rollout_why_clear(struct rollout_why *why);
 char *rollout_markdown(const struct rollout_view *view); // the caller frees
 char *rollout_page(const struct rollout_view *view, struct error *err);
 
 // Stage by its number; NULL: none.
-const struct rollout_view_stage *rollout_view_stage(const struct rollout_view *view, int64_t number);
-int rollout_load_seconds(struct rollout_view *view, struct error *err); // rollout_series.c: buckets, arms
-int rollout_load_cells(struct rollout_view *view, struct error *err);   // series
+const struct rollout_view_stage *rollout_view_stage(
+        const struct rollout_view *view, int64_t number);
+// rollout_series.c: buckets, arms
+int rollout_load_seconds(struct rollout_view *view, struct error *err);
+int rollout_load_cells(struct rollout_view *view, struct error *err); // series
 char *rollout_keep(struct rollout_view *view, char *text);
-int rollout_refuse(const struct rollout_view *view, struct error *err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int rollout_refuse(const struct rollout_view *view, struct error *err, const char *fmt, ...)
+        __attribute__((format(printf, 3, 4)));
 double rollout_column_double(sqlite3_stmt *stmt, int column); // NAN: NULL or not finite
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a rollout's store into struct rollout_view, in one read transaction; counts and evidence: rollout_series.c. A value
-// that no controller writes is an error: a status or report made of it would be believed.
+// Reads a rollout's store into struct rollout_view, in one read transaction; counts and evidence:
+// rollout_series.c. A value that no controller writes is an error: a status or report made of it
+// would be believed.
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -28,8 +29,9 @@ int rollout_refuse(const struct rollout_view *view, struct error *err, const cha
     char *what = xvasprintf(fmt, args);
     va_end(args);
     string_make_plain(what, strlen(what)); // it quotes what is wrong
-    int rc = error_set(err, -EBADMSG, "failed to read the rollout in '%s': %s; the store is damaged, or was not written by upgate",
-                       view->path, what);
+    int rc = error_set(err, -EBADMSG,
+            "failed to read the rollout in '%s': %s; the store is damaged, or was not written by upgate",
+            view->path, what);
     free(what);
     return rc;
 }
@@ -82,7 +84,8 @@ static int load_head(struct rollout_view *view, sqlite3_stmt *stmt, struct error
     json_error_t at;
     view->plan = json_loads(store_text(view->store, stmt, 1), 0, &at);
     if (!json_is_object(view->plan))
-        return rollout_refuse(view, err, "its plan is no JSON object: %s", view->plan ? "another type" : at.text);
+        return rollout_refuse(
+                view, err, "its plan is no JSON object: %s", view->plan ? "another type" : at.text);
     view->state = (enum rollout_state)known;
     view->stage = store_int64(stmt, 3, -1);
     view->percent = rollout_column_double(stmt, 4);
@@ -92,22 +95,27 @@ static int load_head(struct rollout_view *view, sqlite3_stmt *stmt, struct error
     view->heartbeat_ns = store_int64(stmt, 8, -1);
     view->pid = store_int64(stmt, 9, -1);
     for (int arm = 0; arm < CANARY_ARMS; arm++)
-        view->up[arm] = sqlite3_column_type(stmt, 10 + arm) == SQLITE_NULL ? -1 : sqlite3_column_int64(stmt, 10 + arm) != 0;
+        view->up[arm] = sqlite3_column_type(stmt, 10 + arm) == SQLITE_NULL
+                ? -1
+                : sqlite3_column_int64(stmt, 10 + arm) != 0;
     if (view->stage < -1 || view->stage > load_stage_max)
         return rollout_refuse(view, err, "its stage is %lld", (long long)view->stage);
     if (load_percent_bad(view->percent))
         return rollout_refuse(view, err, "its share of the traffic is %g %%", view->percent);
     if (view->since_ns < 0 || view->heartbeat_ns < 0)
-        return rollout_refuse(view, err, "its state began at %lld ns, and its controller wrote at %lld ns", (long long)view->since_ns,
-                              (long long)view->heartbeat_ns);
+        return rollout_refuse(view, err,
+                "its state began at %lld ns, and its controller wrote at %lld ns",
+                (long long)view->since_ns, (long long)view->heartbeat_ns);
     return 0;
 }
 
 // What the plan says of a stage beside what the row says.
 static void load_stage_plan(const struct rollout_view *view, struct rollout_view_stage *stage)
 {
-    const json_t *plan = json_array_get(json_object_get(view->plan, "stages"), (size_t)stage->number);
-    const json_t *soak = json_object_get(plan, "soak_ns"), *requests = json_object_get(plan, "requests");
+    const json_t *plan =
+            json_array_get(json_object_get(view->plan, "stages"), (size_t)stage->number);
+    const json_t *soak = json_object_get(plan, "soak_ns"),
+                 *requests = json_object_get(plan, "requests");
     stage->aa = json_is_true(json_object_get(plan, "aa"));
     stage->shadow = json_number_value(json_object_get(plan, "mirror")) > 0;
     stage->soak_ns = json_is_integer(soak) ? json_integer_value(soak) : -1;
@@ -116,15 +124,20 @@ static void load_stage_plan(const struct rollout_view *view, struct rollout_view
 
 static int load_stage(struct rollout_view *view, sqlite3_stmt *stmt, struct error *err)
 {
-    struct rollout_view_stage stage = {.number = store_int64(stmt, 0, -1), .percent = rollout_column_double(stmt, 2), .begin_s = store_int64(stmt, 3, -1),
-                                       .judged_from_s = store_int64(stmt, 4, -1), .end_s = store_int64(stmt, 5, -1)};
+    struct rollout_view_stage stage = {.number = store_int64(stmt, 0, -1),
+            .percent = rollout_column_double(stmt, 2),
+            .begin_s = store_int64(stmt, 3, -1),
+            .judged_from_s = store_int64(stmt, 4, -1),
+            .end_s = store_int64(stmt, 5, -1)};
     if (stage.number < 0 || stage.number > load_stage_max)
         return rollout_refuse(view, err, "a stage has number %lld", (long long)stage.number);
     if (load_percent_bad(stage.percent) || isnan(stage.percent))
-        return rollout_refuse(view, err, "stage %lld has %g %% of the traffic", (long long)stage.number, stage.percent);
-    if (stage.begin_s > load_at_max_s || stage.judged_from_s > load_at_max_s || stage.end_s > load_at_max_s)
-        return rollout_refuse(view, err, "stage %lld begins at %lld s and ends at %lld s", (long long)stage.number, (long long)stage.begin_s,
-                              (long long)stage.end_s);
+        return rollout_refuse(view, err, "stage %lld has %g %% of the traffic",
+                (long long)stage.number, stage.percent);
+    if (stage.begin_s > load_at_max_s || stage.judged_from_s > load_at_max_s ||
+            stage.end_s > load_at_max_s)
+        return rollout_refuse(view, err, "stage %lld begins at %lld s and ends at %lld s",
+                (long long)stage.number, (long long)stage.begin_s, (long long)stage.end_s);
     stage.name = load_need(view, stmt, 1);
     stage.result = load_text(view, stmt, 6);
     load_stage_plan(view, &stage);
@@ -134,14 +147,21 @@ static int load_stage(struct rollout_view *view, sqlite3_stmt *stmt, struct erro
 
 static int load_decision(struct rollout_view *view, sqlite3_stmt *stmt, struct error *err)
 {
-    struct rollout_decision decision = {.at_ns = store_int64(stmt, 0, -1), .state_from = load_need(view, stmt, 1), .state_to = load_need(view, stmt, 2),
-                                        .stage_from = store_int64(stmt, 3, -1), .stage_to = store_int64(stmt, 4, -1),
-                                        .percent_from = rollout_column_double(stmt, 5), .percent_to = rollout_column_double(stmt, 6)};
+    struct rollout_decision decision = {.at_ns = store_int64(stmt, 0, -1),
+            .state_from = load_need(view, stmt, 1),
+            .state_to = load_need(view, stmt, 2),
+            .stage_from = store_int64(stmt, 3, -1),
+            .stage_to = store_int64(stmt, 4, -1),
+            .percent_from = rollout_column_double(stmt, 5),
+            .percent_to = rollout_column_double(stmt, 6)};
     if (rollout_state_by_word(decision.state_to) < 0)
-        return rollout_refuse(view, err, "a decision leads to the state '%.60s'", decision.state_to);
-    if (load_percent_bad(decision.percent_from) || load_percent_bad(decision.percent_to) || decision.at_ns < 0)
-        return rollout_refuse(view, err, "a decision at %lld ns moves the traffic from %g %% to %g %%", (long long)decision.at_ns,
-                              decision.percent_from, decision.percent_to);
+        return rollout_refuse(
+                view, err, "a decision leads to the state '%.60s'", decision.state_to);
+    if (load_percent_bad(decision.percent_from) || load_percent_bad(decision.percent_to) ||
+            decision.at_ns < 0)
+        return rollout_refuse(view, err,
+                "a decision at %lld ns moves the traffic from %g %% to %g %%",
+                (long long)decision.at_ns, decision.percent_from, decision.percent_to);
     decision.rule = load_need(view, stmt, 7);
     decision.reason = load_need(view, stmt, 8);
     decision.who = load_need(view, stmt, 9);
@@ -155,16 +175,24 @@ static int load_source(struct rollout_view *view, sqlite3_stmt *stmt, struct err
 {
     (void)err;
     vector_push(view->sources, view->source_count,
-                (struct rollout_view_source){.kind = load_need(view, stmt, 0), .seen = store_int64(stmt, 1, -1), .kept = store_int64(stmt, 2, -1),
-                                             .dropped = store_int64(stmt, 3, -1), .lost = store_int64(stmt, 4, -1), .late = store_int64(stmt, 5, -1),
-                                             .last_ns = store_int64(stmt, 6, -1), .problem = load_text(view, stmt, 7)});
+            (struct rollout_view_source){.kind = load_need(view, stmt, 0),
+                    .seen = store_int64(stmt, 1, -1),
+                    .kept = store_int64(stmt, 2, -1),
+                    .dropped = store_int64(stmt, 3, -1),
+                    .lost = store_int64(stmt, 4, -1),
+                    .late = store_int64(stmt, 5, -1),
+                    .last_ns = store_int64(stmt, 6, -1),
+                    .problem = load_text(view, stmt, 7)});
     return 0;
 }
 
 static int load_recording(struct rollout_view *view, sqlite3_stmt *stmt, struct error *err)
 {
-    struct rollout_recording_row row = {.arm = store_int64(stmt, 0, -1), .path = load_text(view, stmt, 1), .begin_ns = store_int64(stmt, 2, -1),
-                                        .end_ns = store_int64(stmt, 3, -1), .problem = load_text(view, stmt, 4)};
+    struct rollout_recording_row row = {.arm = store_int64(stmt, 0, -1),
+            .path = load_text(view, stmt, 1),
+            .begin_ns = store_int64(stmt, 2, -1),
+            .end_ns = store_int64(stmt, 3, -1),
+            .problem = load_text(view, stmt, 4)};
     if (row.arm < 0 || row.arm >= CANARY_ARMS)
         return rollout_refuse(view, err, "a recording is of arm %lld", (long long)row.arm);
     vector_push(view->recordings, view->recording_count, row);
@@ -178,8 +206,9 @@ static int load_recording_requests(struct rollout_view *view, struct error *err)
         struct rollout_recording_row *row = &view->recordings[i];
         row->requests = -1;
         if (row->begin_ns >= 0 && row->end_ns > row->begin_ns)
-            rc = store_get_int(view->store, &row->requests, err, "SELECT sum(requests) FROM rollout_second WHERE arm = ? AND at_s >= ? AND at_s < ?", "iii",
-                               row->arm, row->begin_ns / 1000000000, row->end_ns / 1000000000);
+            rc = store_get_int(view->store, &row->requests, err,
+                    "SELECT sum(requests) FROM rollout_second WHERE arm = ? AND at_s >= ? AND at_s < ?",
+                    "iii", row->arm, row->begin_ns / 1000000000, row->end_ns / 1000000000);
     }
     return rc == -ENOENT ? 0 : rc;
 }
@@ -188,13 +217,17 @@ static int load_example(struct rollout_view *view, sqlite3_stmt *stmt, struct er
 {
     (void)err;
     vector_push(view->examples, view->example_count,
-                (struct rollout_example){.at_ns = store_int64(stmt, 0, -1), .request = load_text(view, stmt, 1), .equal = sqlite3_column_int64(stmt, 2) != 0,
-                                         .distance = rollout_column_double(stmt, 3), .baseline = load_text(view, stmt, 4),
-                                         .candidate = load_text(view, stmt, 5)});
+            (struct rollout_example){.at_ns = store_int64(stmt, 0, -1),
+                    .request = load_text(view, stmt, 1),
+                    .equal = sqlite3_column_int64(stmt, 2) != 0,
+                    .distance = rollout_column_double(stmt, 3),
+                    .baseline = load_text(view, stmt, 4),
+                    .candidate = load_text(view, stmt, 5)});
     return 0;
 }
 
-static int load_left(struct rollout_view *view, const char *sql, int64_t shown, int64_t *ret_left, struct error *err)
+static int load_left(struct rollout_view *view, const char *sql, int64_t shown, int64_t *ret_left,
+        struct error *err)
 {
     int64_t count = 0;
     int rc = store_get_int(view->store, &count, err, sql, "");
@@ -204,34 +237,50 @@ static int load_left(struct rollout_view *view, const char *sql, int64_t shown, 
 
 static int load_all(struct rollout_view *view, struct error *err)
 {
-    int rc = load_rows(view, "SELECT name, plan, state, stage, percent, since_ns, stage_since_ns, reason, heartbeat_ns, pid, up_baseline, up_candidate"
-                             " FROM rollout WHERE id = 1", load_head, err);
+    int rc = load_rows(view,
+            "SELECT name, plan, state, stage, percent, since_ns, stage_since_ns, reason, heartbeat_ns, pid, up_baseline, up_candidate"
+            " FROM rollout WHERE id = 1",
+            load_head, err);
     if (rc == 0 && !view->name)
-        return error_set(err, -EINVAL, "'%s' holds no rollout: `upgate canary run ROLLOUT.yaml` makes one", view->path);
+        return error_set(err, -EINVAL,
+                "'%s' holds no rollout: `upgate canary run ROLLOUT.yaml` makes one", view->path);
     if (rc == 0)
-        rc = load_rows(view, "SELECT number, name, percent, begin_s, judged_from_s, end_s, result FROM rollout_stage ORDER BY number", load_stage, err);
+        rc = load_rows(view,
+                "SELECT number, name, percent, begin_s, judged_from_s, end_s, result FROM rollout_stage ORDER BY number",
+                load_stage, err);
     if (rc == 0)
         rc = rollout_load_seconds(view, err);
     if (rc == 0)
         rc = rollout_load_cells(view, err);
     // The newest 1000 (ROLLOUT_DECISIONS_MAX), oldest of them first.
     if (rc == 0)
-        rc = load_rows(view, "SELECT at_ns, state_from, state_to, stage_from, stage_to, percent_from, percent_to, rule, reason, who, evidence, effect_ns FROM"
-                             " (SELECT * FROM rollout_decision ORDER BY id DESC LIMIT 1000) ORDER BY id", load_decision, err);
+        rc = load_rows(view,
+                "SELECT at_ns, state_from, state_to, stage_from, stage_to, percent_from, percent_to, rule, reason, who, evidence, effect_ns FROM"
+                " (SELECT * FROM rollout_decision ORDER BY id DESC LIMIT 1000) ORDER BY id",
+                load_decision, err);
     if (rc == 0)
-        rc = load_left(view, "SELECT count(*) FROM rollout_decision", (int64_t)view->decision_count, &view->decisions_left, err);
+        rc = load_left(view, "SELECT count(*) FROM rollout_decision", (int64_t)view->decision_count,
+                &view->decisions_left, err);
     if (rc == 0)
-        rc = load_rows(view, "SELECT kind, seen, kept, dropped, lost, late, last_ns, problem FROM rollout_source ORDER BY number", load_source, err);
+        rc = load_rows(view,
+                "SELECT kind, seen, kept, dropped, lost, late, last_ns, problem FROM rollout_source ORDER BY number",
+                load_source, err);
     if (rc == 0)
-        rc = load_rows(view, "SELECT arm, path, begin_ns, end_ns, problem FROM rollout_recording ORDER BY arm", load_recording, err);
+        rc = load_rows(view,
+                "SELECT arm, path, begin_ns, end_ns, problem FROM rollout_recording ORDER BY arm",
+                load_recording, err);
     if (rc == 0)
         rc = load_recording_requests(view, err);
-    // The worst 20 (ROLLOUT_EXAMPLES_MAX); no distance (another status, not JSON) is worse than any.
+    // The worst 20 (ROLLOUT_EXAMPLES_MAX); no distance (another status, not JSON) is worse than
+    // any.
     if (rc == 0)
-        rc = load_rows(view, "SELECT at_ns, request, equal, distance, baseline, candidate FROM rollout_shadow WHERE NOT equal"
-                             " ORDER BY distance IS NULL DESC, distance DESC, id LIMIT 20", load_example, err);
+        rc = load_rows(view,
+                "SELECT at_ns, request, equal, distance, baseline, candidate FROM rollout_shadow WHERE NOT equal"
+                " ORDER BY distance IS NULL DESC, distance DESC, id LIMIT 20",
+                load_example, err);
     if (rc == 0)
-        rc = load_left(view, "SELECT count(*) FROM rollout_shadow WHERE NOT equal", (int64_t)view->example_count, &view->examples_left, err);
+        rc = load_left(view, "SELECT count(*) FROM rollout_shadow WHERE NOT equal",
+                (int64_t)view->example_count, &view->examples_left, err);
     return rc ? rc : store_failed(view->store, err);
 }
 

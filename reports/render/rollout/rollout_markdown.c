@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report in Markdown, for a ticket or a pull request: outcome and why, arms, evidence, decisions, sources, the explanation.
-// Texts of the store act as no markup. Also picks the form of a file by its ending.
+// The report in Markdown, for a ticket or a pull request: outcome and why, arms, evidence,
+// decisions, sources, the explanation. Texts of the store act as no markup. Also picks the form of
+// a file by its ending.
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -34,7 +35,8 @@ static void markdown_head(struct strbuf *out, const struct rollout_view *view)
         markdown_put(out, ", decided by ", last->who, "");
         markdown_put(out, " (", rollout_rule_title(last->rule), ")");
         if (last->effect_ns >= last->at_ns && last->percent_from != last->percent_to)
-            strbuf_add(out, "; the traffic was read back as decided after %s", rollout_effect(last, NUMBERS_BUFFER));
+            strbuf_add(out, "; the traffic was read back as decided after %s",
+                    rollout_effect(last, NUMBERS_BUFFER));
     }
     strbuf_add(out, ".\n\n");
     char *warnings = rollout_warnings(view), *rest = warnings, *line;
@@ -47,31 +49,44 @@ static void markdown_head(struct strbuf *out, const struct rollout_view *view)
 
 static void markdown_arm(struct strbuf *out, const char *name, const struct rollout_arm *arm)
 {
-    strbuf_add(out, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", name, numbers_count((int64_t)arm->sum.requests, NUMBERS_BUFFER),
-               numbers_count((int64_t)arm->sum.errors, NUMBERS_BUFFER), rollout_rate(arm->sum.errors, arm->sum.requests, NUMBERS_BUFFER),
-               numbers_count((int64_t)arm->sum.rejected, NUMBERS_BUFFER), numbers_count((int64_t)arm->sum.wrong, NUMBERS_BUFFER),
-               rollout_ms(arm->p50_s, NUMBERS_BUFFER), rollout_ms(arm->p99_s, NUMBERS_BUFFER));
+    strbuf_add(out, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", name,
+            numbers_count((int64_t)arm->sum.requests, NUMBERS_BUFFER),
+            numbers_count((int64_t)arm->sum.errors, NUMBERS_BUFFER),
+            rollout_rate(arm->sum.errors, arm->sum.requests, NUMBERS_BUFFER),
+            numbers_count((int64_t)arm->sum.rejected, NUMBERS_BUFFER),
+            numbers_count((int64_t)arm->sum.wrong, NUMBERS_BUFFER),
+            rollout_ms(arm->p50_s, NUMBERS_BUFFER), rollout_ms(arm->p99_s, NUMBERS_BUFFER));
 }
 
 static void markdown_stage(struct strbuf *out, const struct rollout_view_stage *stage)
 {
     const struct canary_second *candidate = &stage->arms[CANARY_CANDIDATE].sum;
-    int64_t length_ns = stage->begin_s >= 0 && stage->end_s >= stage->begin_s ? (stage->end_s - stage->begin_s) * 1000000000 : -1;
+    int64_t length_ns = stage->begin_s >= 0 && stage->end_s >= stage->begin_s
+            ? (stage->end_s - stage->begin_s) * 1000000000
+            : -1;
     strbuf_add(out, "| %" PRId64 " | ", stage->number + 1);
     markdown_text(out, stage->name);
-    strbuf_add(out, " | %s | %s | %s | %s | %s | %s | ", rollout_percent(stage->percent, NUMBERS_BUFFER),
-               stage->begin_s >= 0 ? rollout_clock(stage->begin_s * 1000000000, NUMBERS_BUFFER) : "-", numbers_duration(length_ns, NUMBERS_BUFFER),
-               numbers_count((int64_t)candidate->requests, NUMBERS_BUFFER), rollout_rate(candidate->errors, candidate->requests, NUMBERS_BUFFER),
-               rollout_ms(stage->arms[CANARY_CANDIDATE].p99_s, NUMBERS_BUFFER));
-    markdown_put(out, "", stage->result ? stage->result : stage->begin_s >= 0 ? "not over" : "not begun", " |\n");
+    strbuf_add(out, " | %s | %s | %s | %s | %s | %s | ",
+            rollout_percent(stage->percent, NUMBERS_BUFFER),
+            stage->begin_s >= 0 ? rollout_clock(stage->begin_s * 1000000000, NUMBERS_BUFFER) : "-",
+            numbers_duration(length_ns, NUMBERS_BUFFER),
+            numbers_count((int64_t)candidate->requests, NUMBERS_BUFFER),
+            rollout_rate(candidate->errors, candidate->requests, NUMBERS_BUFFER),
+            rollout_ms(stage->arms[CANARY_CANDIDATE].p99_s, NUMBERS_BUFFER));
+    markdown_put(out, "",
+            stage->result                 ? stage->result
+                    : stage->begin_s >= 0 ? "not over"
+                                          : "not begun",
+            " |\n");
 }
 
 static void markdown_evidence(struct strbuf *out, const struct rollout_view *view)
 {
     if (!view->series_count)
         return;
-    strbuf_add(out, "\n### Evidence\n\n| stage | metric | candidate over baseline | at most | allowed | evidence against it | verdict | |\n"
-                    "|---|---|--:|--:|--:|--:|---|---|\n");
+    strbuf_add(out,
+            "\n### Evidence\n\n| stage | metric | candidate over baseline | at most | allowed | evidence against it | verdict | |\n"
+            "|---|---|--:|--:|--:|--:|---|---|\n");
     for (size_t i = 0; i < view->series_count; i++) {
         const struct rollout_series *series = &view->series[i];
         const struct rollout_point *point = &series->points[series->count - 1];
@@ -79,50 +94,62 @@ static void markdown_evidence(struct strbuf *out, const struct rollout_view *vie
         char *missing = rollout_missing(view, series->metric, point);
         markdown_put(out, "| ", stage ? stage->name : "-", " | ");
         markdown_text(out, rollout_metric_title(series->metric));
-        strbuf_add(out, " | %s | %s | %s | ", rollout_cell_value(series->metric, point->value, NUMBERS_BUFFER),
-                   rollout_cell_value(series->metric, point->high, NUMBERS_BUFFER),
-                   rollout_cell_value(series->metric, point->threshold, NUMBERS_BUFFER));
+        strbuf_add(out, " | %s | %s | %s | ",
+                rollout_cell_value(series->metric, point->value, NUMBERS_BUFFER),
+                rollout_cell_value(series->metric, point->high, NUMBERS_BUFFER),
+                rollout_cell_value(series->metric, point->threshold, NUMBERS_BUFFER));
         if (isfinite(point->evidence) && isfinite(point->needed))
             strbuf_add(out, "%.1f of %.1f", point->evidence, point->needed);
-        strbuf_add(out, " | %s | %s |\n", rollout_verdict_word(point->verdict), point->verdict == ROLLOUT_UNDECIDED ? missing : "");
+        strbuf_add(out, " | %s | %s |\n", rollout_verdict_word(point->verdict),
+                point->verdict == ROLLOUT_UNDECIDED ? missing : "");
         free(missing);
     }
-    strbuf_add(out, "\nEvidence is the natural logarithm of the e-value: a candidate that is not worse reaches what is needed with the probability alpha at "
-                    "most, however often one looks. `at most` is the upper bound of the confidence sequence.\n");
+    strbuf_add(out,
+            "\nEvidence is the natural logarithm of the e-value: a candidate that is not worse reaches what is needed with the probability alpha at "
+            "most, however often one looks. `at most` is the upper bound of the confidence sequence.\n");
 }
 
 static void markdown_decisions(struct strbuf *out, const struct rollout_view *view)
 {
-    size_t from = view->decision_count > MARKDOWN_DECISIONS ? view->decision_count - MARKDOWN_DECISIONS : 0;
+    size_t from = view->decision_count > MARKDOWN_DECISIONS
+            ? view->decision_count - MARKDOWN_DECISIONS
+            : 0;
     strbuf_add(out, "\n### Decisions\n\n");
     if (!view->decision_count)
         strbuf_add(out, "None yet.\n");
     else
-        strbuf_add(out, "| time | rule | state | traffic | carried out after | who | reason |\n|---|---|---|---|--:|---|---|\n");
+        strbuf_add(out,
+                "| time | rule | state | traffic | carried out after | who | reason |\n|---|---|---|---|--:|---|---|\n");
     for (size_t i = from; i < view->decision_count; i++) {
         const struct rollout_decision *decision = &view->decisions[i];
         strbuf_add(out, "| %s | ", rollout_clock(decision->at_ns, NUMBERS_BUFFER));
         markdown_put(out, "", rollout_rule_title(decision->rule), " | ");
         markdown_text(out, decision->state_to);
-        strbuf_add(out, " | %s -> %s | %s | ", rollout_percent(decision->percent_from, NUMBERS_BUFFER),
-                   rollout_percent(decision->percent_to, NUMBERS_BUFFER), rollout_effect(decision, NUMBERS_BUFFER));
+        strbuf_add(out, " | %s -> %s | %s | ",
+                rollout_percent(decision->percent_from, NUMBERS_BUFFER),
+                rollout_percent(decision->percent_to, NUMBERS_BUFFER),
+                rollout_effect(decision, NUMBERS_BUFFER));
         markdown_put(out, "", decision->who, " | ");
         markdown_put(out, "", decision->reason, " |\n");
     }
     if (from || view->decisions_left)
-        strbuf_add(out, "\n%" PRId64 " older ones are in the store.\n", (int64_t)from + view->decisions_left);
+        strbuf_add(out, "\n%" PRId64 " older ones are in the store.\n",
+                (int64_t)from + view->decisions_left);
 }
 
 static void markdown_sources(struct strbuf *out, const struct rollout_view *view)
 {
     if (view->source_count)
-        strbuf_add(out, "\n### Sources\n\n| source | seen | kept | not understood | lost | late | |\n|---|--:|--:|--:|--:|--:|---|\n");
+        strbuf_add(out,
+                "\n### Sources\n\n| source | seen | kept | not understood | lost | late | |\n|---|--:|--:|--:|--:|--:|---|\n");
     for (size_t i = 0; i < view->source_count; i++) {
         const struct rollout_view_source *source = &view->sources[i];
-        const int64_t numbers[] = {source->seen, source->kept, source->dropped, source->lost, source->late};
+        const int64_t numbers[] = {
+                source->seen, source->kept, source->dropped, source->lost, source->late};
         markdown_put(out, "| ", source->kind, "");
         for (int j = 0; j < 5; j++) {
-            strbuf_add(out, " | %s", numbers[j] < 0 ? "-" : numbers_count(numbers[j], NUMBERS_BUFFER));
+            strbuf_add(
+                    out, " | %s", numbers[j] < 0 ? "-" : numbers_count(numbers[j], NUMBERS_BUFFER));
         }
         markdown_put(out, " | ", source->problem ? source->problem : "", " |\n");
     }
@@ -133,8 +160,10 @@ static void markdown_why(struct strbuf *out, const struct rollout_view *view)
     struct rollout_why why;
     rollout_why_make(view, &why);
     if (why.diff) {
-        char *section = recordings_view_markdown(why.diff, view->state == ROLLOUT_ROLLED_BACK ? "\n### Why: both arms recorded at the breach"
-                                                                                             : "\n### Both arms recorded, when the evidence pointed at the candidate");
+        char *section = recordings_view_markdown(why.diff,
+                view->state == ROLLOUT_ROLLED_BACK
+                        ? "\n### Why: both arms recorded at the breach"
+                        : "\n### Both arms recorded, when the evidence pointed at the candidate");
         strbuf_add_bytes(out, section, strlen(section));
         free(section);
     } else if (*why.text) {
@@ -146,7 +175,8 @@ static void markdown_why(struct strbuf *out, const struct rollout_view *view)
 static void markdown_examples(struct strbuf *out, const struct rollout_view *view)
 {
     if (view->example_count)
-        strbuf_add(out, "\n### Answers that differ\n\n| request | distance | baseline | candidate |\n|---|--:|---|---|\n");
+        strbuf_add(out,
+                "\n### Answers that differ\n\n| request | distance | baseline | candidate |\n|---|--:|---|---|\n");
     for (size_t i = 0; i < view->example_count; i++) {
         const struct rollout_example *example = &view->examples[i];
         markdown_put(out, "| ", example->request ? example->request : "", "");
@@ -160,15 +190,17 @@ char *rollout_markdown(const struct rollout_view *view)
 {
     struct strbuf out = {0};
     markdown_head(&out, view);
-    strbuf_add(&out, "| arm | requests | errors | error rate | rejected | wrong | p50 | p99 |\n|---|--:|--:|--:|--:|--:|--:|--:|\n");
+    strbuf_add(&out,
+            "| arm | requests | errors | error rate | rejected | wrong | p50 | p99 |\n|---|--:|--:|--:|--:|--:|--:|--:|\n");
     for (int arm = 0; arm < CANARY_ARMS; arm++)
         markdown_arm(&out, rollout_arm_word(arm), &view->arms[arm]);
     markdown_why(&out, view);
     markdown_evidence(&out, view);
     markdown_decisions(&out, view);
     if (view->stage_count)
-        strbuf_add(&out, "\n### Stages\n\n| # | stage | traffic | begun | length | requests of the candidate | error rate | p99 | result |\n"
-                         "|--:|---|--:|---|--:|--:|--:|--:|---|\n");
+        strbuf_add(&out,
+                "\n### Stages\n\n| # | stage | traffic | begun | length | requests of the candidate | error rate | p99 | result |\n"
+                "|--:|---|--:|---|--:|--:|--:|--:|---|\n");
     for (size_t i = 0; i < view->stage_count; i++)
         markdown_stage(&out, &view->stages[i]);
     markdown_sources(&out, view);
@@ -182,11 +214,12 @@ int rollout_view_write(const struct rollout_view *view, const char *path, struct
     const char *ending = render_ending(path, endings);
     struct error local = {0};
     if (!ending)
-        return error_set(err, -EINVAL, "failed to report to '%s': the ending picks the form: .html (the whole report), .md (Markdown) or .json (upgate.rollout/1)",
-                         path);
+        return error_set(err, -EINVAL,
+                "failed to report to '%s': the ending picks the form: .html (the whole report), .md (Markdown) or .json (upgate.rollout/1)",
+                path);
     char *text = strcmp(ending, ".html") == 0 ? rollout_page(view, &local)
-                 : strcmp(ending, ".md") == 0 ? rollout_markdown(view)
-                                              : render_json_dump(rollout_view_json(view), 15, &local);
+            : strcmp(ending, ".md") == 0      ? rollout_markdown(view)
+                                         : render_json_dump(rollout_view_json(view), 15, &local);
     if (!text)
         return error_set(err, local.code, "%s", local.text);
     int rc = render_write(path, text, err);

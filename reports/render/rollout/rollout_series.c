@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of both arms into buckets for the charts and sums for the tables; cells into one series a metric and stage. Reads
-// tables rollout_second and rollout_cell; a rollout of days costs no more memory than one of minutes.
+// Seconds of both arms into buckets for the charts and sums for the tables; cells into one series a
+// metric and stage. Reads tables rollout_second and rollout_cell; a rollout of days costs no more
+// memory than one of minutes.
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +11,9 @@
 #include "reports/render/rollout/rollout_words.h"
 
 // Widths whose borders people know. The last holds for centuries.
-static const int64_t series_widths[] = {1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800, 2592000, 31536000};
-static const int64_t series_at_max = INT64_C(1) << 33; // s since 1970: the year 2242
+static const int64_t series_widths[] = {1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600,
+        7200, 21600, 43200, 86400, 604800, 2592000, 31536000};
+static const int64_t series_at_max = INT64_C(1) << 33;       // s since 1970: the year 2242
 static const int64_t series_requests_max = INT64_C(1) << 40; // of one second
 
 static void series_quantiles(struct rollout_arm *arm)
@@ -23,14 +25,16 @@ static void series_quantiles(struct rollout_arm *arm)
 static int64_t series_width(int64_t span_s)
 {
     size_t at = 0;
-    while (at + 1 < sizeof series_widths / sizeof *series_widths && span_s / series_widths[at] >= ROLLOUT_BUCKETS_MAX)
+    while (at + 1 < sizeof series_widths / sizeof *series_widths &&
+            span_s / series_widths[at] >= ROLLOUT_BUCKETS_MAX)
         at++;
     return series_widths[at];
 }
 
 static int series_span(struct rollout_view *view, int64_t *ret_last, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(view->store, err, "SELECT min(at_s), max(at_s) FROM rollout_second", "");
+    sqlite3_stmt *stmt =
+            store_query(view->store, err, "SELECT min(at_s), max(at_s) FROM rollout_second", "");
     int rc = stmt ? store_step(view->store, stmt, err) : err->code;
     if (rc <= 0)
         return rc;
@@ -42,7 +46,8 @@ static int series_span(struct rollout_view *view, int64_t *ret_last, struct erro
         return 0;
     // A text sorts behind every number and reads as 0.
     if (first < 0 || last < first || last > series_at_max)
-        return rollout_refuse(view, err, "it has requests of second %lld and of second %lld", (long long)first, (long long)last);
+        return rollout_refuse(view, err, "it has requests of second %lld and of second %lld",
+                (long long)first, (long long)last);
     view->width_s = series_width(last - first);
     view->from_s = first - first % view->width_s;
     size_t count = (size_t)((last - view->from_s) / view->width_s + 1);
@@ -51,20 +56,25 @@ static int series_span(struct rollout_view *view, int64_t *ret_last, struct erro
     return 1;
 }
 
-static int series_second(struct rollout_view *view, sqlite3_stmt *stmt, struct canary_second *ret, struct error *err)
+static int series_second(
+        struct rollout_view *view, sqlite3_stmt *stmt, struct canary_second *ret, struct error *err)
 {
     const int64_t at = sqlite3_column_int64(stmt, 0), arm = sqlite3_column_int64(stmt, 1);
     int64_t counts[5]; // requests, errors, truncated, wrong, rejected
     for (int i = 0; i < 5; i++)
         counts[i] = sqlite3_column_int64(stmt, i < 4 ? 3 + i : 8);
-    if (at < view->from_s || (uint64_t)((at - view->from_s) / view->width_s) >= view->bucket_count) // a text between numbers
+    // a text between numbers
+    if (at < view->from_s || (uint64_t)((at - view->from_s) / view->width_s) >= view->bucket_count)
         return rollout_refuse(view, err, "second %lld lies outside of all seconds", (long long)at);
     if (arm < 0 || arm >= CANARY_ARMS)
-        return rollout_refuse(view, err, "second %lld has an arm %lld", (long long)at, (long long)arm);
+        return rollout_refuse(
+                view, err, "second %lld has an arm %lld", (long long)at, (long long)arm);
     for (int i = 0; i < 5; i++)
         if (counts[i] < 0 || counts[i] > (i ? counts[0] : series_requests_max))
-            return rollout_refuse(view, err, "second %lld has %lld requests, %lld errors, %lld of them cut off, %lld wrong answers, %lld rejected", (long long)at,
-                                  (long long)counts[0], (long long)counts[1], (long long)counts[2], (long long)counts[3], (long long)counts[4]);
+            return rollout_refuse(view, err,
+                    "second %lld has %lld requests, %lld errors, %lld of them cut off, %lld wrong answers, %lld rejected",
+                    (long long)at, (long long)counts[0], (long long)counts[1], (long long)counts[2],
+                    (long long)counts[3], (long long)counts[4]);
     ret->requests = (uint64_t)counts[0];
     ret->errors = (uint64_t)counts[1];
     ret->truncated = (uint64_t)counts[2];
@@ -72,11 +82,13 @@ static int series_second(struct rollout_view *view, sqlite3_stmt *stmt, struct c
     ret->rejected = (uint64_t)counts[4];
     int size = sqlite3_column_bytes(stmt, 7);
     if (canary_unpack(sqlite3_column_blob(stmt, 7), (size_t)size, ret->bins))
-        return rollout_refuse(view, err, "the latencies of second %lld are no packed bins", (long long)at);
+        return rollout_refuse(
+                view, err, "the latencies of second %lld are no packed bins", (long long)at);
     return 0;
 }
 
-// A second with the bins that hold anything: some dozens of the thousand, and days have hundreds of thousands of seconds.
+// A second with the bins that hold anything: some dozens of the thousand, and days have hundreds of
+// thousands of seconds.
 enum { SERIES_STRIDE = 32 };
 _Static_assert(CANARY_BINS % SERIES_STRIDE == 0, "whole strides");
 struct series_second {
@@ -113,8 +125,10 @@ static void series_add(struct canary_second *sum, const struct series_second *mo
     }
 }
 
-// The second baseline of an A/A stage is told as the candidate: its requests are the baseline's. Mirrored ones are no user's.
-static void series_count(struct rollout_view *view, int64_t stage_number, int arm, const struct series_second *second)
+// The second baseline of an A/A stage is told as the candidate: its requests are the baseline's.
+// Mirrored ones are no user's.
+static void series_count(struct rollout_view *view, int64_t stage_number, int arm,
+        const struct series_second *second)
 {
     struct rollout_view_stage *stage = NULL;
     for (size_t i = 0; i < view->stage_count; i++)
@@ -133,7 +147,9 @@ int rollout_load_seconds(struct rollout_view *view, struct error *err)
     sqlite3_stmt *stmt = NULL;
     struct series_second *second = xcalloc(1, sizeof *second);
     if (rc > 0) {
-        stmt = store_query(view->store, err, "SELECT at_s, arm, stage, requests, errors, truncated, wrong, bins, rejected FROM rollout_second", "");
+        stmt = store_query(view->store, err,
+                "SELECT at_s, arm, stage, requests, errors, truncated, wrong, bins, rejected FROM rollout_second",
+                "");
         rc = stmt ? 0 : err->code;
     }
     while (stmt && (rc = store_step(view->store, stmt, err)) > 0) {
@@ -158,14 +174,16 @@ int rollout_load_seconds(struct rollout_view *view, struct error *err)
     return rc;
 }
 
-static struct rollout_series *series_of(struct rollout_view *view, int64_t stage, const char *metric)
+static struct rollout_series *series_of(
+        struct rollout_view *view, int64_t stage, const char *metric)
 {
     if (view->series_count) { // rows come metric by metric
         struct rollout_series *last = &view->series[view->series_count - 1];
         if (last->stage == stage && strcmp(last->metric, metric) == 0)
             return last;
     }
-    vector_push(view->series, view->series_count, (struct rollout_series){.stage = stage, .metric = rollout_keep(view, xstrdup(metric))});
+    vector_push(view->series, view->series_count,
+            (struct rollout_series){.stage = stage, .metric = rollout_keep(view, xstrdup(metric))});
     return &view->series[view->series_count - 1];
 }
 
@@ -180,17 +198,22 @@ static void series_thin(struct rollout_series *series)
 
 static int series_cell(struct rollout_view *view, sqlite3_stmt *stmt, struct error *err)
 {
-    const char *metric = store_text(view->store, stmt, 1), *word = store_text(view->store, stmt, 12);
+    const char *metric = store_text(view->store, stmt, 1),
+               *word = store_text(view->store, stmt, 12);
     int verdict = rollout_verdict_by_word(word);
     if (verdict < 0)
         return rollout_refuse(view, err, "the verdict of '%.60s' is '%.60s'", metric, word);
-    struct rollout_point point = {.at_s = sqlite3_column_int64(stmt, 2), .requests = store_int64(stmt, 10, -1), .missing = store_int64(stmt, 11, -1),
-                                  .verdict = (enum rollout_verdict)verdict};
-    double *const numbers[] = {&point.value, &point.low, &point.high, &point.threshold, &point.evidence, &point.needed, &point.dispersion};
+    struct rollout_point point = {.at_s = sqlite3_column_int64(stmt, 2),
+            .requests = store_int64(stmt, 10, -1),
+            .missing = store_int64(stmt, 11, -1),
+            .verdict = (enum rollout_verdict)verdict};
+    double *const numbers[] = {&point.value, &point.low, &point.high, &point.threshold,
+            &point.evidence, &point.needed, &point.dispersion};
     for (int i = 0; i < 7; i++)
         *numbers[i] = rollout_column_double(stmt, 3 + i);
     if (point.at_s < 0 || point.at_s > series_at_max)
-        return rollout_refuse(view, err, "evidence of '%.60s' is of second %lld", metric, (long long)point.at_s);
+        return rollout_refuse(
+                view, err, "evidence of '%.60s' is of second %lld", metric, (long long)point.at_s);
     struct rollout_series *series = series_of(view, sqlite3_column_int64(stmt, 0), metric);
     if (series->count == 2 * ROLLOUT_POINTS_MAX)
         series_thin(series);
@@ -203,8 +226,9 @@ static int series_cell(struct rollout_view *view, sqlite3_stmt *stmt, struct err
 int rollout_load_cells(struct rollout_view *view, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(view->store, err,
-        "SELECT stage, metric, at_s, value, low, high, threshold, evidence, needed, dispersion, requests, missing, verdict FROM rollout_cell"
-        " ORDER BY stage, metric, at_s", "");
+            "SELECT stage, metric, at_s, value, low, high, threshold, evidence, needed, dispersion, requests, missing, verdict FROM rollout_cell"
+            " ORDER BY stage, metric, at_s",
+            "");
     int rc;
     while ((rc = store_step(view->store, stmt, err)) > 0)
         if ((rc = series_cell(view, stmt, err))) {

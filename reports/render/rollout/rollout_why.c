@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was recorded of both arms at a breach, compared. Opens both recordings, read-only; what is missing or cannot be compared
-// is a sentence: the report never ends because of it.
+// What was recorded of both arms at a breach, compared. Opens both recordings, read-only; what is
+// missing or cannot be compared is a sentence: the report never ends because of it.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 #include "reports/render/diff/recordings_view.h"
 #include "reports/render/rollout/rollout_words.h"
 
-// Fewer say nothing of "a request": after the rollback the candidate answers only what was still in flight.
+// Fewer say nothing of "a request": after the rollback the candidate answers only what was still in
+// flight.
 static const int64_t why_requests_min = 20;
 
 static const struct rollout_recording_row *why_row(const struct rollout_view *view, int arm)
@@ -23,13 +24,15 @@ static const struct rollout_recording_row *why_row(const struct rollout_view *vi
     return NULL;
 }
 
-// Where it was written, or beside the rollout's store: both may have been moved together. The caller frees; NULL: neither.
+// Where it was written, or beside the rollout's store: both may have been moved together. The
+// caller frees; NULL: neither.
 static char *why_path(const struct rollout_view *view, const char *path)
 {
     if (access(path, R_OK) == 0)
         return xstrdup(path);
     const char *store_slash = strrchr(view->path, '/'), *slash = strrchr(path, '/');
-    char *beside = xasprintf("%.*s%s", store_slash ? (int)(store_slash - view->path + 1) : 0, view->path, slash ? slash + 1 : path);
+    char *beside = xasprintf("%.*s%s", store_slash ? (int)(store_slash - view->path + 1) : 0,
+            view->path, slash ? slash + 1 : path);
     if (access(beside, R_OK) == 0)
         return beside;
     free(beside);
@@ -45,14 +48,17 @@ static char *why_open(const struct rollout_view *view, int arm, struct store **r
     if (row->problem && *row->problem)
         return xasprintf("the %s was not recorded: %s", rollout_arm_word(arm), row->problem);
     char *path = row->path ? why_path(view, row->path) : NULL;
-    char *problem = path ? NULL : xasprintf("the recording of the %s is not there (%s)", rollout_arm_word(arm), row->path ? row->path : "it has no path");
+    char *problem = path ? NULL
+                         : xasprintf("the recording of the %s is not there (%s)",
+                                   rollout_arm_word(arm), row->path ? row->path : "it has no path");
     if (path && store_open(path, STORE_READ, ret_store, &err))
         problem = xasprintf("%s", err.text);
     free(path);
     return problem;
 }
 
-static void why_compare(const struct rollout_view *view, struct store *const stores[2], struct rollout_why *why)
+static void why_compare(
+        const struct rollout_view *view, struct store *const stores[2], struct rollout_why *why)
 {
     double requests[CANARY_ARMS];
     bool few = false;
@@ -69,8 +75,11 @@ static void why_compare(const struct rollout_view *view, struct store *const sto
         return;
     }
     char *answer = recordings_view_answer(why->diff);
-    why->text = few ? xasprintf("%s While it was recorded the candidate answered %" PRId64 " requests, the baseline %" PRId64 ": too few on one side to tell "
-                                "times of a request.", answer, why_row(view, CANARY_CANDIDATE)->requests, why_row(view, CANARY_BASELINE)->requests)
+    why->text = few ? xasprintf("%s While it was recorded the candidate answered %" PRId64
+                                " requests, the baseline %" PRId64 ": too few on one side to tell "
+                                "times of a request.",
+                              answer, why_row(view, CANARY_CANDIDATE)->requests,
+                              why_row(view, CANARY_BASELINE)->requests)
                     : xstrdup(answer);
     free(answer);
 }
@@ -89,8 +98,9 @@ void rollout_why_make(const struct rollout_view *view, struct rollout_why *ret_w
     if (!problems[0] && !problems[1])
         why_compare(view, stores, ret_why);
     else
-        ret_why->text = xasprintf("Why is not told by recordings: %s%s%s.", problems[0] ? problems[0] : "", problems[0] && problems[1] ? "; " : "",
-                                  problems[1] ? problems[1] : "");
+        ret_why->text =
+                xasprintf("Why is not told by recordings: %s%s%s.", problems[0] ? problems[0] : "",
+                        problems[0] && problems[1] ? "; " : "", problems[1] ? problems[1] : "");
     for (int arm = 0; arm < CANARY_ARMS; arm++) {
         free(problems[arm]);
         store_close(stores[arm]);

@@ -13,22 +13,31 @@
 
 enum { MARKDOWN_FRAMES_MAX = 20 };
 
-static void markdown_stalls_rows(struct strbuf *out, const struct stall *stalls, size_t count, int64_t window_ns, size_t rows_max)
+static void markdown_stalls_rows(struct strbuf *out, const struct stall *stalls, size_t count,
+        int64_t window_ns, size_t rows_max)
 {
-    strbuf_add(out, "| # | cause | lost | of time | times | longest | every | culprit | sure |\n"
-                    "|--:|---|--:|--:|--:|--:|--:|---|--:|\n");
+    strbuf_add(out,
+            "| # | cause | lost | of time | times | longest | every | culprit | sure |\n"
+            "|--:|---|--:|--:|--:|--:|--:|---|--:|\n");
     for (size_t i = 0; i < count && i < rows_max; i++) {
         const struct stall *stall = &stalls[i];
         strbuf_add(out, "| %zu | ", i + 1);
         markdown_put(out, "", stall->title ? stall->title : stall->cause, " | ");
         markdown_put(out, "", numbers_ns((double)stall->total_ns, NUMBERS_BUFFER), " | ");
-        markdown_text(out, stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN, NUMBERS_BUFFER));
+        markdown_text(out,
+                stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN,
+                        NUMBERS_BUFFER));
         strbuf_add(out, " | %s | ", numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
         markdown_put(out, "", numbers_ns((double)stall->max_ns, NUMBERS_BUFFER), " | ");
-        markdown_put(out, "", numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER), " | ");
-        markdown_take(out, "", stall->is_straggler    ? stalls_text_rank(stall)
-                               : stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
-                                                      : xstrdup("-"), " | ");
+        markdown_put(out, "",
+                numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER),
+                " | ");
+        markdown_take(out, "",
+                stall->is_straggler ? stalls_text_rank(stall)
+                        : stall->culprit.known
+                        ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
+                        : xstrdup("-"),
+                " | ");
         markdown_put(out, "", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER), " |\n");
     }
     if (count > rows_max)
@@ -46,8 +55,8 @@ static void markdown_stalls_item(struct strbuf *out, const char *label, char *te
 }
 
 // Indented by four blanks it is code, whatever is in it.
-static void markdown_stalls_stack(struct strbuf *out, const char *label,
-                                  const struct stall_stack *stack)
+static void markdown_stalls_stack(
+        struct strbuf *out, const char *label, const struct stall_stack *stack)
 {
     if (stack->count == 0)
         return;
@@ -69,7 +78,8 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
     markdown_stalls_item(out, "steps hit", stalls_text_steps(stall));
     if (!stall->is_straggler)
         markdown_stalls_item(out, "victim", stalls_text_thread(&stall->victim));
-    markdown_stalls_item(out, "culprit", stall->is_straggler ? stalls_text_rank(stall) : stalls_text_thread(&stall->culprit));
+    markdown_stalls_item(out, "culprit",
+            stall->is_straggler ? stalls_text_rank(stall) : stalls_text_thread(&stall->culprit));
     if (stall->is_straggler && stall->host)
         markdown_stalls_item(out, "on", xstrdup(stall->host));
     if (stall->is_straggler)
@@ -81,11 +91,12 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
     if (stall->resource)
         markdown_stalls_item(out, "over", xstrdup(stall->resource));
     for (size_t k = 0; k < stall->chain_count; k++)
-        markdown_stalls_item(out, k ? "then" : "chain",
-                             stalls_text_link(stall, &stall->chain[k], true));
+        markdown_stalls_item(
+                out, k ? "then" : "chain", stalls_text_link(stall, &stall->chain[k], true));
     const char *note = stall->confidence_note;
-    markdown_stalls_item(out, "sure", xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER), note ? ": " : "",
-                                                note ? note : ""));
+    markdown_stalls_item(out, "sure",
+            xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER),
+                    note ? ": " : "", note ? note : ""));
     markdown_stalls_item(out, "do", stall->advice ? stalls_text_advice(stall) : NULL);
     markdown_stalls_stack(out, "Kernel", &stall->victim_kernel);
     markdown_stalls_stack(out, "Native", &stall->victim_user);
@@ -102,7 +113,8 @@ static void markdown_stalls_what_if(struct strbuf *out, const struct stall_what_
     if (!head)
         return;
     markdown_take(out, "\n", head, "");
-    strbuf_add(out, what_if->known ? "\n\n| what if | %s | change |\n|---|--:|--:|\n" : "\n", what_if->by_steps ? "a step" : "in all");
+    strbuf_add(out, what_if->known ? "\n\n| what if | %s | change |\n|---|--:|--:|\n" : "\n",
+            what_if->by_steps ? "a step" : "in all");
     for (int i = 0; i < STALLS_QUESTION_COUNT; i++) {
         double ns = stalls_what_if_ns(what_if, (enum stalls_question)i);
         if (!isfinite(ns))
@@ -139,14 +151,16 @@ char *stalls_view_markdown(const struct stalls_view *view)
         markdown_take(&out, "", why_not ? why_not : stalls_text_answer(shown), "**\n\n");
         const struct stalls *stalls = shown->stalls;
         if (stalls->count)
-            markdown_stalls_rows(&out, stalls->stalls, stalls->count, stalls->window_ns, view->rows_max);
+            markdown_stalls_rows(
+                    &out, stalls->stalls, stalls->count, stalls->window_ns, view->rows_max);
         markdown_stalls_what_if(&out, &stalls->what_if);
         stalls_heat_markdown(&out, &stalls->heat);
         for (size_t k = 0; k < shown->stalls->count && k < view->details_max; k++)
             markdown_stalls_detail(&out, &shown->stalls->stalls[k], k);
         if (stalls->outside_count) {
             markdown_take(&out, "\n### ", stalls_text_outside(stalls), "\n\n");
-            markdown_stalls_rows(&out, stalls->outside, stalls->outside_count, stalls->startup_ns + stalls->exit_ns, view->rows_max);
+            markdown_stalls_rows(&out, stalls->outside, stalls->outside_count,
+                    stalls->startup_ns + stalls->exit_ns, view->rows_max);
         }
         markdown_stalls_trust(&out, shown);
     }

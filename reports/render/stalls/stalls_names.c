@@ -29,13 +29,13 @@ static void names_base(const char **word, size_t *len)
 
 static bool names_is_interpreter(const char *program, size_t len)
 {
-    static const char *const names[] = {"python", "pypy", "bash", "sh",   "dash", "zsh",
-                                        "perl",   "ruby", "node", "java", NULL};
+    static const char *const names[] = {
+            "python", "pypy", "bash", "sh", "dash", "zsh", "perl", "ruby", "node", "java", NULL};
     for (const char *const *name = names; *name; name++) {
         size_t name_len = strlen(*name);
         // "python3.11" is one, "shred" is none.
         if (len >= name_len && strncmp(program, *name, name_len) == 0 &&
-            strspn(program + name_len, "0123456789.") >= len - name_len)
+                strspn(program + name_len, "0123456789.") >= len - name_len)
             return true;
     }
     return false;
@@ -101,7 +101,9 @@ static bool names_is(const struct stall_task *task, const char *kind)
 
 const char *stalls_text_blind(const struct stalls_recording *recording)
 {
-    return !recording->python && stalls_text_is_python(&recording->target) ? "Python stacks: they were not walked" : NULL;
+    return !recording->python && stalls_text_is_python(&recording->target)
+            ? "Python stacks: they were not walked"
+            : NULL;
 }
 
 char *stalls_text_task(const struct stall_task *task, enum stalls_name_form form)
@@ -124,7 +126,7 @@ char *stalls_text_thread(const struct stall_task *task)
     if (!task->known || task->tid == 0 || names_is(task, "kernel") || names_is(task, "idle"))
         return process;
     char *text = xasprintf("%s %d \"%s\" of %s", task->tid == task->pid ? "main thread" : "thread",
-                           task->tid, task->comm ? task->comm : "?", process);
+            task->tid, task->comm ? task->comm : "?", process);
     free(process);
     return text;
 }

@@ -6,8 +6,8 @@
 
 #include "reports/render/stalls/stalls_text.h"
 
-static void phrases_part(struct strbuf *out, bool *begun, int64_t ns, int64_t total_ns,
-                         const char *what)
+static void phrases_part(
+        struct strbuf *out, bool *begun, int64_t ns, int64_t total_ns, const char *what)
 {
     // Below a hundredth a part explains nothing.
     if (ns <= 0 || ns * 100 < total_ns)
@@ -20,13 +20,15 @@ char *stalls_text_lost(const struct stall *stall)
 {
     struct strbuf out = {0};
     strbuf_add(&out, "%s", numbers_ns((double)stall->total_ns, NUMBERS_BUFFER));
-    strbuf_add(&out, stall->count == 1 ? ", once" : ", %s times", numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
+    strbuf_add(&out, stall->count == 1 ? ", once" : ", %s times",
+            numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
     if (stall->victim_threads > 1 && !stall->is_straggler)
         strbuf_add(&out, " in %zu threads", stall->victim_threads);
     if (stall->count > 1)
         strbuf_add(&out, ", the longest %s", numbers_ns((double)stall->max_ns, NUMBERS_BUFFER));
     if (stall->is_straggler && stall->ranks > 2)
-        strbuf_add(&out, "; %s by all ranks that waited", numbers_ns((double)stall->ranks_ns, NUMBERS_BUFFER));
+        strbuf_add(&out, "; %s by all ranks that waited",
+                numbers_ns((double)stall->ranks_ns, NUMBERS_BUFFER));
     bool begun = stall->is_straggler;
     if (begun)
         return strbuf_take(&out);
@@ -59,21 +61,25 @@ char *stalls_text_watched(const struct stalls_shown *shown)
     char *target = stalls_text_task(&recording->target, STALLS_NAME_PROGRAM);
     struct strbuf out = {0};
     strbuf_add(&out, "%s of %s",
-               numbers_ns((double)(shown->stalls->window_ns + shown->stalls->startup_ns + shown->stalls->exit_ns), NUMBERS_BUFFER),
-               recording->target.known ? target : "a target that was never seen");
+            numbers_ns((double)(shown->stalls->window_ns + shown->stalls->startup_ns +
+                               shown->stalls->exit_ns),
+                    NUMBERS_BUFFER),
+            recording->target.known ? target : "a target that was never seen");
     if (recording->processes > 1)
-        strbuf_add(&out, " and %s more process%s", numbers_count(recording->processes - 1, NUMBERS_BUFFER),
-                   recording->processes == 2 ? "" : "es");
+        strbuf_add(&out, " and %s more process%s",
+                numbers_count(recording->processes - 1, NUMBERS_BUFFER),
+                recording->processes == 2 ? "" : "es");
     strbuf_add(&out, ", %s thread%s", numbers_count(recording->threads, NUMBERS_BUFFER),
-               recording->threads == 1 ? "" : "s");
+            recording->threads == 1 ? "" : "s");
     strbuf_add(&out, "; %s waits of %s and longer", numbers_count(recording->gaps, NUMBERS_BUFFER),
-               numbers_ns((double)recording->threshold_ns, NUMBERS_BUFFER));
+            numbers_ns((double)recording->threshold_ns, NUMBERS_BUFFER));
     if (recording->sample_hz > 0)
         strbuf_add(&out, ", %s samples", numbers_count(recording->samples, NUMBERS_BUFFER));
     else
         strbuf_add(&out, ", no samples");
     if (shown->stalls->idle_ns > 0)
-        strbuf_add(&out, "; %s of idle waiting left out", numbers_ns((double)shown->stalls->idle_ns, NUMBERS_BUFFER));
+        strbuf_add(&out, "; %s of idle waiting left out",
+                numbers_ns((double)shown->stalls->idle_ns, NUMBERS_BUFFER));
     if (recording->end_ns == 0)
         strbuf_add(&out, "; the recording was not ended in order");
     free(target);
@@ -83,45 +89,27 @@ char *stalls_text_watched(const struct stalls_shown *shown)
 // Every blocked thread is in these: they tell nothing apart.
 static bool phrases_dull(const char *frame)
 {
-    static const char *const names[] = {"schedule",
-                                        "__schedule",
-                                        "schedule_preempt_disabled",
-                                        "preempt_schedule_common",
-                                        "do_syscall_64",
-                                        "do_syscall_x64",
-                                        "x64_sys_call",
-                                        "invoke_syscall",
-                                        "el0_svc",
-                                        "do_el0_svc",
-                                        "el0_svc_common",
-                                        "el0t_64_sync",
-                                        "el0t_64_sync_handler",
-                                        "el0_da",
-                                        "entry_SYSCALL_64_after_hwframe",
-                                        "entry_SYSCALL_64",
-                                        "ret_from_fork",
-                                        "ret_from_fork_asm",
-                                        "asm_exc_page_fault",
-                                        "_start",
-                                        "__libc_start_main",
-                                        "__libc_start_call_main",
-                                        "clone",
-                                        "clone3",
-                                        "start_thread"};
+    static const char *const names[] = {"schedule", "__schedule", "schedule_preempt_disabled",
+            "preempt_schedule_common", "do_syscall_64", "do_syscall_x64", "x64_sys_call",
+            "invoke_syscall", "el0_svc", "do_el0_svc", "el0_svc_common", "el0t_64_sync",
+            "el0t_64_sync_handler", "el0_da", "entry_SYSCALL_64_after_hwframe", "entry_SYSCALL_64",
+            "ret_from_fork", "ret_from_fork_asm", "asm_exc_page_fault", "_start",
+            "__libc_start_main", "__libc_start_call_main", "clone", "clone3", "start_thread"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t len = strlen(names[i]);
         if (strncmp(frame, names[i], len) == 0 &&
-            (frame[len] == 0 || frame[len] == '+' || frame[len] == ' '))
+                (frame[len] == 0 || frame[len] == '+' || frame[len] == ' '))
             return true;
     }
     return strncmp(frame, "__traceiter_", 12) == 0 || strncmp(frame, "__bpf_trace_", 12) == 0 ||
-           strncmp(frame, "bpf_prog_", 9) == 0 || strncmp(frame, "bpf_trampoline", 14) == 0;
+            strncmp(frame, "bpf_prog_", 9) == 0 || strncmp(frame, "bpf_trampoline", 14) == 0;
 }
 
 char *stalls_text_frame(const struct stall_stack *stack, size_t i)
 {
     const char *inside = stack->inside ? stack->inside[i] : NULL;
-    return inside ? xasprintf("%s (inside %s)", stack->frames[i], inside) : xstrdup(stack->frames[i]);
+    return inside ? xasprintf("%s (inside %s)", stack->frames[i], inside)
+                  : xstrdup(stack->frames[i]);
 }
 
 // Is that all the same as of the frame before? Then it need not be said again.
@@ -151,7 +139,9 @@ char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
         size_t same = 1; // recursion, or one unknown after the other
         while (at + same < end && strcmp(stack->frames[at], stack->frames[at + same]) == 0)
             same++;
-        char *frame = shown && phrases_inside_same(stack, at, at - 1) ? xstrdup(stack->frames[at]) : stalls_text_frame(stack, at);
+        char *frame = shown && phrases_inside_same(stack, at, at - 1)
+                ? xstrdup(stack->frames[at])
+                : stalls_text_frame(stack, at);
         strbuf_add(&out, "%s%s", shown ? arrow : "", frame);
         free(frame);
         if (same > 1)
@@ -167,7 +157,8 @@ char *stalls_text_advice(const struct stall *stall)
 {
     if (!stall->advice_form)
         return xstrdup(stall->advice);
-    char *name = stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM), *text = xasprintf(stall->advice_form, name);
+    char *name = stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM),
+         *text = xasprintf(stall->advice_form, name);
     free(name);
     return text;
 }
@@ -178,14 +169,14 @@ static char *phrases_end(const struct stall *stall, const struct stall_task *tas
     if (!task->known || !stall->victim.known || task->pid != stall->victim.pid || task->tid == 0)
         return stalls_text_task(task, STALLS_NAME_PROGRAM);
     return xasprintf("%s %d \"%s\"", task->tid == task->pid ? "main thread" : "thread", task->tid,
-                     task->comm ? task->comm : "?");
+            task->comm ? task->comm : "?");
 }
 
 char *stalls_text_link(const struct stall *stall, const struct stall_link *link, bool utf8)
 {
     char *from = phrases_end(stall, &link->from), *to = phrases_end(stall, &link->to);
     char *text = xasprintf("%s %s %s%s%s", from, utf8 ? "\xe2\x86\x92" : "->", to,
-                           link->via ? ", " : "", link->via ? link->via : "");
+            link->via ? ", " : "", link->via ? link->via : "");
     free(from);
     free(to);
     return text;
@@ -218,35 +209,34 @@ char *stalls_text_steps(const struct stall *stall)
     if (!stall->has_steps)
         return NULL;
     return xasprintf("%s of %s", numbers_count((int64_t)stall->steps_hit, NUMBERS_BUFFER),
-                     numbers_count((int64_t)stall->steps_total, NUMBERS_BUFFER));
+            numbers_count((int64_t)stall->steps_total, NUMBERS_BUFFER));
 }
 
 char *stalls_view_nothing(const struct stalls_shown *shown)
 {
     const struct stalls_recording *recording = shown->recording;
     bool events =
-        recording->gaps || recording->samples || recording->lock_waits || recording->facts;
+            recording->gaps || recording->samples || recording->lock_waits || recording->facts;
     // Those of others say nothing about a target that was never seen.
     if (shown->stalls->count || (events && recording->threads > 0))
         return NULL;
     int64_t dropped = events ? 0 : stalls_text_dropped(shown->stalls);
     char *name = stalls_text_recording(recording);
-    char *text =
-        dropped > 0
+    char *text = dropped > 0
             ? xasprintf(
-                  "%s: all %s events were dropped, none was kept: nothing can be said; record "
-                  "again with a higher threshold or without samples",
-                  name, numbers_count(dropped, NUMBERS_BUFFER))
-        : recording->threads == 0
+                      "%s: all %s events were dropped, none was kept: nothing can be said; record "
+                      "again with a higher threshold or without samples",
+                      name, numbers_count(dropped, NUMBERS_BUFFER))
+            : recording->threads == 0
             ? xasprintf(
-                  "%s: no thread of the target was seen: nothing can be said; did it end before "
-                  "the recording began?",
-                  name)
+                      "%s: no thread of the target was seen: nothing can be said; did it end before "
+                      "the recording began?",
+                      name)
             : xasprintf(
-                  "%s: no event of its %s thread%s: nothing can be said; `upgate doctor` tells "
-                  "what can be captured here",
-                  name, numbers_count(recording->threads, NUMBERS_BUFFER),
-                  recording->threads == 1 ? "" : "s");
+                      "%s: no event of its %s thread%s: nothing can be said; `upgate doctor` tells "
+                      "what can be captured here",
+                      name, numbers_count(recording->threads, NUMBERS_BUFFER),
+                      recording->threads == 1 ? "" : "s");
     free(name);
     return text;
 }

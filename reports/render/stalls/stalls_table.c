@@ -37,7 +37,7 @@ enum grid_column {
 };
 
 static const char *const grid_heads[GRID_COLUMN_COUNT] = {
-    "#", "cause", "lost", "of time", "times", "longest", "every", "culprit", "sure"};
+        "#", "cause", "lost", "of time", "times", "longest", "every", "culprit", "sure"};
 
 struct grid {
     char *(*rows)[GRID_COLUMN_COUNT];
@@ -48,7 +48,7 @@ struct grid {
 static bool grid_is_right(int column)
 {
     return column == GRID_RANK || (column >= GRID_LOST && column <= GRID_PERIOD) ||
-           column == GRID_SURE;
+            column == GRID_SURE;
 }
 
 static char *grid_clean(char *text, bool utf8)
@@ -58,21 +58,23 @@ static char *grid_clean(char *text, bool utf8)
     return clean;
 }
 
-static void grid_fill(char **row, const struct stall *stall, size_t i, int64_t window_ns, bool title, bool utf8)
+static void grid_fill(
+        char **row, const struct stall *stall, size_t i, int64_t window_ns, bool title, bool utf8)
 {
     row[GRID_RANK] = xasprintf("%zu", i + 1);
     row[GRID_CAUSE] =
-        grid_clean(xstrdup(title && stall->title ? stall->title : stall->cause), utf8);
+            grid_clean(xstrdup(title && stall->title ? stall->title : stall->cause), utf8);
     row[GRID_LOST] = xstrdup(numbers_ns((double)stall->total_ns, NUMBERS_BUFFER));
-    row[GRID_SHARE] = xstrdup(stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN, NUMBERS_BUFFER));
+    row[GRID_SHARE] = xstrdup(stalls_text_share(
+            window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN, NUMBERS_BUFFER));
     row[GRID_COUNT] = xstrdup(numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
     row[GRID_LONGEST] = xstrdup(numbers_ns((double)stall->max_ns, NUMBERS_BUFFER));
-    row[GRID_PERIOD] = xstrdup(numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER));
-    row[GRID_CULPRIT] =
-        grid_clean(stall->is_straggler    ? stalls_text_rank(stall)
-                   : stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
-                                          : xstrdup("-"),
-                   utf8);
+    row[GRID_PERIOD] =
+            xstrdup(numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER));
+    row[GRID_CULPRIT] = grid_clean(stall->is_straggler ? stalls_text_rank(stall)
+                    : stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
+                                           : xstrdup("-"),
+            utf8);
     row[GRID_SURE] = xstrdup(stalls_text_confidence(stall->confidence, NUMBERS_BUFFER));
 }
 
@@ -87,8 +89,8 @@ static int grid_width(const struct grid *grid)
 static void grid_measure(struct grid *grid, int width)
 {
     // First "sure", then "longest": the details have both.
-    static const enum grid_column dispensable[] = {GRID_SURE, GRID_LONGEST, GRID_COUNT,
-                                                   GRID_PERIOD};
+    static const enum grid_column dispensable[] = {
+            GRID_SURE, GRID_LONGEST, GRID_COUNT, GRID_PERIOD};
     for (int column = 0; column < GRID_COLUMN_COUNT; column++) {
         grid->widths[column] = screen_columns(grid_heads[column]);
         for (size_t i = 0; i < grid->count; i++) {
@@ -105,7 +107,7 @@ static void grid_measure(struct grid *grid, int width)
         if (excess <= 0)
             return;
         if (excess <= spare_cause + spare_culprit ||
-            i == sizeof dispensable / sizeof *dispensable) {
+                i == sizeof dispensable / sizeof *dispensable) {
             int take = excess < spare_culprit ? excess : spare_culprit;
             *culprit -= take;
             excess -= take;
@@ -117,7 +119,7 @@ static void grid_measure(struct grid *grid, int width)
 }
 
 static void grid_line(const struct grid *grid, struct table *table, const char *const *row,
-                      enum screen_style style)
+        enum screen_style style)
 {
     struct strbuf line = {0};
     for (int column = 0; column < GRID_COLUMN_COUNT; column++) {
@@ -139,34 +141,37 @@ static void grid_line(const struct grid *grid, struct table *table, const char *
 static bool grid_is_unsorted(const struct stall *stalls, size_t count)
 {
     for (size_t i = 1; i < count; i++)
-        if (stalls[i].total_ns > stalls[0].total_ns && strcmp(stalls[i].cause, "cpu_contention") == 0)
+        if (stalls[i].total_ns > stalls[0].total_ns &&
+                strcmp(stalls[i].cause, "cpu_contention") == 0)
             return true;
     return false;
 }
 
-// A line a cause, the numbers in columns, at most rows_max of them; nothing when there is none. Names give way to the width, then the
-// columns that are told again below. Shares are of window_ns.
-static void stalls_grid(struct table *table, const struct stall *stalls, size_t count, int64_t window_ns, size_t rows_max)
+// A line a cause, the numbers in columns, at most rows_max of them; nothing when there is none.
+// Names give way to the width, then the columns that are told again below. Shares are of window_ns.
+static void stalls_grid(struct table *table, const struct stall *stalls, size_t count,
+        int64_t window_ns, size_t rows_max)
 {
     struct grid grid = {.count = count < rows_max ? count : rows_max};
     if (grid.count == 0)
         return;
     grid.rows = xcalloc(grid.count, sizeof *grid.rows);
     for (size_t i = 0; i < grid.count; i++)
-        grid_fill(grid.rows[i], &stalls[i], i, window_ns, table->width >= GRID_TITLE_WIDTH, table->utf8);
+        grid_fill(grid.rows[i], &stalls[i], i, window_ns, table->width >= GRID_TITLE_WIDTH,
+                table->utf8);
     grid_measure(&grid, table->width);
     grid_line(&grid, table, grid_heads, SCREEN_STYLE_DIM);
     for (size_t i = 0; i < grid.count; i++)
         grid_line(&grid, table, (const char *const *)grid.rows[i], SCREEN_STYLE_PLAIN);
     if (count > grid.count)
-        strbuf_add(&table->out, "%zu more with less: --top %zu or --all\n", count - grid.count, count);
+        strbuf_add(
+                &table->out, "%zu more with less: --top %zu or --all\n", count - grid.count, count);
     if (grid_is_unsorted(stalls, grid.count)) {
         struct strbuf lines = {0};
-        screen_wrap(
-            &lines,
-            "The machine is busy as well: turns that neighbours take on its CPUs are listed "
-            "behind what somebody does to the program.",
-            table->width, 0, 0);
+        screen_wrap(&lines,
+                "The machine is busy as well: turns that neighbours take on its CPUs are listed "
+                "behind what somebody does to the program.",
+                table->width, 0, 0);
         screen_style(&table->out, SCREEN_STYLE_DIM, table->color, lines.text);
         strbuf_free(&lines);
     }
@@ -192,7 +197,8 @@ static void stalls_answer(struct table *table, const struct stalls_shown *shown)
 {
     char *why_not = stalls_view_nothing(shown);
     char *answer = why_not ? why_not : stalls_text_answer(shown);
-    table_paragraph(table, why_not ? SCREEN_STYLE_INCONCLUSIVE : stalls_style(shown->stalls), answer);
+    table_paragraph(
+            table, why_not ? SCREEN_STYLE_INCONCLUSIVE : stalls_style(shown->stalls), answer);
     free(answer);
 }
 
@@ -207,11 +213,11 @@ static void stalls_line(struct table *table, const char *label, char *text)
 static void stalls_stacks(struct table *table, const struct stall *stall)
 {
     stalls_line(table, "  kernel",
-                stalls_text_stack(&stall->victim_kernel, STALLS_KERNEL_MAX, table->utf8));
+            stalls_text_stack(&stall->victim_kernel, STALLS_KERNEL_MAX, table->utf8));
     stalls_line(table, "  native",
-                stalls_text_stack(&stall->victim_user, STALLS_USER_MAX, table->utf8));
+            stalls_text_stack(&stall->victim_user, STALLS_USER_MAX, table->utf8));
     stalls_line(table, "  python",
-                stalls_text_stack(&stall->victim_python, STALLS_USER_MAX, table->utf8));
+            stalls_text_stack(&stall->victim_python, STALLS_USER_MAX, table->utf8));
 }
 
 static void stalls_culprit(struct table *table, const struct stall *stall)
@@ -229,25 +235,28 @@ static void stalls_culprit(struct table *table, const struct stall *stall)
     char *stack = stalls_text_stack(&stall->culprit_kernel, STALLS_KERNEL_MAX, table->utf8);
     size_t len = stall->culprit_function ? strlen(stall->culprit_function) : 0;
     if (len && strncmp(stack, stall->culprit_function, len) == 0 &&
-        (!stack[len] || stack[len] == ' '))
+            (!stack[len] || stack[len] == ' '))
         stalls_line(table, "  in", xstrdup(stack)); // it is the leaf of the stack
     else if (stall->culprit_function && *stack)
         stalls_line(table, "  in", xasprintf("%s: %s", stall->culprit_function, stack));
     else if (stall->culprit_function || *stack)
-        stalls_line(table, "  in",
-                    xstrdup(stall->culprit_function ? stall->culprit_function : stack));
+        stalls_line(
+                table, "  in", xstrdup(stall->culprit_function ? stall->culprit_function : stack));
     free(stack);
 }
 
 static void stalls_straggler(struct table *table, const struct stall *stall)
 {
     char *who = stalls_text_rank(stall);
-    stalls_line(table, "culprit", stall->host ? xasprintf("%s on %s", who, stall->host) : xstrdup(who));
+    stalls_line(
+            table, "culprit", stall->host ? xasprintf("%s on %s", who, stall->host) : xstrdup(who));
     free(who);
     stalls_line(table, "  late", xstrdup(numbers_ns((double)stall->late_ns, NUMBERS_BUFFER)));
     stalls_line(table, "  what", stalls_text_what(stall));
-    stalls_line(table, "  native", stalls_text_stack(&stall->culprit_user, STALLS_USER_MAX, table->utf8));
-    stalls_line(table, "  python", stalls_text_stack(&stall->culprit_python, STALLS_USER_MAX, table->utf8));
+    stalls_line(table, "  native",
+            stalls_text_stack(&stall->culprit_user, STALLS_USER_MAX, table->utf8));
+    stalls_line(table, "  python",
+            stalls_text_stack(&stall->culprit_python, STALLS_USER_MAX, table->utf8));
 }
 
 static void stalls_chain(struct table *table, const struct stall *stall)
@@ -256,8 +265,8 @@ static void stalls_chain(struct table *table, const struct stall *stall)
     if (stall->chain_count == 1 && stall->chain[0].via && !stall->resource)
         stalls_line(table, "by", xstrdup(stall->chain[0].via));
     for (size_t i = 0; stall->chain_count > 1 && i < stall->chain_count; i++)
-        stalls_line(table, i ? "" : "chain",
-                    stalls_text_link(stall, &stall->chain[i], table->utf8));
+        stalls_line(
+                table, i ? "" : "chain", stalls_text_link(stall, &stall->chain[i], table->utf8));
 }
 
 static void stalls_detail(struct table *table, const struct stalls *stalls, size_t i)
@@ -280,12 +289,15 @@ static void stalls_detail(struct table *table, const struct stalls *stalls, size
         stalls_culprit(table, stall);
     }
     if (stall->has_period)
-        stalls_line(table, "  every", xstrdup(numbers_ns((double)stall->period_ns, NUMBERS_BUFFER)));
+        stalls_line(
+                table, "  every", xstrdup(numbers_ns((double)stall->period_ns, NUMBERS_BUFFER)));
     if (stall->resource)
         stalls_line(table, "over", xstrdup(stall->resource));
     stalls_chain(table, stall);
     const char *note = stall->confidence_note;
-    stalls_line(table, "sure", xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER), note ? ": " : "", note ? note : ""));
+    stalls_line(table, "sure",
+            xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER),
+                    note ? ": " : "", note ? note : ""));
     if (stall->advice)
         table_take(table, "do", SCREEN_STYLE_PASS, stalls_text_advice(stall));
 }
@@ -298,7 +310,8 @@ static void stalls_trust(struct table *table, const struct stalls_shown *shown)
         table_line(table, "trust", SCREEN_STYLE_PASS, "ok: no event was dropped");
     for (size_t i = 0; i < stalls->breach_count; i++) {
         char *breach = stalls_text_breach(&stalls->breaches[i]);
-        table_take(table, i ? "" : "trust", SCREEN_STYLE_INCONCLUSIVE, xasprintf("%s%s", i ? "" : "BREACHED: ", breach));
+        table_take(table, i ? "" : "trust", SCREEN_STYLE_INCONCLUSIVE,
+                xasprintf("%s%s", i ? "" : "BREACHED: ", breach));
         free(breach);
     }
     const char *blind = stalls_text_blind(shown->recording);
@@ -307,17 +320,17 @@ static void stalls_trust(struct table *table, const struct stalls_shown *shown)
         stalls_line(table, i || blind ? "" : "not seen", xstrdup(stalls->missing[i]));
     if (stalls->missing_count > STALLS_MISSING_MAX)
         stalls_line(table, "",
-                    xasprintf("%zu more: select missing from recording",
-                              stalls->missing_count - STALLS_MISSING_MAX));
+                xasprintf("%zu more: select missing from recording",
+                        stalls->missing_count - STALLS_MISSING_MAX));
 }
 
-static void stalls_more(struct table *table, const struct stalls_view *view,
-                        const struct stalls_shown *shown)
+static void stalls_more(
+        struct table *table, const struct stalls_view *view, const struct stalls_shown *shown)
 {
     char *clean = screen_clean(view->path, table->utf8);
     struct strbuf line = {0};
     strbuf_add(&line, "\n%zu more in full: upgate stalls %s --all",
-               shown->stalls->count - view->details_max, clean);
+            shown->stalls->count - view->details_max, clean);
     if (view->count > 1)
         strbuf_add(&line, " --recording %lld", (long long)shown->recording->id);
     screen_style(&table->out, SCREEN_STYLE_DIM, table->color, line.text);
@@ -326,18 +339,22 @@ static void stalls_more(struct table *table, const struct stalls_view *view,
     free(clean);
 }
 
-// None of several recordings has a stall: the first line, which many read alone, says how far that goes.
+// None of several recordings has a stall: the first line, which many read alone, says how far that
+// goes.
 static char *stalls_none(size_t count, size_t mute, size_t doubtful)
 {
     struct strbuf out = {0};
     if (mute == count)
-        strbuf_add(&out, "Nothing can be said: none of %zu recordings has events of its target", count);
+        strbuf_add(&out, "Nothing can be said: none of %zu recordings has events of its target",
+                count);
     else if (mute)
-        strbuf_add(&out, "No stall found in %zu of %zu recordings; the other%s nothing", count - mute, count, mute == 1 ? " says" : "s say");
+        strbuf_add(&out, "No stall found in %zu of %zu recordings; the other%s nothing",
+                count - mute, count, mute == 1 ? " says" : "s say");
     else
         strbuf_add(&out, "No stall found in %zu recordings", count);
     if (doubtful)
-        strbuf_add(&out, "; in %zu of them events were dropped, or the main thread hardly ran", doubtful);
+        strbuf_add(&out, "; in %zu of them events were dropped, or the main thread hardly ran",
+                doubtful);
     return strbuf_take(&out);
 }
 
@@ -381,7 +398,7 @@ static void stalls_outside(struct table *table, const struct stalls *stalls, siz
     strbuf_add(&table->out, "\n");
     free(head);
     stalls_grid(table, stalls->outside, stalls->outside_count, stalls->startup_ns + stalls->exit_ns,
-                rows_max < SIZE_MAX && rows_max > ROWS_MAX ? ROWS_MAX : rows_max);
+            rows_max < SIZE_MAX && rows_max > ROWS_MAX ? ROWS_MAX : rows_max);
 }
 
 // A line a question, behind what the job took.
@@ -427,7 +444,8 @@ static void stalls_section(struct table *table, const struct stalls_view *view, 
     stalls_what_if(table, &stalls->what_if);
     if (view->heat)
         stalls_heat_table(table, &stalls->heat);
-    for (size_t k = view->details_from; k < stalls->count && k - view->details_from < view->details_max; k++)
+    for (size_t k = view->details_from;
+            k < stalls->count && k - view->details_from < view->details_max; k++)
         stalls_detail(table, stalls, k);
     if (view->path && stalls->count > view->details_max)
         stalls_more(table, view, shown);
@@ -438,9 +456,10 @@ static void stalls_section(struct table *table, const struct stalls_view *view, 
 }
 
 int stalls_view_table(const struct stalls_view *view, const struct render_opts *opts, FILE *stream,
-                      struct error *err)
+        struct error *err)
 {
-    struct table table = table_begin(opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, opts->color, opts->utf8);
+    struct table table = table_begin(
+            opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, opts->color, opts->utf8);
     if (view->count > 1)
         stalls_worst(&table, view);
     for (size_t i = 0; i < view->count; i++)

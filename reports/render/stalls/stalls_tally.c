@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows counted once, in chunks of those that came between two looks: when the oldest ones are deleted, the chunks before go, and the one
-// that is cut is counted again.
+// Rows counted once, in chunks of those that came between two looks: when the oldest ones are
+// deleted, the chunks before go, and the one that is cut is counted again.
 #include "reports/render/stalls/stalls_tally.h"
 
 #include <stdlib.h>
@@ -9,7 +9,9 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
-enum { TALLY_CHUNKS_MAX = 1024 }; // then the last one takes what comes: half an hour, and some hours fill a store
+enum {
+    TALLY_CHUNKS_MAX = 1024
+}; // then the last one takes what comes: half an hour, and some hours fill a store
 
 struct tally_chunk {
     int64_t last, count; // rows up to this one, behind the chunk before
@@ -25,14 +27,16 @@ struct stalls_tally {
     struct tally tables[TALLY_TABLES];
 };
 
-// Which rows count, which stay, and which do not: waits that go on are written anew each second, behind all others.
+// Which rows count, which stay, and which do not: waits that go on are written anew each second,
+// behind all others.
 static const struct {
     const char *name, *counts, *stays, *goes; // goes NULL: none
 } tally_tables[TALLY_TABLES] = {
-    [TALLY_GAP] = {"gap", "NOT flags & 0x100000", "NOT flags & 0x20", "flags & 0x20"}, // UG_GAP_SHORT, UG_GAP_UNFINISHED
-    [TALLY_SAMPLE] = {"sample", "1", "1", NULL},
-    [TALLY_LOCK_WAIT] = {"lock_wait", "1", "1", NULL},
-    [TALLY_HOST_FACT] = {"host_fact", "1", "1", NULL},
+        // UG_GAP_SHORT, UG_GAP_UNFINISHED
+        [TALLY_GAP] = {"gap", "NOT flags & 0x100000", "NOT flags & 0x20", "flags & 0x20"},
+        [TALLY_SAMPLE] = {"sample", "1", "1", NULL},
+        [TALLY_LOCK_WAIT] = {"lock_wait", "1", "1", NULL},
+        [TALLY_HOST_FACT] = {"host_fact", "1", "1", NULL},
 };
 
 struct stalls_tally *stalls_tally_new(void)
@@ -54,17 +58,20 @@ void stalls_tally_free(struct stalls_tally *tally)
 }
 
 // A number about the rows behind `from` and before `until` for which `where` holds.
-static int tally_ask(struct store *store, enum tally_table table, const char *what, const char *where, int64_t from, int64_t until,
-                     int64_t *ret, struct error *err)
+static int tally_ask(struct store *store, enum tally_table table, const char *what,
+        const char *where, int64_t from, int64_t until, int64_t *ret, struct error *err)
 {
-    char *sql = xasprintf("SELECT %s FROM %s WHERE rowid > ? AND rowid < ? AND %s", what, tally_tables[table].name, where);
+    char *sql = xasprintf("SELECT %s FROM %s WHERE rowid > ? AND rowid < ? AND %s", what,
+            tally_tables[table].name, where);
     int rc = store_get_int(store, ret, err, sql, "ii", from, until);
     free(sql);
     return rc;
 }
 
-// Chunks whose rows have been deleted go. A table that was emptied gives its numbers anew: then all go.
-static int tally_forget(struct tally *tally, struct store *store, enum tally_table table, struct error *err)
+// Chunks whose rows have been deleted go. A table that was emptied gives its numbers anew: then all
+// go.
+static int tally_forget(
+        struct tally *tally, struct store *store, enum tally_table table, struct error *err)
 {
     int64_t first = 0, last = tally->count ? tally->chunks[tally->count - 1].last : 0, there = 0;
     int rc = tally_ask(store, table, "coalesce(min(rowid), 0)", "1", 0, INT64_MAX, &first, err);
@@ -84,21 +91,26 @@ static int tally_forget(struct tally *tally, struct store *store, enum tally_tab
     if (first <= tally->before + 1)
         return 0;
     tally->before = first - 1;
-    return tally_ask(store, table, "count(*)", tally_tables[table].counts, tally->before, tally->chunks[0].last + 1, &tally->chunks[0].count,
-                     err);
+    return tally_ask(store, table, "count(*)", tally_tables[table].counts, tally->before,
+            tally->chunks[0].last + 1, &tally->chunks[0].count, err);
 }
 
 // What came since, up to the first row that is not there to stay.
-static int tally_add(struct tally *tally, struct store *store, enum tally_table table, int64_t from, struct error *err)
+static int tally_add(struct tally *tally, struct store *store, enum tally_table table, int64_t from,
+        struct error *err)
 {
     const char *goes = tally_tables[table].goes;
     int64_t end = INT64_MAX;
     struct tally_chunk chunk = {0};
-    int rc = goes ? tally_ask(store, table, "coalesce(min(rowid), 9223372036854775807)", goes, from, INT64_MAX, &end, err) : 0;
+    int rc = goes ? tally_ask(store, table, "coalesce(min(rowid), 9223372036854775807)", goes, from,
+                            INT64_MAX, &end, err)
+                  : 0;
     if (rc == 0)
-        rc = tally_ask(store, table, "coalesce(max(rowid), 0)", tally_tables[table].stays, from, end, &chunk.last, err);
+        rc = tally_ask(store, table, "coalesce(max(rowid), 0)", tally_tables[table].stays, from,
+                end, &chunk.last, err);
     if (rc == 0 && chunk.last)
-        rc = tally_ask(store, table, "count(*)", tally_tables[table].counts, from, chunk.last + 1, &chunk.count, err);
+        rc = tally_ask(store, table, "count(*)", tally_tables[table].counts, from, chunk.last + 1,
+                &chunk.count, err);
     if (rc || !chunk.last)
         return rc;
     if (tally->count < TALLY_CHUNKS_MAX) {
@@ -110,7 +122,8 @@ static int tally_add(struct tally *tally, struct store *store, enum tally_table 
     return 0;
 }
 
-int stalls_tally_count(struct stalls_tally *tally, enum tally_table table, struct store *store, int64_t *ret, struct error *err)
+int stalls_tally_count(struct stalls_tally *tally, enum tally_table table, struct store *store,
+        int64_t *ret, struct error *err)
 {
     struct tally *one = &tally->tables[table];
     int64_t sum = 0;
@@ -119,7 +132,8 @@ int stalls_tally_count(struct stalls_tally *tally, enum tally_table table, struc
         rc = tally_add(one, store, table, one->count ? one->chunks[one->count - 1].last : 0, err);
     int64_t counted = one->count ? one->chunks[one->count - 1].last : 0;
     if (rc == 0)
-        rc = tally_ask(store, table, "count(*)", tally_tables[table].counts, counted, INT64_MAX, &sum, err);
+        rc = tally_ask(store, table, "count(*)", tally_tables[table].counts, counted, INT64_MAX,
+                &sum, err);
     if (rc) {
         tally_clear(one);
         return rc;

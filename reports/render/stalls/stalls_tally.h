@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many rows the tables of events have, of a store that is looked at again and again: what was counted is not counted again. Its one
-// recording goes on, and forgets its oldest rows where the store has a size. One owner thread.
+// How many rows the tables of events have, of a store that is looked at again and again: what was
+// counted is not counted again. Its one recording goes on, and forgets its oldest rows where the
+// store has a size. One owner thread.
 #ifndef UPGATE_REPORTS_STALLS_TALLY_H
 #define UPGATE_REPORTS_STALLS_TALLY_H
 
@@ -16,6 +17,7 @@ struct stalls_tally;
 struct stalls_tally *stalls_tally_new(void);
 void stalls_tally_free(struct stalls_tally *tally); // NULL ok
 // Of gaps, those that are no samples of short ones.
-ERROR_CHECKED int stalls_tally_count(struct stalls_tally *tally, enum tally_table table, struct store *store, int64_t *ret, struct error *err);
+ERROR_CHECKED int stalls_tally_count(struct stalls_tally *tally, enum tally_table table,
+        struct store *store, int64_t *ret, struct error *err);
 
 #endif

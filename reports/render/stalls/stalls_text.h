@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sentences about stalls, the same in the table and in Markdown. Internal to this room and to who tells of a straggler. Pure; the
-// caller frees what is returned. Texts of the store are not cleaned here.
+// Sentences about stalls, the same in the table and in Markdown. Internal to this room and to who
+// tells of a straggler. Pure; the caller frees what is returned. Texts of the store are not cleaned
+// here.
 #ifndef UPGATE_REPORTS_STALLS_TEXT_H
 #define UPGATE_REPORTS_STALLS_TEXT_H
 
@@ -36,13 +37,17 @@ char *stalls_text_answer(const struct stalls_shown *shown);
 // The same for any of its causes, without the part before the colon.
 char *stalls_text_blame(const struct stall *stall);
 
-// "GPU-1a2b3c4d", as much of its UUID as tells it from others, or "GPU 0"; model: "GPU-1a2b3c4d NVIDIA H100". NULL: it has none
+// "GPU-1a2b3c4d", as much of its UUID as tells it from others, or "GPU 0"; model: "GPU-1a2b3c4d
+// NVIDIA H100". NULL: it has none
 char *stalls_text_gpu(const struct stall_gpu *gpu, bool model);
-// "rank 1 of 2 (ddp.py, pid 4188)", of a straggler; with a GPU "(ddp.py, pid 4188, GPU-1a2b3c4d NVIDIA H100)"
+// "rank 1 of 2 (ddp.py, pid 4188)", of a straggler; with a GPU "(ddp.py, pid 4188, GPU-1a2b3c4d
+// NVIDIA H100)"
 char *stalls_text_rank(const struct stall *stall);
-// "computing in prepare_features (ddp.py), some 4 ms more than the others each time": what it did meanwhile
+// "computing in prepare_features (ddp.py), some 4 ms more than the others each time": what it did
+// meanwhile
 char *stalls_text_what(const struct stall *stall);
-// "Start-up, 26 s before the first step, and exit, 1.2 s behind the last": the head of what lies outside of the work.
+// "Start-up, 26 s before the first step, and exit, 1.2 s behind the last": the head of what lies
+// outside of the work.
 char *stalls_text_outside(const struct stalls *stalls);
 
 // "4.26 s, 98 times in 2 threads, the longest 137 ms; 4.2 s blocked, 60 ms waiting for a CPU"
@@ -63,7 +68,7 @@ char *stalls_text_advice(const struct stall *stall);
 // "61 of 200 steps"; NULL when there were no steps.
 char *stalls_text_steps(const struct stall *stall);
 int64_t stalls_text_dropped(const struct stalls *stalls); // events that were lost, of all kinds
-char *
-stalls_text_breach(const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
+char *stalls_text_breach(
+        const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
 
 #endif

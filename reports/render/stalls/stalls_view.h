@@ -39,9 +39,11 @@ struct stalls_recordings {
 
 // In order of id. A store without the table, or without a row in it, gives count == 0.
 int stalls_recordings_load(struct store *store, struct stalls_recordings *ret, struct error *err);
-// The same of a store that is looked at again and again, whose rows `tally` has counted before; NULL: all are counted.
+// The same of a store that is looked at again and again, whose rows `tally` has counted before;
+// NULL: all are counted.
 struct stalls_tally;
-int stalls_recordings_again(struct store *store, struct stalls_tally *tally, struct stalls_recordings *ret, struct error *err);
+int stalls_recordings_again(struct store *store, struct stalls_tally *tally,
+        struct stalls_recordings *ret, struct error *err);
 void stalls_recordings_clear(struct stalls_recordings *recordings);
 
 // One recording with what was found in it.
@@ -54,17 +56,17 @@ struct stalls_view {
     const struct stalls_shown *shown;
     size_t count;
     const struct stalls_recordings *recordings; // all of the store
-    const char *path;                           // of the store; NULL: nothing is said of what else it tells
-    size_t rows_max;                            // causes listed of a recording
-    size_t details_from, details_max;           // of them told in full
-    bool heat;                                  // in the terminal ranks by time are drawn
+    const char *path;                 // of the store; NULL: nothing is said of what else it tells
+    size_t rows_max;                  // causes listed of a recording
+    size_t details_from, details_max; // of them told in full
+    bool heat;                        // in the terminal ranks by time are drawn
 };
 
 // Can anything be said of this recording? NULL, or a sentence that says why not; the caller frees.
 char *stalls_view_nothing(const struct stalls_shown *shown);
 
 int stalls_view_table(const struct stalls_view *view, const struct render_opts *opts, FILE *stream,
-                      struct error *err);
+        struct error *err);
 char *stalls_view_markdown(const struct stalls_view *view); // the caller frees
 // upgate.stalls/1 of shown[0]; `recordings` lists what else the store has.
 json_t *stalls_view_json(const struct stalls_view *view);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step would take if: in words, the same in the table, in Markdown and on the page; as JSON. Pure.
+// What a step would take if: in words, the same in the table, in Markdown and on the page; as JSON.
+// Pure.
 #include <math.h>
 
 #include "reports/render/stalls/stalls_text.h"
@@ -10,7 +11,8 @@ enum { WHAT_IF_CALM = 100 }; // what is not known is told where it is more than 
 
 double stalls_what_if_ns(const struct stall_what_if *what_if, enum stalls_question question)
 {
-    const double ns[STALLS_QUESTION_COUNT] = {what_if->without_stragglers_ns, what_if->even_ns, what_if->instant_ns, what_if->balanced_ns};
+    const double ns[STALLS_QUESTION_COUNT] = {what_if->without_stragglers_ns, what_if->even_ns,
+            what_if->instant_ns, what_if->balanced_ns};
     return what_if->known ? ns[question] : NAN;
 }
 
@@ -20,7 +22,8 @@ char *stalls_what_if_question(const struct stall_what_if *what_if, enum stalls_q
     case STALLS_QUESTION_STRAGGLERS:
         if (what_if->stragglers > 1)
             return xasprintf("the %zu late ranks on time", what_if->stragglers);
-        return what_if->straggler < 0 ? xstrdup("the late rank on time") : xasprintf("rank %d on time", (int)what_if->straggler);
+        return what_if->straggler < 0 ? xstrdup("the late rank on time")
+                                      : xasprintf("rank %d on time", (int)what_if->straggler);
     case STALLS_QUESTION_EVEN:
         return xstrdup("every rank at the mean speed");
     case STALLS_QUESTION_INSTANT:
@@ -47,16 +50,20 @@ char *stalls_what_if_head(const struct stall_what_if *what_if)
         return xasprintf("What if: not known: %s", what_if->why_not);
     if (!what_if->known)
         return NULL;
-    const char *measured = numbers_ns(what_if->measured_ns, NUMBERS_BUFFER), *replayed = numbers_ns(what_if->replayed_ns, NUMBERS_BUFFER);
+    const char *measured = numbers_ns(what_if->measured_ns, NUMBERS_BUFFER),
+               *replayed = numbers_ns(what_if->replayed_ns, NUMBERS_BUFFER);
     const char *off = what_if_percent(what_if->replayed_ns, what_if->measured_ns, NUMBERS_BUFFER);
     struct strbuf out = {0};
     if (what_if->by_steps)
-        strbuf_add(&out, "What if: a step took %s, the mean of %s; the replay gives %s (%s)", measured,
-                   numbers_count(what_if->steps, NUMBERS_BUFFER), replayed, off);
+        strbuf_add(&out, "What if: a step took %s, the mean of %s; the replay gives %s (%s)",
+                measured, numbers_count(what_if->steps, NUMBERS_BUFFER), replayed, off);
     else
-        strbuf_add(&out, "What if: the job took %s from its first collective to its last one; the replay gives %s (%s)", measured, replayed, off);
+        strbuf_add(&out,
+                "What if: the job took %s from its first collective to its last one; the replay gives %s (%s)",
+                measured, replayed, off);
     if (what_if->unsure_ns * WHAT_IF_CALM > what_if->measured_ns)
-        strbuf_add(&out, "; give or take %s, as waits below the threshold are not recorded", numbers_ns(what_if->unsure_ns, NUMBERS_BUFFER));
+        strbuf_add(&out, "; give or take %s, as waits below the threshold are not recorded",
+                numbers_ns(what_if->unsure_ns, NUMBERS_BUFFER));
     return strbuf_take(&out);
 }
 
@@ -66,14 +73,14 @@ json_t *stalls_what_if_json(const struct stall_what_if *what_if)
         return json_null();
     json_t *item = json_object();
     bool measured = what_if->measured_ns > 0;
-    return render_json_set(item,
-        "known", json_boolean(what_if->known), "why_not", render_json_text(what_if->why_not),
-        "steps", what_if->by_steps && measured ? json_integer(what_if->steps) : json_null(),
-        "measured_ns", render_json_whole(measured ? what_if->measured_ns : NAN),
-        "replayed_ns", render_json_whole(measured ? what_if->replayed_ns : NAN),
-        "without_stragglers_ns", render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_STRAGGLERS)),
-        "even_ns", render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_EVEN)),
-        "instant_ns", render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_INSTANT)),
-        "balanced_ns", render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_BALANCED)),
-        "unsure_ns", render_json_whole(measured ? what_if->unsure_ns : NAN), NULL);
+    return render_json_set(item, "known", json_boolean(what_if->known), "why_not",
+            render_json_text(what_if->why_not), "steps",
+            what_if->by_steps && measured ? json_integer(what_if->steps) : json_null(),
+            "measured_ns", render_json_whole(measured ? what_if->measured_ns : NAN), "replayed_ns",
+            render_json_whole(measured ? what_if->replayed_ns : NAN), "without_stragglers_ns",
+            render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_STRAGGLERS)), "even_ns",
+            render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_EVEN)), "instant_ns",
+            render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_INSTANT)), "balanced_ns",
+            render_json_whole(stalls_what_if_ns(what_if, STALLS_QUESTION_BALANCED)), "unsure_ns",
+            render_json_whole(measured ? what_if->unsure_ns : NAN), NULL);
 }

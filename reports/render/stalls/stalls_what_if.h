@@ -15,13 +15,16 @@ enum stalls_question {
     STALLS_QUESTION_COUNT
 };
 
-// "What if: a step took 33 ms, the mean of 149; the replay gives 33 ms (+0.0 %)", or why that is not known; NULL: there is
-// nothing to ask.
+// "What if: a step took 33 ms, the mean of 149; the replay gives 33 ms (+0.0 %)", or why that is
+// not known; NULL: there is nothing to ask.
 char *stalls_what_if_head(const struct stall_what_if *what_if);
-double stalls_what_if_ns(const struct stall_what_if *what_if, enum stalls_question question); // NAN: does not apply
-char *stalls_what_if_question(const struct stall_what_if *what_if, enum stalls_question question); // "instant communication"
+// NAN: does not apply
+double stalls_what_if_ns(const struct stall_what_if *what_if, enum stalls_question question);
+// "instant communication"
+char *stalls_what_if_question(const struct stall_what_if *what_if, enum stalls_question question);
 // "-38.1 %", against the job as it was, replayed. Into a buffer of NUMBERS_SIZE, which is returned.
 char *stalls_what_if_change(const struct stall_what_if *what_if, double ns, char *buf);
-json_t *stalls_what_if_json(const struct stall_what_if *what_if); // of upgate.stalls/1; null: there is nothing to ask
+// of upgate.stalls/1; null: there is nothing to ask
+json_t *stalls_what_if_json(const struct stall_what_if *what_if);
 
 #endif

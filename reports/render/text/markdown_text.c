@@ -17,7 +17,7 @@ enum {
 static bool markdown_is_word(unsigned point)
 {
     return (point >= 'a' && point <= 'z') || (point >= 'A' && point <= 'Z') ||
-           (point >= '0' && point <= '9');
+            (point >= '0' && point <= '9');
 }
 
 void markdown_text(struct strbuf *out, const char *raw)
@@ -82,7 +82,7 @@ void markdown_html(struct strbuf *out, const char *raw)
 void markdown_name(struct strbuf *out, const char *name)
 {
     static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/+-@,= ";
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/+-@,= ";
     if (*name && name[strspn(name, plain)] == 0 && strlen(name) < MARKDOWN_TEXT_MAX && *name != ' ')
         strbuf_add(out, "`%s`", name);
     else
@@ -109,8 +109,8 @@ void markdown_stderr(struct strbuf *out, const char *tail)
     while (line < end) {
         size_t len = strcspn(line, "\n");
         struct strbuf text = {0};
-        strbuf_add_bytes(&text, line,
-                         len > MARKDOWN_STDERR_COLUMNS ? MARKDOWN_STDERR_COLUMNS : len);
+        strbuf_add_bytes(
+                &text, line, len > MARKDOWN_STDERR_COLUMNS ? MARKDOWN_STDERR_COLUMNS : len);
         char *clean = screen_clean(text.text, true);
         strbuf_add(out, "%s\n", clean);
         free(clean);

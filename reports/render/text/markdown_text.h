@@ -10,7 +10,8 @@
 void markdown_text(struct strbuf *out, const char *raw);
 // The same between two pieces of markup, which stay as they are.
 void markdown_put(struct strbuf *out, const char *before, const char *raw, const char *behind);
-void markdown_take(struct strbuf *out, const char *before, char *raw, const char *behind); // and frees the text
+// and frees the text
+void markdown_take(struct strbuf *out, const char *before, char *raw, const char *behind);
 // Text inside an HTML line such as <summary>, where Markdown does not look.
 void markdown_html(struct strbuf *out, const char *raw);
 // A name: as code where it can be, else escaped text.

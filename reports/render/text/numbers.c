@@ -20,13 +20,15 @@ char *numbers_print(char *buf, const char *fmt, ...)
 
 char *numbers_fraction(double fraction, char *buf)
 {
-    const char *form = fraction < 0.1 ? "%.2g %%" : fraction < 9.995 ? "%.3g %%" : "%.0f %%"; // "1e+03 %" is none
+    // "1e+03 %" is none
+    const char *form = fraction < 0.1 ? "%.2g %%" : fraction < 9.995 ? "%.3g %%" : "%.0f %%";
     return isfinite(fraction) ? numbers_print(buf, form, fraction * 100) : numbers_print(buf, "-");
 }
 
 char *numbers_setting(double fraction, char *buf)
 {
-    return isfinite(fraction) ? numbers_print(buf, "%.6g %%", fraction * 100) : numbers_print(buf, "-");
+    return isfinite(fraction) ? numbers_print(buf, "%.6g %%", fraction * 100)
+                              : numbers_print(buf, "-");
 }
 
 char *numbers_change(double fraction, char *buf)
@@ -77,8 +79,10 @@ char *numbers_duration(int64_t ns, char *buf)
     if (seconds < 60)
         return numbers_print(buf, "%lld s", (long long)seconds);
     if (seconds < 3600)
-        return numbers_print(buf, "%lld min %02lld s", (long long)(seconds / 60), (long long)(seconds % 60));
-    return numbers_print(buf, "%lld h %02lld min", (long long)(seconds / 3600), (long long)(seconds / 60 % 60));
+        return numbers_print(
+                buf, "%lld min %02lld s", (long long)(seconds / 60), (long long)(seconds % 60));
+    return numbers_print(
+            buf, "%lld h %02lld min", (long long)(seconds / 3600), (long long)(seconds / 60 % 60));
 }
 
 char *numbers_time(int64_t wall_ns, char *buf)
@@ -86,7 +90,7 @@ char *numbers_time(int64_t wall_ns, char *buf)
     time_t seconds = (time_t)(wall_ns / 1000000000);
     struct tm parts;
     if (wall_ns < 0 || !gmtime_r(&seconds, &parts) ||
-        !strftime(buf, NUMBERS_SIZE, "%Y-%m-%d %H:%M UTC", &parts))
+            !strftime(buf, NUMBERS_SIZE, "%Y-%m-%d %H:%M UTC", &parts))
         snprintf(buf, NUMBERS_SIZE, "-");
     return buf;
 }

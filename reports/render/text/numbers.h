@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as text, the same in every form of a report. Buffers are filled and returned; NUMBERS_SIZE is enough for each. What
-// was not measured is "-".
+// Numbers as text, the same in every form of a report. Buffers are filled and returned;
+// NUMBERS_SIZE is enough for each. What was not measured is "-".
 #ifndef UPGATE_REPORTS_NUMBERS_H
 #define UPGATE_REPORTS_NUMBERS_H
 
@@ -8,12 +8,14 @@
 
 enum { NUMBERS_SIZE = 64 };
 
-// A buffer of its own wherever it stands, to the end of the block: strbuf_add(out, "%s", numbers_count(count, NUMBERS_BUFFER)).
+// A buffer of its own wherever it stands, to the end of the block: strbuf_add(out, "%s",
+// numbers_count(count, NUMBERS_BUFFER)).
 #define NUMBERS_BUFFER ((char[NUMBERS_SIZE]){0})
 
 char *numbers_print(char *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *numbers_fraction(double fraction, char *buf); // 0.0124 -> "1.2 %": what was measured
-char *numbers_setting(double fraction, char *buf);  // 0.0125 -> "1.25 %": what was set, of which a rounded number would be another one
+char *numbers_setting(double fraction, char *buf);  // 0.0125 -> "1.25 %": what was set, of which a
+                                                    // rounded number would be another one
 char *numbers_change(double fraction, char *buf);   // "+5.1 %", as unit_format_change
 char *numbers_error(double error, char *buf);       // "1.2e-06"
 char *numbers_count(int64_t count, char *buf);      // 28400 -> "28,400"

@@ -17,16 +17,16 @@ struct screen_range {
 };
 
 // Combining marks and joiners: no cell of their own.
-static const struct screen_range screen_zero[] = {
-    {0x300, 0x36f},   {0x483, 0x489},   {0x591, 0x5bd},   {0x610, 0x61a},   {0x64b, 0x65f},
-    {0x200b, 0x200d}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xe0100, 0xe01ef}};
-static const struct screen_range screen_wide[] = {
-    {0x1100, 0x115f}, {0x2e80, 0x303e}, {0x3041, 0xa4cf}, {0xac00, 0xd7a3},   {0xf900, 0xfaff},
-    {0xfe30, 0xfe6f}, {0xff00, 0xff60}, {0xffe0, 0xffe6}, {0x1f300, 0x1faff}, {0x20000, 0x3fffd}};
+static const struct screen_range screen_zero[] = {{0x300, 0x36f}, {0x483, 0x489}, {0x591, 0x5bd},
+        {0x610, 0x61a}, {0x64b, 0x65f}, {0x200b, 0x200d}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f},
+        {0xfe20, 0xfe2f}, {0xe0100, 0xe01ef}};
+static const struct screen_range screen_wide[] = {{0x1100, 0x115f}, {0x2e80, 0x303e},
+        {0x3041, 0xa4cf}, {0xac00, 0xd7a3}, {0xf900, 0xfaff}, {0xfe30, 0xfe6f}, {0xff00, 0xff60},
+        {0xffe0, 0xffe6}, {0x1f300, 0x1faff}, {0x20000, 0x3fffd}};
 // C0, DEL, C1, and what reorders the text around it or hides in it.
-static const struct screen_range screen_harmful[] = {
-    {0x0, 0x1f},      {0x7f, 0x9f},     {0x61c, 0x61c},   {0x200e, 0x200f},  {0x2028, 0x202e},
-    {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+static const struct screen_range screen_harmful[] = {{0x0, 0x1f}, {0x7f, 0x9f}, {0x61c, 0x61c},
+        {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb},
+        {0xe0000, 0xe007f}};
 
 static bool screen_in(const struct screen_range *ranges, size_t count, unsigned point)
 {
@@ -72,7 +72,7 @@ unsigned screen_next(const char **text)
         point = point << 6 | (s[i] & 0x3f);
     }
     if (len == 0 || point < least[len] || point > 0x10ffff ||
-        (point >= 0xd800 && point <= 0xdfff)) {
+            (point >= 0xd800 && point <= 0xdfff)) {
         (*text)++;
         return SCREEN_BROKEN;
     }
@@ -164,15 +164,15 @@ char *screen_fit(const char *text, int columns, bool utf8)
 void screen_style(struct strbuf *out, enum screen_style style, bool color, const char *text)
 {
     static const char *const codes[SCREEN_STYLE_COUNT] = {
-        [SCREEN_STYLE_PLAIN] = NULL,
-        [SCREEN_STYLE_BOLD] = "1",
-        [SCREEN_STYLE_DIM] = "2",
-        [SCREEN_STYLE_FAIL] = "1;31",
-        [SCREEN_STYLE_INCONCLUSIVE] = "1;33",
-        [SCREEN_STYLE_PASS] = "32",
-        [SCREEN_STYLE_BANNER_FAIL] = "1;37;41",
-        [SCREEN_STYLE_BANNER_INCONCLUSIVE] = "1;30;43",
-        [SCREEN_STYLE_BANNER_PASS] = "1;30;42",
+            [SCREEN_STYLE_PLAIN] = NULL,
+            [SCREEN_STYLE_BOLD] = "1",
+            [SCREEN_STYLE_DIM] = "2",
+            [SCREEN_STYLE_FAIL] = "1;31",
+            [SCREEN_STYLE_INCONCLUSIVE] = "1;33",
+            [SCREEN_STYLE_PASS] = "32",
+            [SCREEN_STYLE_BANNER_FAIL] = "1;37;41",
+            [SCREEN_STYLE_BANNER_INCONCLUSIVE] = "1;30;43",
+            [SCREEN_STYLE_BANNER_PASS] = "1;30;42",
     };
     if (color && codes[style])
         strbuf_add(out, "\033[%sm%s\033[0m", codes[style], text);
@@ -205,8 +205,8 @@ static size_t screen_word(const char *text)
     return len;
 }
 
-// Bytes of the word at the beginning of text that fit into `columns`, and how many columns they take. Looks no
-// further, so that a text without blanks costs no more than one with.
+// Bytes of the word at the beginning of text that fit into `columns`, and how many columns they
+// take. Looks no further, so that a text without blanks costs no more than one with.
 static size_t screen_word_prefix(const char *text, size_t len, int columns, int *ret_columns)
 {
     const char *at = text;

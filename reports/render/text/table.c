@@ -8,7 +8,9 @@
 
 struct table table_begin(int width, bool color, bool utf8)
 {
-    return (struct table){.width = width > TABLE_WIDTH_MAX ? TABLE_WIDTH_MAX : width, .color = color, .utf8 = utf8};
+    return (struct table){.width = width > TABLE_WIDTH_MAX ? TABLE_WIDTH_MAX : width,
+            .color = color,
+            .utf8 = utf8};
 }
 
 int table_end(struct table *table, FILE *stream, const char *what, struct error *err)
@@ -16,7 +18,8 @@ int table_end(struct table *table, FILE *stream, const char *what, struct error 
     int rc = 0;
     errno = 0;
     if (fwrite(table->out.text, 1, table->out.len, stream) != table->out.len || fflush(stream) != 0)
-        rc = error_set(err, errno ? -errno : -EIO, "failed to print %s: %s", what, strerror(errno ? errno : EIO));
+        rc = error_set(err, errno ? -errno : -EIO, "failed to print %s: %s", what,
+                strerror(errno ? errno : EIO));
     strbuf_free(&table->out);
     return rc;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A report on a terminal while it is written: sections of labelled, wrapped lines. Internal to reports/render.
+// A report on a terminal while it is written: sections of labelled, wrapped lines. Internal to
+// reports/render.
 #ifndef UPGATE_REPORTS_TABLE_H
 #define UPGATE_REPORTS_TABLE_H
 
@@ -20,13 +21,15 @@ struct table {
 };
 
 struct table table_begin(int width, bool color, bool utf8);
-// Prints the table and frees it. what: "the difference". -EIO, -ENOSPC, -EPIPE when the stream did not take it.
+// Prints the table and frees it. what: "the difference". -EIO, -ENOSPC, -EPIPE when the stream did
+// not take it.
 int table_end(struct table *table, FILE *stream, const char *what, struct error *err);
 
 // The text, cleaned and wrapped. The style ends before the last line does.
 void table_paragraph(struct table *table, enum screen_style style, const char *text);
 // "label        text, wrapped": one line of a section. The text is cleaned.
 void table_line(struct table *table, const char *label, enum screen_style style, const char *text);
-void table_take(struct table *table, const char *label, enum screen_style style, char *text); // and frees the text
+// and frees the text
+void table_take(struct table *table, const char *label, enum screen_style style, char *text);
 
 #endif

@@ -21,20 +21,20 @@ struct cell_scale {
 
 // Falling factors within a unit; the last of a unit takes everything smaller.
 static const struct cell_scale cell_scales[] = {
-    {"ns", 3.6e12, " h"},
-    {"ns", 6e10, " min"},
-    {"ns", 1e9, " s"},
-    {"ns", 1e6, " ms"},
-    {"ns", 1e3, " us"},
-    {"ns", 1, " ns"},
-    {"bytes", 1073741824.0, " GiB"},
-    {"bytes", 1048576.0, " MiB"},
-    {"bytes", 1024.0, " KiB"},
-    {"bytes", 1, " B"},
-    {"1/s", 1e9, " G/s"},
-    {"1/s", 1e6, " M/s"},
-    {"1/s", 1e3, " k/s"},
-    {"1/s", 1, " /s"},
+        {"ns", 3.6e12, " h"},
+        {"ns", 6e10, " min"},
+        {"ns", 1e9, " s"},
+        {"ns", 1e6, " ms"},
+        {"ns", 1e3, " us"},
+        {"ns", 1, " ns"},
+        {"bytes", 1073741824.0, " GiB"},
+        {"bytes", 1048576.0, " MiB"},
+        {"bytes", 1024.0, " KiB"},
+        {"bytes", 1, " B"},
+        {"1/s", 1e9, " G/s"},
+        {"1/s", 1e6, " M/s"},
+        {"1/s", 1e3, " k/s"},
+        {"1/s", 1, " /s"},
 };
 
 static struct cell_scale cell_find_scale(const char *unit, double value)
@@ -52,15 +52,16 @@ static struct cell_scale cell_find_scale(const char *unit, double value)
 
 static void cell_scaled(char *buf, double value, const struct cell_scale *scale, int decimals)
 {
-    numbers_print(buf, isfinite(value) ? "%.*f%s" : "-", decimals, value / scale->factor, scale->name);
+    numbers_print(
+            buf, isfinite(value) ? "%.*f%s" : "-", decimals, value / scale->factor, scale->name);
 }
 
 // One median: four significant digits of `largest` in the unit that suits `smallest`.
-static void cell_median(const char *unit, char *buf, double value, double smallest,
-                           double largest)
+static void cell_median(const char *unit, char *buf, double value, double smallest, double largest)
 {
     struct cell_scale scale = cell_find_scale(unit, fabs(smallest));
-    double digits = largest != 0 && isfinite(largest) ? floor(log10(fabs(largest) / scale.factor)) : 0;
+    double digits =
+            largest != 0 && isfinite(largest) ? floor(log10(fabs(largest) / scale.factor)) : 0;
     bool whole = scale.factor == 1 && (strcmp(unit, "ns") == 0 || strcmp(unit, "bytes") == 0);
     int decimals = whole || digits > 3 ? 0 : digits < -3 ? 6 : 3 - (int)digits;
     cell_scaled(buf, value, &scale, decimals);
@@ -125,8 +126,7 @@ static bool cell_misleads(const struct report_cell *cell, double bound, int deci
     double limit = (cell_limit(cell) - 1) * 100, percent = (bound - 1) * 100;
     if (!isfinite(limit) || !isfinite(percent) || percent == limit)
         return false;
-    double shown = cell_rounded(percent, decimals),
-           shown_limit = cell_rounded(limit, decimals);
+    double shown = cell_rounded(percent, decimals), shown_limit = cell_rounded(limit, decimals);
     return (percent > limit) != (shown > shown_limit) || shown == shown_limit;
 }
 
@@ -135,7 +135,7 @@ static bool cell_misleads(const struct report_cell *cell, double bound, int deci
 static int cell_decimals(const struct report_cell *cell, double value)
 {
     double farthest =
-        fmax(fabs(cell->ratio - 1), fmax(fabs(cell->ci_lower - 1), fabs(cell->ci_upper - 1)));
+            fmax(fabs(cell->ratio - 1), fmax(fabs(cell->ci_lower - 1), fabs(cell->ci_upper - 1)));
     int decimals = cell->margin < 0.005 ? 2 : farthest >= 0.2 ? 0 : 1;
     while (decimals < CELL_DECIMALS_MAX && cell_misleads(cell, value, decimals))
         decimals++;
@@ -147,7 +147,7 @@ static void cell_percent(char *buf, double ratio, int decimals)
 {
     double percent = cell_rounded((ratio - 1) * 100, decimals);
     snprintf(buf, NUMBERS_SIZE, percent == 0 ? "%.*f" : "%+.*f", decimals,
-             percent == 0 ? 0 : percent);
+            percent == 0 ? 0 : percent);
 }
 
 char *cell_change(const struct report_cell *cell, char *buf)
@@ -209,10 +209,10 @@ char *cell_steps_legend(const struct report_cell *cells, int count)
     if (!slow && !warm)
         return xstrdup("");
     return xasprintf(" %s%s%s; %s is that of the time of a run.",
-                     slow ? "slow_steps is the share of the time that slow steps lose" : "",
-                     slow && warm ? ", " : "",
-                     warm ? "warm_up_time is what the warm-up takes beyond steady steps" : "",
-                     slow && warm ? "their change" : "its change");
+            slow ? "slow_steps is the share of the time that slow steps lose" : "",
+            slow && warm ? ", " : "",
+            warm ? "warm_up_time is what the warm-up takes beyond steady steps" : "",
+            slow && warm ? "their change" : "its change");
 }
 
 // The gate opens a reason with the numbers that every form shows anyway: "5.1 % slower:
@@ -246,11 +246,11 @@ char *cell_remark(const struct report_cell *cell)
             strbuf_add(&remark, "; needs ~%lld pairs", (long long)cell->pairs_needed);
         if (isfinite(cell->mde))
             strbuf_add(&remark, "; %lld pairs can see >= %s", (long long)cell->pairs,
-                       numbers_fraction(cell->mde, NUMBERS_BUFFER));
+                    numbers_fraction(cell->mde, NUMBERS_BUFFER));
     }
     if (cell->confirmed >= 0 && !strstr(news, "fresh pairs"))
         strbuf_add(&remark, "; %sconfirmed on %lld fresh pairs", cell->confirmed ? "" : "not ",
-                   (long long)cell->confirm_pairs);
+                (long long)cell->confirm_pairs);
     return strbuf_take(&remark);
 }
 
@@ -264,6 +264,8 @@ char *crash_ending(const struct report_crash *crash, char *buf)
     if (strcmp(crash->state, "not_started") == 0)
         return numbers_print(buf, "could not be started");
     if (crash->exit_signal > 0)
-        return numbers_print(buf, "killed by signal %d%s%s%s", (int)crash->exit_signal, name ? " (SIG" : "", name ? name : "", name ? ")" : "");
-    return crash->exit_code >= 0 ? numbers_print(buf, "exit code %lld", (long long)crash->exit_code) : numbers_print(buf, "%.40s", crash->state);
+        return numbers_print(buf, "killed by signal %d%s%s%s", (int)crash->exit_signal,
+                name ? " (SIG" : "", name ? name : "", name ? ")" : "");
+    return crash->exit_code >= 0 ? numbers_print(buf, "exit code %lld", (long long)crash->exit_code)
+                                 : numbers_print(buf, "%.40s", crash->state);
 }

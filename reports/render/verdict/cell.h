@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers and short sentences of a cell, the same in every form of a report. Buffers of NUMBERS_SIZE are filled and returned.
-// What was not measured is "-".
+// Numbers and short sentences of a cell, the same in every form of a report. Buffers of
+// NUMBERS_SIZE are filled and returned. What was not measured is "-".
 #ifndef UPGATE_REPORTS_CELL_H
 #define UPGATE_REPORTS_CELL_H
 
@@ -9,7 +9,8 @@
 
 #include "reports/render/verdict/report.h"
 
-// Does it pass, and is it better by more than its margin? One that is undecided or fails for another reason is no good news.
+// Does it pass, and is it better by more than its margin? One that is undecided or fails for
+// another reason is no good news.
 bool cell_improved(const struct report_cell *cell);
 
 // Is it a share of the time (slow_steps)? Its medians are then percentages.
@@ -22,8 +23,10 @@ void cell_medians(const struct report_cell *cell, char *ret_a, char *ret_b);
 // to see on which side of the margin each lies.
 char *cell_change(const struct report_cell *cell, char *buf);
 char *cell_interval(const struct report_cell *cell, char *buf);
-char *cell_margin(const struct report_cell *cell, char *buf); // "2 %"; "-" for a cell that never gates
-// "ratio 1.031 [1.024, 1.039]", for messages of JUnit and GitHub; "" when it was not measured. The caller frees.
+// "2 %"; "-" for a cell that never gates
+char *cell_margin(const struct report_cell *cell, char *buf);
+// "ratio 1.031 [1.024, 1.039]", for messages of JUnit and GitHub; "" when it was not measured. The
+// caller frees.
 char *cell_ratio(const struct report_cell *cell);
 
 // What the interval of these cells is: "99.5 % interval", "98 to 99.5 % interval".

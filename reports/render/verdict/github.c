@@ -17,11 +17,7 @@
 #include "reports/render/verdict/cell.h"
 #include "reports/render/verdict/forms.h"
 
-enum {
-    GITHUB_ANNOTATIONS_MAX = 10,
-    GITHUB_MESSAGE_MAX = 2000,
-    GITHUB_OUTPUTS_MAX = 500
-};
+enum { GITHUB_ANNOTATIONS_MAX = 10, GITHUB_MESSAGE_MAX = 2000, GITHUB_OUTPUTS_MAX = 500 };
 
 struct github_annotation {
     char *title, *message;
@@ -41,7 +37,7 @@ static void github_escape(struct strbuf *out, const char *raw, bool property)
         const char *begin = raw;
         unsigned point = screen_next(&raw);
         if (point == '%' || point == '\r' || point == '\n' ||
-            (property && (point == ':' || point == ',')))
+                (property && (point == ':' || point == ',')))
             strbuf_add(out, "%%%02X", point);
         else if (point < 0x20 || point == 0x7f || point == 0xfffd)
             strbuf_add(out, "?");
@@ -66,7 +62,7 @@ static void github_add(struct github_list *list, char *title, char *message)
 }
 
 static void github_print(struct strbuf *out, const char *command, const char *file,
-                         const char *title, const char *message)
+        const char *title, const char *message)
 {
     strbuf_add(out, "::%s ", command);
     if (file) {
@@ -81,8 +77,8 @@ static void github_print(struct strbuf *out, const char *command, const char *fi
     strbuf_add(out, "\n");
 }
 
-static void github_cells(const struct report *report, enum report_verdict verdict,
-                         struct github_list *errors)
+static void github_cells(
+        const struct report *report, enum report_verdict verdict, struct github_list *errors)
 {
     for (int i = 0; i < report->cell_count; i++) {
         const struct report_cell *cell = &report->cells[i];
@@ -90,37 +86,36 @@ static void github_cells(const struct report *report, enum report_verdict verdic
             continue;
         char *ratio = cell_ratio(cell), *remark = cell_remark(cell);
         github_add(errors,
-                   xasprintf("upgate %s: %s %s",
-                             verdict == REPORT_VERDICT_FAIL ? "FAIL" : "inconclusive",
-                             cell->workload, cell->metric),
-                   xasprintf("%s%s%s", ratio, *ratio && *remark ? "; " : "", remark));
+                xasprintf("upgate %s: %s %s",
+                        verdict == REPORT_VERDICT_FAIL ? "FAIL" : "inconclusive", cell->workload,
+                        cell->metric),
+                xasprintf("%s%s%s", ratio, *ratio && *remark ? "; " : "", remark));
         free(ratio);
         free(remark);
     }
 }
 
-static void github_checks(const struct report *report, enum report_verdict verdict,
-                          struct github_list *errors)
+static void github_checks(
+        const struct report *report, enum report_verdict verdict, struct github_list *errors)
 {
     const char *word = verdict == REPORT_VERDICT_FAIL ? "FAIL" : "inconclusive";
     enum report_effect effect =
-        verdict == REPORT_VERDICT_FAIL ? REPORT_EFFECT_FAIL : REPORT_EFFECT_INCONCLUSIVE;
+            verdict == REPORT_VERDICT_FAIL ? REPORT_EFFECT_FAIL : REPORT_EFFECT_INCONCLUSIVE;
     for (int i = 0; i < report->finding_count; i++) {
         const struct report_finding *finding = &report->findings[i];
         if (finding->effect == effect)
             github_add(errors,
-                       xasprintf("upgate %s: %s%s%s", word,
-                                 finding->workload ? finding->workload : "the run",
-                                 *finding->kind ? " " : "", finding->kind),
-                       xstrdup(finding->text));
+                    xasprintf("upgate %s: %s%s%s", word,
+                            finding->workload ? finding->workload : "the run",
+                            *finding->kind ? " " : "", finding->kind),
+                    xstrdup(finding->text));
     }
     for (int i = 0; i < report->parity_count; i++) {
         const struct report_parity *parity = &report->parity[i];
         if (parity->verdict == verdict)
-            github_add(
-                errors,
-                xasprintf("upgate %s: %s parity of %s", word, parity->workload, parity->tensor),
-                xstrdup(parity->reason));
+            github_add(errors,
+                    xasprintf("upgate %s: %s parity of %s", word, parity->workload, parity->tensor),
+                    xstrdup(parity->reason));
     }
 }
 
@@ -132,17 +127,17 @@ static void github_warnings(const struct report *report, struct github_list *war
         told = told || strcmp(finding->kind, "calibration") == 0;
         if (finding->effect == REPORT_EFFECT_NOTE)
             github_add(warnings,
-                       xasprintf("upgate: %s %s", finding->workload ? finding->workload : "the run",
-                                 finding->kind),
-                       xstrdup(finding->text));
+                    xasprintf("upgate: %s %s", finding->workload ? finding->workload : "the run",
+                            finding->kind),
+                    xstrdup(finding->text));
     }
     if (!report->calibrated && !told)
         github_add(warnings, xstrdup("upgate: not calibrated"), xstrdup(report->calibration_note));
     for (int i = 0; i < report->ledger_count; i++)
         if (report->ledger[i].dropped > 0)
             github_add(warnings, xstrdup("upgate: records were dropped"),
-                       xasprintf("%s %s: %lld dropped", report->ledger[i].producer,
-                                 report->ledger[i].kind, (long long)report->ledger[i].dropped));
+                    xasprintf("%s %s: %lld dropped", report->ledger[i].producer,
+                            report->ledger[i].kind, (long long)report->ledger[i].dropped));
     for (int i = 0; i < report->note_count; i++)
         if (strcmp(report->notes[i].level, "info") != 0)
             github_add(warnings, xstrdup("upgate: note"), xstrdup(report->notes[i].text));
@@ -156,12 +151,12 @@ static const char *github_file(const struct report *report)
     return path && *path && *path != '/' && !strstr(path, "..") ? path : NULL;
 }
 
-static void github_list_print(struct strbuf *out, const struct report *report,
-                              struct github_list *list)
+static void github_list_print(
+        struct strbuf *out, const struct report *report, struct github_list *list)
 {
     for (int i = 0; i < list->kept; i++) {
         github_print(out, list->command, github_file(report), list->items[i].title,
-                     list->items[i].message);
+                list->items[i].message);
         free(list->items[i].title);
         free(list->items[i].message);
     }
@@ -182,17 +177,17 @@ static char *github_annotations(const struct report *report)
     strbuf_add(&message, "%s", report->reason);
     if (errors.total > errors.kept)
         strbuf_add(&message, " (%d of %d findings are annotated; the step summary has all)",
-                   errors.kept, errors.total);
-    char *title =
-        xasprintf("upgate: %s", report->verdict == REPORT_VERDICT_PASS   ? "PASS"
-                                : report->verdict == REPORT_VERDICT_FAIL ? "FAIL"
-                                                                         : "INCONCLUSIVE");
+                errors.kept, errors.total);
+    char *title = xasprintf("upgate: %s",
+            report->verdict == REPORT_VERDICT_PASS           ? "PASS"
+                    : report->verdict == REPORT_VERDICT_FAIL ? "FAIL"
+                                                             : "INCONCLUSIVE");
     github_print(&out, report->verdict == REPORT_VERDICT_PASS ? "notice" : "error",
-                 github_file(report), title, message.text);
+            github_file(report), title, message.text);
     github_list_print(&out, report, &errors);
     if (warnings.total > warnings.kept) {
         char *text = xasprintf("%d of %d warnings are annotated; the step summary has all",
-                               warnings.kept, warnings.total);
+                warnings.kept, warnings.total);
         github_print(&out, "warning", NULL, "upgate: more warnings", text);
         free(text);
     }
@@ -208,7 +203,7 @@ static void github_output_name(struct strbuf *out, const char *text)
     for (; *text; text++) {
         char c = *text;
         bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                     c == '-' || c == '_';
+                c == '-' || c == '_';
         strbuf_add(out, "%c", plain ? c : '_');
     }
 }
@@ -221,9 +216,9 @@ static char *github_outputs(const struct report *report)
     const char *verdict = report_verdict_word(report->verdict);
     strbuf_add(&out, "verdict=%s\nreason=%s\nrun=%s\n", verdict, reason, run);
     strbuf_add(&out, "cells_failed=%d\ncells_inconclusive=%d\ncells_passed=%d\n",
-               report_count(report, true, REPORT_VERDICT_FAIL),
-               report_count(report, true, REPORT_VERDICT_INCONCLUSIVE),
-               report_count(report, true, REPORT_VERDICT_PASS));
+            report_count(report, true, REPORT_VERDICT_FAIL),
+            report_count(report, true, REPORT_VERDICT_INCONCLUSIVE),
+            report_count(report, true, REPORT_VERDICT_PASS));
     free(reason);
     free(run);
     int written = 0;
@@ -267,11 +262,10 @@ static int github_summary(const struct report *report, const char *path, struct 
     struct stat info;
     size_t used = stat(path, &info) == 0 ? (size_t)info.st_size : 0;
     if (used + FORMS_MARKDOWN_BYTES_MIN > FORMS_MARKDOWN_BYTES_MAX)
-        return error_set(
-            err, -EFBIG,
-            "failed to add to the step summary '%s': it has %zu bytes already, and GitHub drops "
-            "one above 1,048,576 whole; report in a step of its own",
-            path, used);
+        return error_set(err, -EFBIG,
+                "failed to add to the step summary '%s': it has %zu bytes already, and GitHub drops "
+                "one above 1,048,576 whole; report in a step of its own",
+                path, used);
     char *markdown = markdown_make(report, FORMS_MARKDOWN_BYTES_MAX - used);
     int rc = github_append(path, markdown, err);
     free(markdown);
@@ -289,7 +283,7 @@ int render_github(struct store *store, FILE *stream, struct error *err)
     errno = 0;
     if (fputs(annotations, stream) == EOF || fflush(stream) != 0)
         rc = error_set(err, errno ? -errno : -EIO, "failed to print annotations: %s",
-                       strerror(errno ? errno : EIO));
+                strerror(errno ? errno : EIO));
     if (rc == 0 && output && *output)
         rc = github_append(output, outputs, err);
     if (rc == 0 && summary && *summary)

@@ -118,16 +118,16 @@ static struct junit_case *junit_case_add(struct junit_suite *suite, char *name)
     return test;
 }
 
-static void junit_set(struct junit_case *test, enum junit_outcome outcome, const char *type,
-                      const char *message)
+static void junit_set(
+        struct junit_case *test, enum junit_outcome outcome, const char *type, const char *message)
 {
     test->outcome = outcome;
     test->type = type ? xstrdup(type) : NULL;
     test->message = xstrdup(message);
 }
 
-static void junit_inconclusive(const struct junit *junit, struct junit_case *test,
-                               const char *message)
+static void junit_inconclusive(
+        const struct junit *junit, struct junit_case *test, const char *message)
 {
     if (junit->skip)
         junit_set(test, JUNIT_SKIPPED, NULL, message);
@@ -138,7 +138,7 @@ static void junit_inconclusive(const struct junit *junit, struct junit_case *tes
 static void junit_cell(struct junit *junit, const struct report_cell *cell)
 {
     struct junit_case *test = junit_case_add(junit_suite_find(junit, cell->workload),
-                                             xasprintf("%s.%s", cell->workload, cell->metric));
+            xasprintf("%s.%s", cell->workload, cell->metric));
     test->cell = cell;
     char *ratio = cell_ratio(cell), *remark = cell_remark(cell);
     char *message = xasprintf("%s%s%s", ratio, *ratio && *remark ? "; " : "", remark);
@@ -150,7 +150,7 @@ static void junit_cell(struct junit *junit, const struct report_cell *cell)
         junit_set(test, JUNIT_SKIPPED, NULL, *message ? message : "not checked");
     else if (cell->verdict == REPORT_VERDICT_INCONCLUSIVE && !isfinite(cell->ratio))
         junit_set(test, JUNIT_ERROR, "infra",
-                  message); // nothing was measured: no matter of statistics
+                message); // nothing was measured: no matter of statistics
     else if (cell->verdict == REPORT_VERDICT_INCONCLUSIVE)
         junit_inconclusive(junit, test, message);
     free(ratio);
@@ -160,9 +160,8 @@ static void junit_cell(struct junit *junit, const struct report_cell *cell)
 
 static void junit_parity(struct junit *junit, const struct report_parity *parity)
 {
-    struct junit_case *test =
-        junit_case_add(junit_suite_find(junit, parity->workload),
-                       xasprintf("%s.parity.%s", parity->workload, parity->tensor));
+    struct junit_case *test = junit_case_add(junit_suite_find(junit, parity->workload),
+            xasprintf("%s.parity.%s", parity->workload, parity->tensor));
     test->parity = parity;
     if (parity->verdict == REPORT_VERDICT_FAIL)
         junit_set(test, JUNIT_FAILURE, "parity", parity->reason);
@@ -187,10 +186,9 @@ static void junit_finding(struct junit *junit, const struct report_finding *find
     if (finding->effect == REPORT_EFFECT_NOTE)
         return;
     const char *of = finding->workload ? finding->workload : "upgate";
-    struct junit_case *test =
-        junit_case_add(junit_suite_find(junit, of),
-                       xasprintf("%s.%s%s%s", of, finding->kind, finding->side < 0 ? "" : ".",
-                                 finding->side < 0 ? "" : report_side_word(finding->side)));
+    struct junit_case *test = junit_case_add(junit_suite_find(junit, of),
+            xasprintf("%s.%s%s%s", of, finding->kind, finding->side < 0 ? "" : ".",
+                    finding->side < 0 ? "" : report_side_word(finding->side)));
     if (finding->workload)
         test->stderr_tail = report_stderr(junit->report, finding->workload, finding->side);
     if (finding->effect == REPORT_EFFECT_FAIL)
@@ -205,7 +203,7 @@ static void junit_collect(struct junit *junit)
 {
     const struct report *report = junit->report;
     struct junit_case *verdict =
-        junit_case_add(junit_suite_find(junit, "upgate"), xstrdup("upgate.verdict"));
+            junit_case_add(junit_suite_find(junit, "upgate"), xstrdup("upgate.verdict"));
     if (report->verdict == REPORT_VERDICT_FAIL)
         junit_set(verdict, JUNIT_FAILURE, "regression", report->reason);
     else if (report->verdict != REPORT_VERDICT_PASS)
@@ -238,8 +236,8 @@ static void junit_property_real(struct strbuf *out, int indent, const char *name
     junit_property(out, indent, name, number);
 }
 
-static void junit_properties(struct strbuf *out, const struct report *report,
-                             const struct junit_case *test)
+static void junit_properties(
+        struct strbuf *out, const struct report *report, const struct junit_case *test)
 {
     strbuf_add(out, "      <properties>\n");
     if (test->cell) {
@@ -267,15 +265,15 @@ static void junit_properties(struct strbuf *out, const struct report *report,
 }
 
 static void junit_case_print(struct strbuf *out, const struct junit *junit,
-                             const struct junit_suite *suite, const struct junit_case *test)
+        const struct junit_suite *suite, const struct junit_case *test)
 {
     static const char *const elements[] = {[JUNIT_PASS] = NULL,
-                                           [JUNIT_FAILURE] = "failure",
-                                           [JUNIT_ERROR] = "error",
-                                           [JUNIT_SKIPPED] = "skipped"};
+            [JUNIT_FAILURE] = "failure",
+            [JUNIT_ERROR] = "error",
+            [JUNIT_SKIPPED] = "skipped"};
     // All cases of a workload rest on the same launches: each gets an equal share of their time.
     double seconds =
-        suite->workload ? (double)suite->workload->wall_ns / 1e9 / suite->case_count : 0;
+            suite->workload ? (double)suite->workload->wall_ns / 1e9 / suite->case_count : 0;
     strbuf_add(out, "    <testcase");
     junit_attribute(out, "name", test->name);
     junit_attribute(out, "classname", suite->name);
@@ -311,7 +309,7 @@ static int junit_count(const struct junit_suite *suite, enum junit_outcome outco
 }
 
 static void junit_head(struct strbuf *out, const struct report *report, const char *name,
-                       const struct junit_suite *suites, int count, double seconds)
+        const struct junit_suite *suites, int count, double seconds)
 {
     int tests = 0, failures = 0, errors = 0, skipped = 0;
     for (int i = 0; i < count; i++) {
@@ -327,13 +325,13 @@ static void junit_head(struct strbuf *out, const struct report *report, const ch
         strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &parts);
     junit_attribute(out, "name", name);
     strbuf_add(out, " tests=\"%d\" failures=\"%d\" errors=\"%d\" skipped=\"%d\" time=\"%.3f\"",
-               tests, failures, errors, skipped, seconds);
+            tests, failures, errors, skipped, seconds);
     junit_attribute(out, "timestamp", stamp);
     strbuf_add(out, ">\n");
 }
 
-static void junit_suite_print(struct strbuf *out, const struct junit *junit,
-                              const struct junit_suite *suite)
+static void junit_suite_print(
+        struct strbuf *out, const struct junit *junit, const struct junit_suite *suite)
 {
     double seconds = suite->workload ? (double)suite->workload->wall_ns / 1e9 : 0;
     strbuf_add(out, "  <testsuite");

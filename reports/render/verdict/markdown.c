@@ -25,10 +25,10 @@ struct markdown {
 };
 
 static const char *const markdown_marks[REPORT_VERDICT_COUNT] = {
-    [REPORT_VERDICT_FAIL] = "\xe2\x9d\x8c FAIL",                             // ❌
-    [REPORT_VERDICT_INCONCLUSIVE] = "\xe2\x9a\xa0\xef\xb8\x8f inconclusive", // ⚠️
-    [REPORT_VERDICT_PASS] = "\xe2\x9c\x85 pass",                             // ✅
-    [REPORT_VERDICT_UNCHECKED] = "not checked",
+        [REPORT_VERDICT_FAIL] = "\xe2\x9d\x8c FAIL",                             // ❌
+        [REPORT_VERDICT_INCONCLUSIVE] = "\xe2\x9a\xa0\xef\xb8\x8f inconclusive", // ⚠️
+        [REPORT_VERDICT_PASS] = "\xe2\x9c\x85 pass",                             // ✅
+        [REPORT_VERDICT_UNCHECKED] = "not checked",
 };
 
 // Append the piece if the document stays within its limit. The piece is emptied either way.
@@ -46,10 +46,10 @@ static void markdown_head(struct markdown *md)
     const struct report *report = md->report;
     struct strbuf *out = &md->out;
     static const char *const titles[REPORT_VERDICT_COUNT] = {
-        [REPORT_VERDICT_FAIL] = "\xe2\x9d\x8c upgate: FAIL",
-        [REPORT_VERDICT_INCONCLUSIVE] = "\xe2\x9a\xa0\xef\xb8\x8f upgate: INCONCLUSIVE",
-        [REPORT_VERDICT_PASS] = "\xe2\x9c\x85 upgate: PASS",
-        [REPORT_VERDICT_UNCHECKED] = "\xe2\x9a\xa0\xef\xb8\x8f upgate: INCONCLUSIVE",
+            [REPORT_VERDICT_FAIL] = "\xe2\x9d\x8c upgate: FAIL",
+            [REPORT_VERDICT_INCONCLUSIVE] = "\xe2\x9a\xa0\xef\xb8\x8f upgate: INCONCLUSIVE",
+            [REPORT_VERDICT_PASS] = "\xe2\x9c\x85 upgate: PASS",
+            [REPORT_VERDICT_UNCHECKED] = "\xe2\x9a\xa0\xef\xb8\x8f upgate: INCONCLUSIVE",
     };
     strbuf_add(out, "## %s\n\n**", titles[report->verdict]);
     markdown_put(out, "", report->reason, "**\n\nCandidate ");
@@ -57,13 +57,14 @@ static void markdown_head(struct markdown *md)
     strbuf_add(out, " against baseline ");
     markdown_name(out, report->side_names[0]);
     char *run = xasprintf("%.8s", report->uuid);
-    strbuf_add(out, ", %d workload%s, run ", report->workload_count, report->workload_count == 1 ? "" : "s");
+    strbuf_add(out, ", %d workload%s, run ", report->workload_count,
+            report->workload_count == 1 ? "" : "s");
     markdown_name(out, run);
     free(run);
     strbuf_add(out, " of %s", numbers_time(report->started_wall_ns, NUMBERS_BUFFER));
     if (report->ended_wall_ns >= 0)
         strbuf_add(out, ", %s",
-                   numbers_duration(report->ended_wall_ns - report->started_wall_ns, NUMBERS_BUFFER));
+                numbers_duration(report->ended_wall_ns - report->started_wall_ns, NUMBERS_BUFFER));
     if (strcmp(report->kind, "aa") == 0)
         strbuf_add(out, ". A/A: both sides are the same");
     if (strcmp(report->state, "done") != 0)
@@ -76,11 +77,10 @@ static void markdown_head(struct markdown *md)
 
 static void markdown_table_head(struct markdown *md)
 {
-    strbuf_add(
-        &md->out,
-        "| verdict | workload | metric | baseline | candidate | change | %s | margin | pairs | "
-        "|\n|---|---|---|--:|--:|--:|:-:|--:|--:|---|\n",
-        cell_confidence(md->report->cells, md->report->cell_count, NUMBERS_BUFFER));
+    strbuf_add(&md->out,
+            "| verdict | workload | metric | baseline | candidate | change | %s | margin | pairs | "
+            "|\n|---|---|---|--:|--:|--:|:-:|--:|--:|---|\n",
+            cell_confidence(md->report->cells, md->report->cell_count, NUMBERS_BUFFER));
     md->omitted = 0;
 }
 
@@ -91,14 +91,15 @@ static void markdown_row(struct markdown *md, const struct report_cell *cell)
     cell_medians(cell, a, b);
     bool bold = cell->gating && cell->verdict == REPORT_VERDICT_FAIL;
     strbuf_add(&row, "| %s%s | ", cell->gating ? markdown_marks[cell->verdict] : "observed",
-               cell_improved(cell) ? ", improved" : "");
+            cell_improved(cell) ? ", improved" : "");
     markdown_name(&row, cell->workload);
     strbuf_add(&row, " | ");
     markdown_name(&row, cell->metric);
     strbuf_add(&row, "%s | %s | %s | %s%s%s | %s | %s | %lld | ",
-               cell->higher_is_better ? " \xe2\x86\x91" : "", a, b, bold ? "**" : "", // ↑
-               cell_change(cell, NUMBERS_BUFFER), bold ? "**" : "", cell_interval(cell, NUMBERS_BUFFER),
-               cell_margin(cell, NUMBERS_BUFFER), (long long)cell->pairs);
+            cell->higher_is_better ? " \xe2\x86\x91" : "", a, b, bold ? "**" : "", // ↑
+            cell_change(cell, NUMBERS_BUFFER), bold ? "**" : "",
+            cell_interval(cell, NUMBERS_BUFFER), cell_margin(cell, NUMBERS_BUFFER),
+            (long long)cell->pairs);
     char *remark = cell_remark(cell);
     markdown_text(&row, remark);
     free(remark);
@@ -109,17 +110,16 @@ static void markdown_row(struct markdown *md, const struct report_cell *cell)
 static void markdown_table_end(struct markdown *md)
 {
     if (md->omitted)
-        strbuf_add(
-            &md->out,
-            "\n%d more row%s did not fit here: `sqlite3 RUN.db 'select * from v_cell'` has all.\n",
-            md->omitted, md->omitted == 1 ? "" : "s");
+        strbuf_add(&md->out,
+                "\n%d more row%s did not fit here: `sqlite3 RUN.db 'select * from v_cell'` has all.\n",
+                md->omitted, md->omitted == 1 ? "" : "s");
     strbuf_add(&md->out, "\n");
 }
 
 static bool markdown_matters(const struct report_cell *cell)
 {
     return cell->gating &&
-           (cell->verdict == REPORT_VERDICT_FAIL || cell->verdict == REPORT_VERDICT_INCONCLUSIVE);
+            (cell->verdict == REPORT_VERDICT_FAIL || cell->verdict == REPORT_VERDICT_INCONCLUSIVE);
 }
 
 static void markdown_legend(struct markdown *md)
@@ -130,10 +130,10 @@ static void markdown_legend(struct markdown *md)
         higher = higher || report->cells[i].higher_is_better;
     char *steps = cell_steps_legend(report->cells, report->cell_count);
     strbuf_add(&md->out,
-               "Medians over launches; the change and its interval are of candidate over baseline, "
-               "from pairs of launches. %s",
-               higher ? "\xe2\x86\x91 higher is better; lower is better for the rest." // ↑
-                      : "Lower is better.");
+            "Medians over launches; the change and its interval are of candidate over baseline, "
+            "from pairs of launches. %s",
+            higher ? "\xe2\x86\x91 higher is better; lower is better for the rest." // ↑
+                   : "Lower is better.");
     markdown_put(&md->out, "", steps, "\n\n");
     free(steps);
 }
@@ -180,9 +180,8 @@ static void markdown_cells(struct markdown *md)
 static void markdown_findings(struct markdown *md)
 {
     static const char *const words[] = {[REPORT_EFFECT_FAIL] = "\xe2\x9d\x8c FAIL",
-                                        [REPORT_EFFECT_INCONCLUSIVE] =
-                                            "\xe2\x9a\xa0\xef\xb8\x8f inconclusive",
-                                        [REPORT_EFFECT_NOTE] = "note"};
+            [REPORT_EFFECT_INCONCLUSIVE] = "\xe2\x9a\xa0\xef\xb8\x8f inconclusive",
+            [REPORT_EFFECT_NOTE] = "note"};
     const struct report *report = md->report;
     for (int i = 0; i < report->finding_count && i < MARKDOWN_LIST_MAX; i++) {
         const struct report_finding *finding = &report->findings[i];
@@ -196,8 +195,8 @@ static void markdown_findings(struct markdown *md)
         markdown_add(md, &line);
     }
     if (report->finding_count > MARKDOWN_LIST_MAX)
-        strbuf_add(&md->out, "- %d more in `v_finding`\n",
-                   report->finding_count - MARKDOWN_LIST_MAX);
+        strbuf_add(
+                &md->out, "- %d more in `v_finding`\n", report->finding_count - MARKDOWN_LIST_MAX);
     if (report->finding_count)
         strbuf_add(&md->out, "\n");
 }
@@ -208,17 +207,16 @@ static void markdown_parity(struct markdown *md)
     int bad = 0;
     for (int i = 0; i < report->parity_count; i++)
         bad += report->parity[i].verdict == REPORT_VERDICT_FAIL ||
-               report->parity[i].verdict == REPORT_VERDICT_INCONCLUSIVE;
+                report->parity[i].verdict == REPORT_VERDICT_INCONCLUSIVE;
     if (report->parity_count == 0) {
         strbuf_add(&md->out, "**Parity**: not checked, no outputs were compared.\n\n");
         return;
     }
-    strbuf_add(
-        &md->out,
-        "<details%s><summary>Numerical parity: %d of %d checks without objection</summary>\n\n"
-        "| verdict | workload | tensor | rule | error of baseline | of candidate | |\n"
-        "|---|---|---|---|--:|--:|---|\n",
-        bad ? " open" : "", report->parity_count - bad, report->parity_count);
+    strbuf_add(&md->out,
+            "<details%s><summary>Numerical parity: %d of %d checks without objection</summary>\n\n"
+            "| verdict | workload | tensor | rule | error of baseline | of candidate | |\n"
+            "|---|---|---|---|--:|--:|---|\n",
+            bad ? " open" : "", report->parity_count - bad, report->parity_count);
     md->omitted = 0;
     for (int i = 0; i < report->parity_count; i++) {
         const struct report_parity *parity = &report->parity[i];
@@ -229,7 +227,7 @@ static void markdown_parity(struct markdown *md)
         markdown_name(&row, parity->tensor);
         markdown_put(&row, " | ", parity->rule, "");
         strbuf_add(&row, " | %s | %s | ", numbers_error(parity->error_a, NUMBERS_BUFFER),
-                   numbers_error(parity->error_b, NUMBERS_BUFFER));
+                numbers_error(parity->error_b, NUMBERS_BUFFER));
         if (parity->verdict != REPORT_VERDICT_PASS)
             markdown_text(&row, parity->reason);
         strbuf_add(&row, " |\n");
@@ -243,7 +241,7 @@ static void markdown_trust(struct markdown *md)
 {
     const struct report *report = md->report;
     strbuf_add(&md->out, "**Trust**: %s",
-               report->trust_ok ? "ok" : "breached, what was lost makes the verdict inconclusive");
+            report->trust_ok ? "ok" : "breached, what was lost makes the verdict inconclusive");
     for (int i = 0; i < report->ledger_count && i < MARKDOWN_LIST_MAX; i++) {
         const struct report_ledger *ledger = &report->ledger[i];
         if (!ledger->breach && ledger->dropped == 0)
@@ -269,8 +267,8 @@ static void markdown_crashes(struct markdown *md)
         strbuf_add(&text, "<details%s><summary>", i == 0 ? " open" : "");
         markdown_html(&text, crash->workload);
         strbuf_add(&text, ", %s: %s in %lld launch%s</summary>\n\n", report_side_word(crash->side),
-                   crash_ending(crash, NUMBERS_BUFFER), (long long)crash->launches,
-                   crash->launches == 1 ? "" : "es");
+                crash_ending(crash, NUMBERS_BUFFER), (long long)crash->launches,
+                crash->launches == 1 ? "" : "es");
         if (crash->stderr_tail && *crash->stderr_tail)
             markdown_stderr(&text, crash->stderr_tail);
         else
@@ -301,7 +299,9 @@ static void markdown_notes(struct markdown *md)
     }
     for (int i = 0; i < report->note_count && i < MARKDOWN_LIST_MAX; i++) {
         struct strbuf line = {0};
-        markdown_put(&line, "- ", strcmp(report->notes[i].level, "info") == 0 ? "note" : report->notes[i].level, ": ");
+        markdown_put(&line, "- ",
+                strcmp(report->notes[i].level, "info") == 0 ? "note" : report->notes[i].level,
+                ": ");
         markdown_put(&line, "", report->notes[i].text, "\n");
         markdown_add(md, &line);
     }
@@ -319,7 +319,7 @@ char *markdown_make(const struct report *report, size_t bytes_max)
     markdown_trust(&md);
     markdown_notes(&md);
     markdown_put(&md.out, "upgate ", report->upgate_version,
-                 ". `upgate gate RUN.db --policy POLICY.yaml` judges again; "
-                 "`sqlite3 RUN.db 'select * from v_cell'` shows what the verdict was made of.\n");
+            ". `upgate gate RUN.db --policy POLICY.yaml` judges again; "
+            "`sqlite3 RUN.db 'select * from v_cell'` shows what the verdict was made of.\n");
     return strbuf_take(&md.out);
 }

@@ -50,7 +50,7 @@ static void progress_title(struct strbuf *out, const struct progress_state *stat
     if (state->workload_count > 0)
         strbuf_add(out, "[%d/%d] ", state->workload_idx + 1, state->workload_count);
     strbuf_add(out, "%s%s%s", name, *name && state->phase ? ": " : "",
-               state->phase ? state->phase : "");
+            state->phase ? state->phase : "");
     free(name);
 }
 
@@ -70,9 +70,9 @@ static bool progress_decided(const struct progress_cell *cell)
 static void progress_numbers(struct strbuf *out, const struct progress_cell *cell)
 {
     const struct report_cell as = {.ratio = cell->ratio,
-                                   .ci_lower = cell->ci_lower,
-                                   .ci_upper = cell->ci_upper,
-                                   .margin = NAN};
+            .ci_lower = cell->ci_lower,
+            .ci_upper = cell->ci_upper,
+            .margin = NAN};
     strbuf_add(out, "%s", cell_change(&as, NUMBERS_BUFFER));
     if (isfinite(cell->ci_lower) && isfinite(cell->ci_upper))
         strbuf_add(out, " (%s)", cell_interval(&as, NUMBERS_BUFFER));
@@ -103,8 +103,8 @@ static void progress_draw(const struct progress_state *state)
     progress_title(&line, state);
     if (state->pairs_target > 0)
         strbuf_add(&line, ", pair %d of %d",
-                   state->pair < state->pairs_target ? state->pair + 1 : state->pairs_target,
-                   state->pairs_target);
+                state->pair < state->pairs_target ? state->pair + 1 : state->pairs_target,
+                state->pairs_target);
     if (state->look_count > 0)
         strbuf_add(&line, ", look %d of %d", state->look_idx + 1, state->look_count);
     strbuf_add(&line, "; ");
@@ -155,7 +155,7 @@ static void progress_say(const struct progress_state *state)
         if (!progress_decided(cell) && !isfinite(cell->ratio))
             continue;
         strbuf_add(&line, "%s%s %s ", shown++ ? ", " : "; ", cell->metric,
-                   progress_decided(cell) ? cell->verdict : "open");
+                progress_decided(cell) ? cell->verdict : "open");
         progress_numbers(&line, cell);
     }
     strbuf_add(&line, "; ");
@@ -171,7 +171,7 @@ void progress_start(int workload_count, bool enabled)
     progress_stop();
     progress.enabled = enabled;
     progress.terminal =
-        isatty(STDERR_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+            isatty(STDERR_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
     progress.utf8 = screen_locale_utf8();
     if (enabled && progress.terminal)
         log_set_hook(progress_clear);

@@ -13,10 +13,10 @@
 #include "common/strings.h"
 
 static const char *const report_verdict_words[REPORT_VERDICT_COUNT] = {
-    [REPORT_VERDICT_FAIL] = "fail",
-    [REPORT_VERDICT_INCONCLUSIVE] = "inconclusive",
-    [REPORT_VERDICT_PASS] = "pass",
-    [REPORT_VERDICT_UNCHECKED] = "unchecked",
+        [REPORT_VERDICT_FAIL] = "fail",
+        [REPORT_VERDICT_INCONCLUSIVE] = "inconclusive",
+        [REPORT_VERDICT_PASS] = "pass",
+        [REPORT_VERDICT_UNCHECKED] = "unchecked",
 };
 
 // Every text of the report is in one list, so that freeing needs no walk through the structs.
@@ -32,7 +32,8 @@ static char *report_text(struct report *report, sqlite3_stmt *stmt, int column)
     return text ? report_keep(report, xstrdup(text)) : NULL;
 }
 
-// Of a column that is NOT NULL in the schema: never NULL, also not of a damaged store, which the next step refuses.
+// Of a column that is NOT NULL in the schema: never NULL, also not of a damaged store, which the
+// next step refuses.
 static char *report_need(struct report *report, sqlite3_stmt *stmt, int column)
 {
     return report_keep(report, xstrdup(store_text(report->store, stmt, column)));
@@ -66,7 +67,7 @@ static enum report_effect report_word_effect(sqlite3_stmt *stmt, int column)
 typedef void (*report_row_fn)(struct report *report, sqlite3_stmt *stmt);
 
 static int report_rows(struct store *store, struct report *report, const char *sql,
-                       report_row_fn row, struct error *err)
+        report_row_fn row, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(store, err, sql, "");
     if (!stmt)
@@ -108,177 +109,186 @@ static void report_row_verdict(struct report *report, sqlite3_stmt *stmt)
 static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
 {
     const char *direction = (const char *)sqlite3_column_text(stmt, 3);
-    vector_push(report->cells, report->cell_count, (struct report_cell){
-        .workload = report_need(report, stmt, 0),
-        .metric = report_need(report, stmt, 1),
-        .unit = report_need(report, stmt, 2),
-        .higher_is_better = direction && strcmp(direction, "higher") == 0,
-        .gating = sqlite3_column_int(stmt, 4) != 0,
-        .median_a = store_double(stmt, 5),
-        .median_b = store_double(stmt, 6),
-        .ratio = store_double(stmt, 7),
-        .ci_lower = store_double(stmt, 8),
-        .ci_upper = store_double(stmt, 9),
-        .alpha = store_double(stmt, 10),
-        .pairs = report_number_of(stmt, 11),
-        .look = store_int64(stmt, 12, -1),
-        .margin = store_double(stmt, 13),
-        .mde = store_double(stmt, 14),
-        .pair_sd = store_double(stmt, 15),
-        .pairs_needed = report_number_of(stmt, 16),
-        .confirmed = (int)store_int64(stmt, 17, -1),
-        .confirm_pairs = report_number_of(stmt, 18),
-        .verdict = report_word_verdict(stmt, 19),
-        .improved = sqlite3_column_int(stmt, 20) != 0,
-        .reason = report_need(report, stmt, 21),
-    });
+    vector_push(report->cells, report->cell_count,
+            (struct report_cell){
+                    .workload = report_need(report, stmt, 0),
+                    .metric = report_need(report, stmt, 1),
+                    .unit = report_need(report, stmt, 2),
+                    .higher_is_better = direction && strcmp(direction, "higher") == 0,
+                    .gating = sqlite3_column_int(stmt, 4) != 0,
+                    .median_a = store_double(stmt, 5),
+                    .median_b = store_double(stmt, 6),
+                    .ratio = store_double(stmt, 7),
+                    .ci_lower = store_double(stmt, 8),
+                    .ci_upper = store_double(stmt, 9),
+                    .alpha = store_double(stmt, 10),
+                    .pairs = report_number_of(stmt, 11),
+                    .look = store_int64(stmt, 12, -1),
+                    .margin = store_double(stmt, 13),
+                    .mde = store_double(stmt, 14),
+                    .pair_sd = store_double(stmt, 15),
+                    .pairs_needed = report_number_of(stmt, 16),
+                    .confirmed = (int)store_int64(stmt, 17, -1),
+                    .confirm_pairs = report_number_of(stmt, 18),
+                    .verdict = report_word_verdict(stmt, 19),
+                    .improved = sqlite3_column_int(stmt, 20) != 0,
+                    .reason = report_need(report, stmt, 21),
+            });
 }
 
 static void report_row_parity(struct report *report, sqlite3_stmt *stmt)
 {
-    vector_push(report->parity, report->parity_count, (struct report_parity){
-        .workload = report_need(report, stmt, 0),
-        .tensor = report_need(report, stmt, 1),
-        .rule = report_need(report, stmt, 2),
-        .error_a = store_double(stmt, 3),
-        .error_b = store_double(stmt, 4),
-        .verdict = report_word_verdict(stmt, 5),
-        .reason = report_need(report, stmt, 6),
-    });
+    vector_push(report->parity, report->parity_count,
+            (struct report_parity){
+                    .workload = report_need(report, stmt, 0),
+                    .tensor = report_need(report, stmt, 1),
+                    .rule = report_need(report, stmt, 2),
+                    .error_a = store_double(stmt, 3),
+                    .error_b = store_double(stmt, 4),
+                    .verdict = report_word_verdict(stmt, 5),
+                    .reason = report_need(report, stmt, 6),
+            });
 }
 
 static void report_row_finding(struct report *report, sqlite3_stmt *stmt)
 {
-    vector_push(report->findings, report->finding_count, (struct report_finding){
-        .workload = report_text(report, stmt, 0),
-        .kind = report_need(report, stmt, 1),
-        .side = (int)store_int64(stmt, 2, -1),
-        .effect = report_word_effect(stmt, 3),
-        .text = report_need(report, stmt, 4),
-    });
+    vector_push(report->findings, report->finding_count,
+            (struct report_finding){
+                    .workload = report_text(report, stmt, 0),
+                    .kind = report_need(report, stmt, 1),
+                    .side = (int)store_int64(stmt, 2, -1),
+                    .effect = report_word_effect(stmt, 3),
+                    .text = report_need(report, stmt, 4),
+            });
 }
 
 static void report_row_ledger(struct report *report, sqlite3_stmt *stmt)
 {
-    vector_push(report->ledger, report->ledger_count, (struct report_ledger){
-        .producer = report_need(report, stmt, 0),
-        .kind = report_need(report, stmt, 1),
-        .seen = store_int64(stmt, 2, -1),
-        .dropped = store_int64(stmt, 3, -1),
-        .breach = sqlite3_column_int(stmt, 4) != 0,
-        .detail = report_text(report, stmt, 5),
-        .rows = store_int64(stmt, 6, -1),
-    });
+    vector_push(report->ledger, report->ledger_count,
+            (struct report_ledger){
+                    .producer = report_need(report, stmt, 0),
+                    .kind = report_need(report, stmt, 1),
+                    .seen = store_int64(stmt, 2, -1),
+                    .dropped = store_int64(stmt, 3, -1),
+                    .breach = sqlite3_column_int(stmt, 4) != 0,
+                    .detail = report_text(report, stmt, 5),
+                    .rows = store_int64(stmt, 6, -1),
+            });
 }
 
 static void report_row_certificate(struct report *report, sqlite3_stmt *stmt)
 {
-    vector_push(report->certificates, report->certificate_count, (struct report_certificate){
-        .scope = report_need(report, stmt, 0),
-        .kind = report_need(report, stmt, 1),
-        .interleave = report_need(report, stmt, 2),
-        .metric = report_need(report, stmt, 3),
-        .margin = store_double(stmt, 4),
-        .objection = report_text(report, stmt, 5),
-        .aa_pairs = report_number_of(stmt, 6),
-        .mde = store_double(stmt, 7),
-        .pair_sd = store_double(stmt, 8),
-        .held = store_double(stmt, 9),
-        .held_pairs = report_number_of(stmt, 10),
-        .held_lower = store_double(stmt, 11),
-        .held_upper = store_double(stmt, 12),
-        .gates = report_number_of(stmt, 13),
-        .false_fails = report_number_of(stmt, 14),
-        .upper_bound = store_double(stmt, 15),
-    });
+    vector_push(report->certificates, report->certificate_count,
+            (struct report_certificate){
+                    .scope = report_need(report, stmt, 0),
+                    .kind = report_need(report, stmt, 1),
+                    .interleave = report_need(report, stmt, 2),
+                    .metric = report_need(report, stmt, 3),
+                    .margin = store_double(stmt, 4),
+                    .objection = report_text(report, stmt, 5),
+                    .aa_pairs = report_number_of(stmt, 6),
+                    .mde = store_double(stmt, 7),
+                    .pair_sd = store_double(stmt, 8),
+                    .held = store_double(stmt, 9),
+                    .held_pairs = report_number_of(stmt, 10),
+                    .held_lower = store_double(stmt, 11),
+                    .held_upper = store_double(stmt, 12),
+                    .gates = report_number_of(stmt, 13),
+                    .false_fails = report_number_of(stmt, 14),
+                    .upper_bound = store_double(stmt, 15),
+            });
 }
 
 static void report_row_crash(struct report *report, sqlite3_stmt *stmt)
 {
-    vector_push(report->crashes, report->crash_count, (struct report_crash){
-        .workload = report_need(report, stmt, 0),
-        .side = (int)store_int64(stmt, 1, -1),
-        .state = report_need(report, stmt, 2),
-        .exit_code = store_int64(stmt, 3, -1),
-        .exit_signal = store_int64(stmt, 4, -1),
-        .launches = report_number_of(stmt, 5),
-        .pair = store_int64(stmt, 7, -1),
-        .stderr_tail = report_text(report, stmt, 8),
-    });
+    vector_push(report->crashes, report->crash_count,
+            (struct report_crash){
+                    .workload = report_need(report, stmt, 0),
+                    .side = (int)store_int64(stmt, 1, -1),
+                    .state = report_need(report, stmt, 2),
+                    .exit_code = store_int64(stmt, 3, -1),
+                    .exit_signal = store_int64(stmt, 4, -1),
+                    .launches = report_number_of(stmt, 5),
+                    .pair = store_int64(stmt, 7, -1),
+                    .stderr_tail = report_text(report, stmt, 8),
+            });
 }
 
 static void report_row_note(struct report *report, sqlite3_stmt *stmt)
 {
-    vector_push(report->notes, report->note_count, (struct report_note){.level = report_need(report, stmt, 0), .text = report_need(report, stmt, 1)});
+    vector_push(report->notes, report->note_count,
+            (struct report_note){
+                    .level = report_need(report, stmt, 0), .text = report_need(report, stmt, 1)});
 }
 
 static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
 {
-    vector_push(report->workloads, report->workload_count, (struct report_workload){
-        .name = report_need(report, stmt, 0),
-        .mode = report_need(report, stmt, 1),
-        .interleave = report_text(report, stmt, 2),
-        .note = report_text(report, stmt, 3),
-        .wall_ns = store_int64(stmt, 4, -1),
-        .pairs_void = report_number_of(stmt, 5),
-        .pairs_failed = report_number_of(stmt, 6),
-    });
+    vector_push(report->workloads, report->workload_count,
+            (struct report_workload){
+                    .name = report_need(report, stmt, 0),
+                    .mode = report_need(report, stmt, 1),
+                    .interleave = report_text(report, stmt, 2),
+                    .note = report_text(report, stmt, 3),
+                    .wall_ns = store_int64(stmt, 4, -1),
+                    .pairs_void = report_number_of(stmt, 5),
+                    .pairs_failed = report_number_of(stmt, 6),
+            });
 }
 
 // The claims about steps stand together: what is typical, the mean, what is slow, then the rest.
-#define REPORT_METRIC_ORDER                                                                        \
-    "CASE metric WHEN 'step_time' THEN 0 WHEN 'latency_p50' THEN 1 WHEN 'latency_p99' THEN 2 "     \
-    "WHEN 'mean_step_time' THEN 3 WHEN 'slow_steps' THEN 4 WHEN 'throughput' THEN 5 "              \
-    "WHEN 'warm_up_time' THEN 6 WHEN 'first_step_time' THEN 7 "                                             \
+#define REPORT_METRIC_ORDER \
+    "CASE metric WHEN 'step_time' THEN 0 WHEN 'latency_p50' THEN 1 WHEN 'latency_p99' THEN 2 " \
+    "WHEN 'mean_step_time' THEN 3 WHEN 'slow_steps' THEN 4 WHEN 'throughput' THEN 5 " \
+    "WHEN 'warm_up_time' THEN 6 WHEN 'first_step_time' THEN 7 " \
     "WHEN 'startup_time' THEN 8 ELSE 9 END"
 
-#define REPORT_VERDICT_ORDER                                                                       \
+#define REPORT_VERDICT_ORDER \
     "CASE verdict WHEN 'fail' THEN 0 WHEN 'inconclusive' THEN 1 WHEN 'pass' THEN 2 ELSE 3 END"
 
 static const struct {
     const char *sql;
     report_row_fn row;
 } report_queries[] = {
-    {"SELECT uuid, kind, state, upgate_version, plan_path, started_wall_ns, ended_wall_ns FROM run",
-     report_row_run},
-    {"SELECT id, name FROM side", report_row_side},
-    {"SELECT verdict, reason, margin_note, trust_ok, calibrated, calibration_note FROM verdict",
-     report_row_verdict},
-    // Failures first, those of the workload in which most is missing or worst before others; within
-    // a workload in the order of the metrics: one cause often fails several.
-    {"SELECT workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, "
-     "ci_upper, alpha, pairs, look, margin, mde, pair_sd, pairs_needed, confirmed, confirm_pairs, "
-     "verdict, improved, reason FROM cell WINDOW same AS (PARTITION BY workload, verdict, gating) "
-     "ORDER BY gating = 0, " REPORT_VERDICT_ORDER
-     ", CASE verdict WHEN 'fail' THEN min(ratio IS NOT NULL) OVER same END, CASE verdict WHEN "
-     "'fail' THEN max(CASE direction WHEN 'higher' THEN 1 / ratio ELSE ratio END) OVER same END "
-     "DESC, improved DESC, min(id) OVER (PARTITION BY workload), " REPORT_METRIC_ORDER ", id",
-     report_row_cell},
-    {"SELECT workload, tensor, rule, error_a, error_b, verdict, reason FROM parity "
-     "ORDER BY " REPORT_VERDICT_ORDER ", id",
-     report_row_parity},
-    {"SELECT workload, kind, side, effect, text FROM finding ORDER BY CASE effect WHEN 'fail' THEN 0 WHEN 'note' THEN 2 ELSE 1 END, id",
-     report_row_finding},
-    {"SELECT producer, kind, sum(seen), sum(dropped), max(breach), min(detail), count(*) FROM ledger GROUP BY producer, kind, breach != 0 "
-     "ORDER BY max(breach) DESC, sum(dropped) DESC, producer, kind",
-     report_row_ledger},
-    {"SELECT scope, kind, interleave, metric, margin, objection, aa_pairs, mde, pair_sd, held, "
-     "held_pairs, held_lower, held_upper, gates, false_fails, upper_bound FROM control "
-     "ORDER BY scope != 'host', id",
-     report_row_certificate},
-    // A launch that was stopped because its partner ended badly is no crash of its own. The columns
-    // beside max() are those of its row: the last launch.
-    {"SELECT w.name, l.side, l.state, l.exit_code, l.exit_signal, count(*), max(l.id), p.idx, l.stderr_tail FROM launch l JOIN pair p ON "
-     "p.id = l.pair_id JOIN workload w ON w.id = p.workload_id WHERE l.state NOT IN ('ok', 'stopped') GROUP BY w.id, l.side, l.state, "
-     "l.exit_code, l.exit_signal ORDER BY w.id, l.side DESC, max(l.id)",
-     report_row_crash},
-    {"SELECT level, text FROM note WHERE level != 'info' OR id > (SELECT max(id) - 20 FROM note) "
-     "ORDER BY CASE level WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, id",
-     report_row_note},
-    {"SELECT w.name, w.mode, w.interleave, w.note, coalesce(sum(CASE p.phase WHEN 'traced' THEN 0 ELSE p.ended_ns - p.started_ns END), 0) AS took_ns, "
-     "coalesce(sum(p.state = 'void'), 0), coalesce(sum(p.state = 'failed'), 0) "
-     "FROM workload w LEFT JOIN pair p ON p.workload_id = w.id GROUP BY w.id ORDER BY w.id",
-     report_row_workload},
+        {"SELECT uuid, kind, state, upgate_version, plan_path, started_wall_ns, ended_wall_ns FROM run",
+                report_row_run},
+        {"SELECT id, name FROM side", report_row_side},
+        {"SELECT verdict, reason, margin_note, trust_ok, calibrated, calibration_note FROM verdict",
+                report_row_verdict},
+        // Failures first, those of the workload in which most is missing or worst before others;
+        // within a workload in the order of the metrics: one cause often fails several.
+        {"SELECT workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, "
+         "ci_upper, alpha, pairs, look, margin, mde, pair_sd, pairs_needed, confirmed, confirm_pairs, "
+         "verdict, improved, reason FROM cell WINDOW same AS (PARTITION BY workload, verdict, gating) "
+         "ORDER BY gating = 0, " REPORT_VERDICT_ORDER
+         ", CASE verdict WHEN 'fail' THEN min(ratio IS NOT NULL) OVER same END, CASE verdict WHEN "
+         "'fail' THEN max(CASE direction WHEN 'higher' THEN 1 / ratio ELSE ratio END) OVER same END "
+         "DESC, improved DESC, min(id) OVER (PARTITION BY workload), " REPORT_METRIC_ORDER ", id",
+                report_row_cell},
+        {"SELECT workload, tensor, rule, error_a, error_b, verdict, reason FROM parity "
+         "ORDER BY " REPORT_VERDICT_ORDER ", id",
+                report_row_parity},
+        {"SELECT workload, kind, side, effect, text FROM finding ORDER BY CASE effect WHEN 'fail' THEN 0 WHEN 'note' THEN 2 ELSE 1 END, id",
+                report_row_finding},
+        {"SELECT producer, kind, sum(seen), sum(dropped), max(breach), min(detail), count(*) FROM ledger GROUP BY producer, kind, breach != 0 "
+         "ORDER BY max(breach) DESC, sum(dropped) DESC, producer, kind",
+                report_row_ledger},
+        {"SELECT scope, kind, interleave, metric, margin, objection, aa_pairs, mde, pair_sd, held, "
+         "held_pairs, held_lower, held_upper, gates, false_fails, upper_bound FROM control "
+         "ORDER BY scope != 'host', id",
+                report_row_certificate},
+        // A launch that was stopped because its partner ended badly is no crash of its own. The
+        // columns beside max() are those of its row: the last launch.
+        {"SELECT w.name, l.side, l.state, l.exit_code, l.exit_signal, count(*), max(l.id), p.idx, l.stderr_tail FROM launch l JOIN pair p ON "
+         "p.id = l.pair_id JOIN workload w ON w.id = p.workload_id WHERE l.state NOT IN ('ok', 'stopped') GROUP BY w.id, l.side, l.state, "
+         "l.exit_code, l.exit_signal ORDER BY w.id, l.side DESC, max(l.id)",
+                report_row_crash},
+        {"SELECT level, text FROM note WHERE level != 'info' OR id > (SELECT max(id) - 20 FROM note) "
+         "ORDER BY CASE level WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, id",
+                report_row_note},
+        {"SELECT w.name, w.mode, w.interleave, w.note, coalesce(sum(CASE p.phase WHEN 'traced' THEN 0 ELSE p.ended_ns - p.started_ns END), 0) AS took_ns, "
+         "coalesce(sum(p.state = 'void'), 0), coalesce(sum(p.state = 'failed'), 0) "
+         "FROM workload w LEFT JOIN pair p ON p.workload_id = w.id GROUP BY w.id ORDER BY w.id",
+                report_row_workload},
 };
 
 // A pass rests on gated cells that pass. A store that says otherwise was edited, or judged wrongly.
@@ -290,7 +300,7 @@ static int report_check(const struct report *report, struct error *err)
     if (report_count(report, true, REPORT_VERDICT_PASS) == 0)
         what = "no gated cell passes";
     if (report_count(report, true, REPORT_VERDICT_FAIL) +
-        report_count(report, true, REPORT_VERDICT_INCONCLUSIVE))
+            report_count(report, true, REPORT_VERDICT_INCONCLUSIVE))
         what = "a gated cell does not";
     for (int i = 0; i < report->parity_count; i++)
         if (report->parity[i].verdict == REPORT_VERDICT_FAIL)
@@ -301,9 +311,9 @@ static int report_check(const struct report *report, struct error *err)
     if (!what)
         return 0;
     return error_set(err, -EBADMSG,
-                     "failed to report '%s': its verdict is pass, but %s; judge again with `upgate "
-                     "gate %s`",
-                     report->path, what, report->path);
+            "failed to report '%s': its verdict is pass, but %s; judge again with `upgate "
+            "gate %s`",
+            report->path, what, report->path);
 }
 
 static int report_read(struct store *store, struct report *report, struct error *err)
@@ -314,22 +324,19 @@ static int report_read(struct store *store, struct report *report, struct error 
             return rc;
     }
     if (!report->uuid)
-        return error_set(
-            err, -ENODATA,
-            "failed to report '%s': no run was recorded in it; fill it with `upgate ab`",
-            report->path);
+        return error_set(err, -ENODATA,
+                "failed to report '%s': no run was recorded in it; fill it with `upgate ab`",
+                report->path);
     if (!report->reason && strcmp(report->kind, "record") == 0)
-        return error_set(
-            err, -ENODATA,
-            "failed to report '%s': it is a recording: nothing in it is compared, and nothing judged; `upgate stalls %s` "
-            "says what held the program up, `upgate report %s -o FILE.html` writes that as a page",
-            report->path, report->path, report->path);
+        return error_set(err, -ENODATA,
+                "failed to report '%s': it is a recording: nothing in it is compared, and nothing judged; `upgate stalls %s` "
+                "says what held the program up, `upgate report %s -o FILE.html` writes that as a page",
+                report->path, report->path, report->path);
     if (!report->reason)
-        return error_set(
-            err, -ENODATA,
-            "failed to report '%s': the run has no verdict yet (it is %s); judge it with "
-            "`upgate gate %s`, or go on with `upgate ab --resume %s`",
-            report->path, report->state, report->path, report->path);
+        return error_set(err, -ENODATA,
+                "failed to report '%s': the run has no verdict yet (it is %s); judge it with "
+                "`upgate gate %s`, or go on with `upgate ab --resume %s`",
+                report->path, report->state, report->path, report->path);
     for (int side = 0; side < 2; side++)
         if (!report->side_names[side])
             report->side_names[side] = report_keep(report, xstrdup(report_side_word(side)));
@@ -368,9 +375,9 @@ void report_free(struct report *report)
         return;
     for (int i = 0; i < report->text_count; i++)
         free(report->texts[i]);
-    void *arrays[] = {report->texts,    report->cells,  report->parity,
-                      report->findings, report->ledger, report->certificates,
-                      report->crashes,  report->notes,  report->workloads};
+    void *arrays[] = {report->texts, report->cells, report->parity, report->findings,
+            report->ledger, report->certificates, report->crashes, report->notes,
+            report->workloads};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
     free(report);
@@ -383,8 +390,9 @@ const char *report_verdict_word(enum report_verdict verdict)
 
 const char *report_effect_word(enum report_effect effect)
 {
-    static const char *const words[] = {
-        [REPORT_EFFECT_FAIL] = "fail", [REPORT_EFFECT_INCONCLUSIVE] = "inconclusive", [REPORT_EFFECT_NOTE] = "note"};
+    static const char *const words[] = {[REPORT_EFFECT_FAIL] = "fail",
+            [REPORT_EFFECT_INCONCLUSIVE] = "inconclusive",
+            [REPORT_EFFECT_NOTE] = "note"};
     return words[effect];
 }
 
@@ -406,7 +414,7 @@ const char *report_stderr(const struct report *report, const char *workload, int
     for (int i = 0; i < report->crash_count; i++) {
         const struct report_crash *crash = &report->crashes[i];
         if (strcmp(crash->workload, workload) == 0 && (side < 0 || crash->side == side) &&
-            crash->stderr_tail && *crash->stderr_tail)
+                crash->stderr_tail && *crash->stderr_tail)
             return crash->stderr_tail;
     }
     return NULL;

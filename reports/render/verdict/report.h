@@ -23,7 +23,7 @@ struct report_cell {
     char *workload, *metric, *unit, *reason;
     bool higher_is_better, gating, improved;
     double median_a, median_b, ratio, ci_lower, ci_upper, margin, mde,
-        pair_sd; // NAN = not measured
+            pair_sd; // NAN = not measured
     double alpha;
     int64_t pairs, look, pairs_needed, confirm_pairs; // -1 = NULL
     int confirmed;                                    // -1 = NULL
@@ -71,7 +71,7 @@ struct report_note {
 
 struct report_workload {
     char *name, *mode, *interleave, *note; // interleave, note: NULL
-    int64_t wall_ns;                       // of its pairs, but those that were traced, on which no verdict rests
+    int64_t wall_ns; // of its pairs, but those that were traced, on which no verdict rests
     int64_t pairs_void, pairs_failed;
 };
 
@@ -93,7 +93,7 @@ struct report {
     struct report_note *notes;
     struct report_workload *workloads;
     int cell_count, parity_count, finding_count, ledger_count, certificate_count, crash_count,
-        note_count, workload_count;
+            note_count, workload_count;
     char **texts; // every string above
     int text_count;
 };
@@ -107,8 +107,8 @@ const char *report_effect_word(enum report_effect effect);    // "fail", …
 const char *report_side_word(int side);                       // "baseline", "candidate"
 int report_count(const struct report *report, bool gating, enum report_verdict verdict);
 
-// What was said on stderr by the launches of this workload and side that ended badly; NULL if nothing. side < 0: either, the
-// candidate's first.
+// What was said on stderr by the launches of this workload and side that ended badly; NULL if
+// nothing. side < 0: either, the candidate's first.
 const char *report_stderr(const struct report *report, const char *workload, int side);
 
 #endif

@@ -22,10 +22,10 @@ enum {
 enum screen_style table_style(enum report_verdict verdict)
 {
     static const enum screen_style styles[REPORT_VERDICT_COUNT] = {
-        [REPORT_VERDICT_FAIL] = SCREEN_STYLE_FAIL,
-        [REPORT_VERDICT_INCONCLUSIVE] = SCREEN_STYLE_INCONCLUSIVE,
-        [REPORT_VERDICT_PASS] = SCREEN_STYLE_PASS,
-        [REPORT_VERDICT_UNCHECKED] = SCREEN_STYLE_DIM,
+            [REPORT_VERDICT_FAIL] = SCREEN_STYLE_FAIL,
+            [REPORT_VERDICT_INCONCLUSIVE] = SCREEN_STYLE_INCONCLUSIVE,
+            [REPORT_VERDICT_PASS] = SCREEN_STYLE_PASS,
+            [REPORT_VERDICT_UNCHECKED] = SCREEN_STYLE_DIM,
     };
     return styles[verdict];
 }
@@ -42,10 +42,10 @@ static void table_banner(struct table *table, const struct report *report)
         const char *word;
         enum screen_style style;
     } banners[REPORT_VERDICT_COUNT] = {
-        [REPORT_VERDICT_FAIL] = {"  FAIL  ", SCREEN_STYLE_BANNER_FAIL},
-        [REPORT_VERDICT_INCONCLUSIVE] = {"  INCONCLUSIVE  ", SCREEN_STYLE_BANNER_INCONCLUSIVE},
-        [REPORT_VERDICT_PASS] = {"  PASS  ", SCREEN_STYLE_BANNER_PASS},
-        [REPORT_VERDICT_UNCHECKED] = {"  INCONCLUSIVE  ", SCREEN_STYLE_BANNER_INCONCLUSIVE},
+            [REPORT_VERDICT_FAIL] = {"  FAIL  ", SCREEN_STYLE_BANNER_FAIL},
+            [REPORT_VERDICT_INCONCLUSIVE] = {"  INCONCLUSIVE  ", SCREEN_STYLE_BANNER_INCONCLUSIVE},
+            [REPORT_VERDICT_PASS] = {"  PASS  ", SCREEN_STYLE_BANNER_PASS},
+            [REPORT_VERDICT_UNCHECKED] = {"  INCONCLUSIVE  ", SCREEN_STYLE_BANNER_INCONCLUSIVE},
     };
     const char *word = banners[report->verdict].word;
     table_rule(table);
@@ -64,11 +64,11 @@ static void table_run(struct table *table, const struct report *report)
     table_line(table, "candidate", SCREEN_STYLE_BOLD, report->side_names[1]);
     struct strbuf text = {0};
     strbuf_add(&text, "%.8s of %s, %d workload%s", report->uuid,
-               numbers_time(report->started_wall_ns, NUMBERS_BUFFER), report->workload_count,
-               report->workload_count == 1 ? "" : "s");
+            numbers_time(report->started_wall_ns, NUMBERS_BUFFER), report->workload_count,
+            report->workload_count == 1 ? "" : "s");
     if (report->ended_wall_ns >= 0)
         strbuf_add(&text, ", %s",
-                   numbers_duration(report->ended_wall_ns - report->started_wall_ns, NUMBERS_BUFFER));
+                numbers_duration(report->ended_wall_ns - report->started_wall_ns, NUMBERS_BUFFER));
     if (strcmp(report->kind, "aa") == 0)
         strbuf_add(&text, ", A/A: both sides are the same");
     if (strcmp(report->state, "done") != 0)
@@ -85,9 +85,9 @@ static void table_findings(struct table *table, const struct report *report, boo
         const char *word;
         enum report_verdict verdict;
     } effects[] = {
-        [REPORT_EFFECT_FAIL] = {"FAIL", REPORT_VERDICT_FAIL},
-        [REPORT_EFFECT_INCONCLUSIVE] = {"inconclusive", REPORT_VERDICT_INCONCLUSIVE},
-        [REPORT_EFFECT_NOTE] = {"note", REPORT_VERDICT_UNCHECKED},
+            [REPORT_EFFECT_FAIL] = {"FAIL", REPORT_VERDICT_FAIL},
+            [REPORT_EFFECT_INCONCLUSIVE] = {"inconclusive", REPORT_VERDICT_INCONCLUSIVE},
+            [REPORT_EFFECT_NOTE] = {"note", REPORT_VERDICT_UNCHECKED},
     };
     bool begun = false;
     for (int i = 0; i < report->finding_count; i++) {
@@ -98,8 +98,9 @@ static void table_findings(struct table *table, const struct report *report, boo
             strbuf_add(&table->out, "\n");
         begun = true;
         const char *of = finding->workload;
-        table_take(table, effects[finding->effect].word, table_style(effects[finding->effect].verdict),
-                   xasprintf("%s%s%s", of ? of : "", of ? ": " : "", finding->text));
+        table_take(table, effects[finding->effect].word,
+                table_style(effects[finding->effect].verdict),
+                xasprintf("%s%s%s", of ? of : "", of ? ": " : "", finding->text));
     }
 }
 
@@ -113,19 +114,21 @@ static void table_parity(struct table *table, const struct report *report)
             continue;
         struct strbuf text = {0};
         strbuf_add(&text, "%s: %s %s",
-                   parity->verdict == REPORT_VERDICT_FAIL ? "FAIL"
-                                                          : report_verdict_word(parity->verdict),
-                   parity->workload, parity->tensor);
+                parity->verdict == REPORT_VERDICT_FAIL ? "FAIL"
+                                                       : report_verdict_word(parity->verdict),
+                parity->workload, parity->tensor);
         if (isfinite(parity->error_a) || isfinite(parity->error_b))
             strbuf_add(&text, ", error %s -> %s", numbers_error(parity->error_a, NUMBERS_BUFFER),
-                       numbers_error(parity->error_b, NUMBERS_BUFFER));
+                    numbers_error(parity->error_b, NUMBERS_BUFFER));
         strbuf_add(&text, " (%s)", parity->rule);
         if (parity->verdict != REPORT_VERDICT_PASS)
             strbuf_add(&text, ": %s", parity->reason);
-        table_take(table, i ? "" : "parity", table_style(report->parity[0].verdict), strbuf_take(&text));
+        table_take(table, i ? "" : "parity", table_style(report->parity[0].verdict),
+                strbuf_take(&text));
     }
     if (passed > TABLE_PARITY_MAX)
-        table_take(table, "", SCREEN_STYLE_PLAIN, xasprintf("pass: %d more", passed - TABLE_PARITY_MAX));
+        table_take(table, "", SCREEN_STYLE_PLAIN,
+                xasprintf("pass: %d more", passed - TABLE_PARITY_MAX));
     if (report->parity_count == 0)
         table_line(table, "parity", SCREEN_STYLE_BOLD, "not checked: no outputs were compared");
 }
@@ -140,21 +143,22 @@ static void table_trust_kept(struct strbuf *text, const struct report *report)
         if (ledger->dropped || ledger->breach || ledger->seen <= 0)
             continue;
         strbuf_add(text, "%s%s %s (%s)", begun ? ", " : "nothing lost of ",
-                   numbers_count(ledger->seen, NUMBERS_BUFFER), ledger->kind, ledger->producer);
+                numbers_count(ledger->seen, NUMBERS_BUFFER), ledger->kind, ledger->producer);
         begun = true;
     }
     if (!begun)
-        strbuf_add(text, lost                  ? "nothing was lost that the verdict needs"
-                         : report->ledger_count ? "nothing was lost"
-                                                : "nothing was counted");
+        strbuf_add(text,
+                lost                           ? "nothing was lost that the verdict needs"
+                        : report->ledger_count ? "nothing was lost"
+                                               : "nothing was counted");
 }
 
 static void table_trust(struct table *table, const struct report *report)
 {
     enum screen_style style = report->trust_ok ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE;
     struct strbuf text = {0};
-    strbuf_add(&text, report->trust_ok ? "ok: "
-                                       : "BREACHED: what was lost makes the verdict inconclusive");
+    strbuf_add(&text,
+            report->trust_ok ? "ok: " : "BREACHED: what was lost makes the verdict inconclusive");
     if (report->trust_ok)
         table_trust_kept(&text, report);
     table_take(table, "trust", style, strbuf_take(&text));
@@ -163,7 +167,7 @@ static void table_trust(struct table *table, const struct report *report)
         if (!ledger->breach && ledger->dropped == 0)
             continue;
         strbuf_add(&text, "%s%s %s: %s dropped", ledger->breach ? "breach: " : "", ledger->producer,
-                   ledger->kind, numbers_count(ledger->dropped, NUMBERS_BUFFER));
+                ledger->kind, numbers_count(ledger->dropped, NUMBERS_BUFFER));
         if (ledger->seen >= 0)
             strbuf_add(&text, " of %s", numbers_count(ledger->seen, NUMBERS_BUFFER));
         if (ledger->detail)
@@ -174,21 +178,24 @@ static void table_trust(struct table *table, const struct report *report)
 
 static void table_calibration(struct table *table, const struct report *report)
 {
-    table_take(table, "calibration", report->calibrated ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE,
-               xasprintf("%s%s", report->calibrated ? "" : "NOT CALIBRATED: ", report->calibration_note));
+    table_take(table, "calibration",
+            report->calibrated ? SCREEN_STYLE_PASS : SCREEN_STYLE_INCONCLUSIVE,
+            xasprintf("%s%s",
+                    report->calibrated ? "" : "NOT CALIBRATED: ", report->calibration_note));
     // What covers is in the note; what does not is listed, so that it can be seen why.
     for (int i = 0;
-         !report->calibrated && i < report->certificate_count && i < TABLE_CERTIFICATES_MAX; i++) {
+            !report->calibrated && i < report->certificate_count && i < TABLE_CERTIFICATES_MAX;
+            i++) {
         const struct report_certificate *certificate = &report->certificates[i];
         struct strbuf text = {0};
         strbuf_add(&text, "%s %s (%s, turns of %s): ", certificate->scope, certificate->metric,
-                   certificate->kind, certificate->interleave);
+                certificate->kind, certificate->interleave);
         if (certificate->objection)
             strbuf_add(&text, "no certificate: %s", certificate->objection);
         else
             strbuf_add(&text, "certified for a margin of %s and a spread of pairs up to %s",
-                       numbers_setting(certificate->margin, NUMBERS_BUFFER),
-                       numbers_fraction(certificate->pair_sd, NUMBERS_BUFFER));
+                    numbers_setting(certificate->margin, NUMBERS_BUFFER),
+                    numbers_fraction(certificate->pair_sd, NUMBERS_BUFFER));
         table_take(table, "", SCREEN_STYLE_PLAIN, strbuf_take(&text));
     }
 }
@@ -225,12 +232,12 @@ static void table_crashes(struct table *table, const struct report *report)
 {
     for (int i = 0; i < report->crash_count && i < TABLE_CRASHES_MAX; i++) {
         const struct report_crash *crash = &report->crashes[i];
-        char *text = xasprintf(
-            "%s, %s (%s): %s in %lld launch%s%s", crash->workload, report_side_word(crash->side),
-            report->side_names[crash->side], crash_ending(crash, NUMBERS_BUFFER),
-            (long long)crash->launches, crash->launches == 1 ? "" : "es",
-            crash->stderr_tail && *crash->stderr_tail ? "; the end of its stderr:"
-                                                      : "; nothing on its stderr");
+        char *text = xasprintf("%s, %s (%s): %s in %lld launch%s%s", crash->workload,
+                report_side_word(crash->side), report->side_names[crash->side],
+                crash_ending(crash, NUMBERS_BUFFER), (long long)crash->launches,
+                crash->launches == 1 ? "" : "es",
+                crash->stderr_tail && *crash->stderr_tail ? "; the end of its stderr:"
+                                                          : "; nothing on its stderr");
         strbuf_add(&table->out, "\n");
         table_take(table, "ended badly", SCREEN_STYLE_FAIL, text);
         if (crash->stderr_tail)
@@ -238,7 +245,7 @@ static void table_crashes(struct table *table, const struct report *report)
     }
     if (report->crash_count > TABLE_CRASHES_MAX)
         strbuf_add(&table->out, "%*s%d more kinds of bad endings: select * from v_launch\n",
-                   TABLE_LABEL, "", report->crash_count - TABLE_CRASHES_MAX);
+                TABLE_LABEL, "", report->crash_count - TABLE_CRASHES_MAX);
 }
 
 static void table_notes(struct table *table, const struct report *report)
@@ -246,23 +253,25 @@ static void table_notes(struct table *table, const struct report *report)
     for (int i = 0; i < report->workload_count; i++) {
         const struct report_workload *workload = &report->workloads[i];
         if (workload->note)
-            table_take(table, "note", SCREEN_STYLE_BOLD, xasprintf("%s: %s", workload->name, workload->note));
+            table_take(table, "note", SCREEN_STYLE_BOLD,
+                    xasprintf("%s: %s", workload->name, workload->note));
     }
     for (int i = 0; i < report->note_count && i < TABLE_NOTES_MAX; i++) {
         const struct report_note *note = &report->notes[i];
         bool info = strcmp(note->level, "info") == 0;
         table_line(table, info ? "note" : note->level,
-                   info ? SCREEN_STYLE_BOLD : SCREEN_STYLE_INCONCLUSIVE, note->text);
+                info ? SCREEN_STYLE_BOLD : SCREEN_STYLE_INCONCLUSIVE, note->text);
     }
     if (report->note_count > TABLE_NOTES_MAX)
-        table_take(table, "", SCREEN_STYLE_PLAIN, xasprintf("%d more: select * from note", report->note_count - TABLE_NOTES_MAX));
+        table_take(table, "", SCREEN_STYLE_PLAIN,
+                xasprintf("%d more: select * from note", report->note_count - TABLE_NOTES_MAX));
 }
 
 // A path as one word of a shell.
 static char *table_quote(const char *path)
 {
     static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+,";
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+,";
     if (path[strspn(path, plain)] == 0)
         return xstrdup(path);
     struct strbuf quoted = {0};
@@ -291,11 +300,11 @@ static void table_next(struct table *table, const struct report *report)
     char *path = table_quote(report->path);
     char *clean = screen_clean(path, table->utf8);
     const char *const hints[][2] = {
-        {"upgate ab --resume %s", "go on where it was interrupted"},
-        {"upgate diff %s", "where the difference comes from"},
-        {"upgate report %s -o report.html", "all of it; also .md, .json, .xml"},
-        {"upgate gate %s --policy POLICY.yaml", "judge again, with other margins"},
-        {"sqlite3 %s 'select * from v_cell'", "what the verdict was made of"},
+            {"upgate ab --resume %s", "go on where it was interrupted"},
+            {"upgate diff %s", "where the difference comes from"},
+            {"upgate report %s -o report.html", "all of it; also .md, .json, .xml"},
+            {"upgate gate %s --policy POLICY.yaml", "judge again, with other margins"},
+            {"sqlite3 %s 'select * from v_cell'", "what the verdict was made of"},
     };
     strbuf_add(&table->out, "\n");
     size_t first = strcmp(report->state, "interrupted") == 0 ? 0 : 1;
@@ -324,14 +333,15 @@ static void table_next(struct table *table, const struct report *report)
     free(path);
 }
 
-int render_verdict_table(struct store *store, const struct render_opts *opts, FILE *stream,
-                         struct error *err)
+int render_verdict_table(
+        struct store *store, const struct render_opts *opts, FILE *stream, struct error *err)
 {
     struct report *report = NULL;
     int rc = report_load(store, &report, err);
     if (rc)
         return rc;
-    struct table table = table_begin(opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, opts->color, opts->utf8);
+    struct table table = table_begin(
+            opts->width > 0 ? opts->width : RENDER_WIDTH_DEFAULT, opts->color, opts->utf8);
     table_banner(&table, report);
     table_run(&table, report);
     table_findings(&table, report, false);

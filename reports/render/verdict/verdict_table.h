@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two halves of the terminal table: the grid of cells, and the sections around it. Internal to this folder; others call
-// render_verdict_table().
+// The two halves of the terminal table: the grid of cells, and the sections around it. Internal to
+// this folder; others call render_verdict_table().
 #ifndef UPGATE_REPORTS_VERDICT_TABLE_H
 #define UPGATE_REPORTS_VERDICT_TABLE_H
 

@@ -40,10 +40,10 @@ struct table_grid {
 static const char *table_mark(const struct report_cell *cell)
 {
     static const char *const marks[REPORT_VERDICT_COUNT] = {
-        [REPORT_VERDICT_FAIL] = "FAIL",
-        [REPORT_VERDICT_INCONCLUSIVE] = "?",
-        [REPORT_VERDICT_PASS] = "pass",
-        [REPORT_VERDICT_UNCHECKED] = "-",
+            [REPORT_VERDICT_FAIL] = "FAIL",
+            [REPORT_VERDICT_INCONCLUSIVE] = "?",
+            [REPORT_VERDICT_PASS] = "pass",
+            [REPORT_VERDICT_UNCHECKED] = "-",
     };
     return cell->gating ? marks[cell->verdict] : "info";
 }
@@ -101,10 +101,10 @@ static char *table_heading_text(const struct report *report, const struct report
     for (int i = 0; i < report->cell_count; i++)
         count += table_same_group(cell, &report->cells[i]);
     return xasprintf("%s: %d",
-                     !cell->gating         ? "observed"
-                     : cell_improved(cell) ? "pass, improved"
-                                           : report_verdict_word(cell->verdict),
-                     count);
+            !cell->gating                 ? "observed"
+                    : cell_improved(cell) ? "pass, improved"
+                                          : report_verdict_word(cell->verdict),
+            count);
 }
 
 static void table_grid_measure(struct table_grid *grid, const struct report *report, int width)
@@ -134,11 +134,12 @@ static void table_grid_measure(struct table_grid *grid, const struct report *rep
     grid->fits = table_grid_width(grid) <= width;
 }
 
-static void table_grid_make(struct table_grid *grid, const struct table *table, const struct report *report)
+static void table_grid_make(
+        struct table_grid *grid, const struct table *table, const struct report *report)
 {
-    static const char *const names[TABLE_COLUMN_COUNT] = {
-        "",       "",         "metric", "baseline", "candidate",
-        "change", "interval", "margin", "pairs"}; // the first two give their place to the heading
+    static const char *const names[TABLE_COLUMN_COUNT] = {"", "", "metric", "baseline", "candidate",
+            "change", "interval", "margin",
+            "pairs"}; // the first two give their place to the heading
     for (int i = 0; i < TABLE_COLUMN_COUNT; i++)
         grid->header.fields[i] = xstrdup(names[i]);
     grid->rows = xcalloc((size_t)report->cell_count, sizeof *grid->rows);
@@ -169,8 +170,8 @@ static void table_remark(struct table *table, const char *remark, int at, bool d
     }
     if (at + TABLE_GAP + screen_columns(remark) <= table->width) {
         screen_repeat(&table->out, " ", TABLE_GAP);
-        screen_style(&table->out, dim ? SCREEN_STYLE_DIM : SCREEN_STYLE_PLAIN, table->color,
-                     remark);
+        screen_style(
+                &table->out, dim ? SCREEN_STYLE_DIM : SCREEN_STYLE_PLAIN, table->color, remark);
         strbuf_add(&table->out, "\n");
         return;
     }
@@ -180,7 +181,7 @@ static void table_remark(struct table *table, const char *remark, int at, bool d
 }
 
 static void table_row_print(struct table *table, const struct table_grid *grid,
-                            const struct table_row *row, const struct report_cell *cell)
+        const struct table_row *row, const struct report_cell *cell)
 {
     struct strbuf line = {0}, mark = {0};
     for (int i = TABLE_COLUMN_WORKLOAD; i < TABLE_COLUMN_COUNT; i++) {
@@ -193,32 +194,31 @@ static void table_row_print(struct table *table, const struct table_grid *grid,
     bool fail = cell->gating && cell->verdict == REPORT_VERDICT_FAIL;
     screen_style(&table->out, table_cell_style(cell), table->color, mark.text);
     screen_style(&table->out,
-                 fail           ? SCREEN_STYLE_BOLD
-                 : cell->gating ? SCREEN_STYLE_PLAIN
-                                : SCREEN_STYLE_DIM,
-                 table->color, line.text);
+            fail                   ? SCREEN_STYLE_BOLD
+                    : cell->gating ? SCREEN_STYLE_PLAIN
+                                   : SCREEN_STYLE_DIM,
+            table->color, line.text);
     table_remark(table, row->remark, table_grid_width(grid), !cell->gating);
     strbuf_free(&mark);
     strbuf_free(&line);
 }
 
 // "FAIL  dlrm-train step_time", then its numbers indented.
-static void table_row_stack(struct table *table, const struct table_row *row,
-                            const struct report_cell *cell)
+static void table_row_stack(
+        struct table *table, const struct table_row *row, const struct report_cell *cell)
 {
     struct strbuf mark = {0};
     screen_pad(&mark, row->fields[TABLE_COLUMN_MARK], TABLE_MARK, false);
     screen_style(&table->out, table_cell_style(cell), table->color, mark.text);
     strbuf_free(&mark);
-    char *title =
-        xasprintf("%s %s", row->fields[TABLE_COLUMN_WORKLOAD], row->fields[TABLE_COLUMN_METRIC]);
+    char *title = xasprintf(
+            "%s %s", row->fields[TABLE_COLUMN_WORKLOAD], row->fields[TABLE_COLUMN_METRIC]);
     screen_wrap(&table->out, title, table->width, TABLE_MARK, TABLE_MARK);
     const char *margin = row->fields[TABLE_COLUMN_MARGIN];
-    char *numbers =
-        xasprintf("%s -> %s, %s (%s)%s%s, %s pairs", row->fields[TABLE_COLUMN_MEDIAN_A],
-                  row->fields[TABLE_COLUMN_MEDIAN_B], row->fields[TABLE_COLUMN_CHANGE],
-                  row->fields[TABLE_COLUMN_INTERVAL], strcmp(margin, "-") ? ", margin " : "",
-                  strcmp(margin, "-") ? margin : "", row->fields[TABLE_COLUMN_PAIRS]);
+    char *numbers = xasprintf("%s -> %s, %s (%s)%s%s, %s pairs", row->fields[TABLE_COLUMN_MEDIAN_A],
+            row->fields[TABLE_COLUMN_MEDIAN_B], row->fields[TABLE_COLUMN_CHANGE],
+            row->fields[TABLE_COLUMN_INTERVAL], strcmp(margin, "-") ? ", margin " : "",
+            strcmp(margin, "-") ? margin : "", row->fields[TABLE_COLUMN_PAIRS]);
     screen_repeat(&table->out, " ", TABLE_MARK);
     screen_wrap(&table->out, numbers, table->width, TABLE_MARK, TABLE_MARK);
     if (*row->remark) {
@@ -242,10 +242,9 @@ static void table_legend(struct table *table, const struct report *report)
             strbuf_add(&higher, "%s%s", higher.len ? ", " : "", metric);
         free(metric);
     }
-    strbuf_add(
-        &text,
-        "Medians over launches; change and %s: candidate over baseline, from pairs of launches.",
-        cell_confidence(report->cells, report->cell_count, NUMBERS_BUFFER));
+    strbuf_add(&text,
+            "Medians over launches; change and %s: candidate over baseline, from pairs of launches.",
+            cell_confidence(report->cells, report->cell_count, NUMBERS_BUFFER));
     if (higher.len)
         strbuf_add(&text, " Higher is better for %s, lower for the rest.", higher.text);
     else
@@ -261,8 +260,8 @@ static void table_legend(struct table *table, const struct report *report)
 }
 
 // The group in place of the first columns' names, then the names of the others.
-static void table_heading(struct table *table, const struct report *report, const struct table_grid *grid,
-                          const struct report_cell *cell)
+static void table_heading(struct table *table, const struct report *report,
+        const struct table_grid *grid, const struct report_cell *cell)
 {
     char *text = table_heading_text(report, cell);
     strbuf_add(&table->out, "\n");
@@ -270,7 +269,7 @@ static void table_heading(struct table *table, const struct report *report, cons
     if (grid->fits) {
         struct strbuf names = {0};
         int left =
-            grid->widths[TABLE_COLUMN_MARK] + TABLE_GAP + grid->widths[TABLE_COLUMN_WORKLOAD];
+                grid->widths[TABLE_COLUMN_MARK] + TABLE_GAP + grid->widths[TABLE_COLUMN_WORKLOAD];
         screen_repeat(&names, " ", left - screen_columns(text));
         for (int i = TABLE_COLUMN_METRIC; i < TABLE_COLUMN_COUNT; i++) {
             screen_repeat(&names, " ", table_gap(grid, i));

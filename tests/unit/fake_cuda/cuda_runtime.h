@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// As much of CUDA's runtime as reference_models/cuda uses, on the host: its memory is malloc's, a stream does its work at
-// once. In place of the real header, so that the models on the GPU are tested where there is neither GPU nor toolkit.
+// As much of CUDA's runtime as reference_models/cuda uses, on the host: its memory is malloc's, a
+// stream does its work at once. In place of the real header, so that the models on the GPU are
+// tested where there is neither GPU nor toolkit.
 #ifndef UPGATE_TESTS_FAKE_CUDA_RUNTIME_H
 #define UPGATE_TESTS_FAKE_CUDA_RUNTIME_H
 
@@ -14,8 +15,15 @@ typedef enum {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100
 } cudaError_t;
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
-enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3
+};
+enum cudaDeviceAttr {
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76
+};
 #define cudaStreamNonBlocking 1
 #define cudaEventDisableTiming 2
 
@@ -35,7 +43,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaMallocHost(void **memory, size_t bytes);
 cudaError_t cudaFreeHost(void *memory);
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(
+        void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all);
 cudaError_t cudaGetLastError(void);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL between forked processes of one host, for kernels/comm.h over fake_cuda: what ranks send lies in memory that they share.
+// NCCL between forked processes of one host, for kernels/comm.h over fake_cuda: what ranks send
+// lies in memory that they share.
 #ifndef UPGATE_TESTS_FAKE_COMM_H
 #define UPGATE_TESTS_FAKE_COMM_H
 

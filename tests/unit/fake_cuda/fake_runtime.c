@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's runtime on the host, as cuda_runtime.h here says it. Memory starts poisoned: NaN in every type.
+// CUDA's runtime on the host, as cuda_runtime.h here says it. Memory starts poisoned: NaN in every
+// type.
 #include <cuda_runtime.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-struct fake_cuda fake_cuda = {.driver = 13000, .runtime = 13000, .gpus = 1, .major = 9, .memory = (size_t)1 << 40};
+struct fake_cuda fake_cuda = {
+        .driver = 13000, .runtime = 13000, .gpus = 1, .major = 9, .memory = (size_t)1 << 40};
 
 struct fake_stream {
     int unused;
@@ -126,7 +128,8 @@ cudaError_t cudaFreeHost(void *memory)
     return cudaFree(memory);
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpyAsync(
+        void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     (void)kind;
     (void)stream;

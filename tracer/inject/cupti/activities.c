@@ -22,16 +22,16 @@ static const struct {
     uint32_t want, kind;
     bool is_optional;
 } kind_table[] = {
-    {UG_WANT_KERNELS, CUPTI_KIND_CONCURRENT_KERNEL, false},
-    {UG_WANT_KERNELS, CUPTI_KIND_MEMCPY, false},
-    {UG_WANT_KERNELS, CUPTI_KIND_MEMCPY2, true},
-    {UG_WANT_KERNELS, CUPTI_KIND_MEMSET, false},
-    {UG_WANT_KERNELS, CUPTI_KIND_STREAM, true},
-    {UG_WANT_SYNC, CUPTI_KIND_SYNCHRONIZATION, false},
-    {UG_WANT_MEMORY, CUPTI_KIND_MEMORY2, false},
-    {UG_WANT_MEMORY, CUPTI_KIND_MEMORY_POOL, true},
-    {UG_WANT_OVERHEAD, CUPTI_KIND_OVERHEAD, false},
-    {UG_WANT_NVTX, CUPTI_KIND_MARKER, false},
+        {UG_WANT_KERNELS, CUPTI_KIND_CONCURRENT_KERNEL, false},
+        {UG_WANT_KERNELS, CUPTI_KIND_MEMCPY, false},
+        {UG_WANT_KERNELS, CUPTI_KIND_MEMCPY2, true},
+        {UG_WANT_KERNELS, CUPTI_KIND_MEMSET, false},
+        {UG_WANT_KERNELS, CUPTI_KIND_STREAM, true},
+        {UG_WANT_SYNC, CUPTI_KIND_SYNCHRONIZATION, false},
+        {UG_WANT_MEMORY, CUPTI_KIND_MEMORY2, false},
+        {UG_WANT_MEMORY, CUPTI_KIND_MEMORY_POOL, true},
+        {UG_WANT_OVERHEAD, CUPTI_KIND_OVERHEAD, false},
+        {UG_WANT_NVTX, CUPTI_KIND_MARKER, false},
 };
 #define KIND_COUNT (sizeof(kind_table) / sizeof(kind_table[0]))
 
@@ -57,8 +57,9 @@ void activities_attributes(const struct cupti *cupti, uint32_t quirks)
     // Said in words, because the default changed with 13.0: two sides of a comparison may not
     // differ in this.
     if ((quirks & QUIRK_NO_PER_THREAD) == 0)
-        per_thread =
-            attribute_set(cupti, CUPTI_ATTR_PER_THREAD_BUFFER, sizeof(wish), &wish) ? wish : !wish;
+        per_thread = attribute_set(cupti, CUPTI_ATTR_PER_THREAD_BUFFER, sizeof(wish), &wish)
+                ? wish
+                : !wish;
     spool_header()->per_thread_buffers = per_thread;
     if (cupti->thread_id_type != NULL)
         cupti->thread_id_type(1);
@@ -103,8 +104,8 @@ uint32_t activities_enable(const struct cupti *cupti, uint32_t kinds, bool is_ea
 void activities_disable(const struct cupti *cupti, uint32_t quirks)
 {
     for (size_t i = 0; i < KIND_COUNT; i++) {
-        bool is_deadly =
-            kind_table[i].kind == CUPTI_KIND_CONCURRENT_KERNEL && (quirks & QUIRK_NO_DISABLE) != 0;
+        bool is_deadly = kind_table[i].kind == CUPTI_KIND_CONCURRENT_KERNEL &&
+                (quirks & QUIRK_NO_DISABLE) != 0;
         if ((enabled & 1u << i) != 0 && !is_deadly)
             cupti->disable(kind_table[i].kind);
     }

@@ -48,7 +48,7 @@ int buffers_create(void)
     // One more than needed, so that each can lie on a huge page of its own, as x86 has them.
     size_t bytes = ((size_t)BUFFER_COUNT + 1) * BUFFER_BYTES;
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return -errno;
     pool.base = (uint8_t *)(((uintptr_t)base + BUFFER_BYTES - 1) & ~(uintptr_t)(BUFFER_BYTES - 1));
@@ -66,7 +66,7 @@ static bool slot_take(uint32_t from, uint32_t *ret_slot)
     for (uint32_t i = 0; i < BUFFER_COUNT; i++) {
         uint32_t state = from;
         if (atomic_load_explicit(&pool.states[i], memory_order_relaxed) == from &&
-            atomic_compare_exchange_strong(&pool.states[i], &state, SLOT_OUT)) {
+                atomic_compare_exchange_strong(&pool.states[i], &state, SLOT_OUT)) {
             *ret_slot = i;
             return true;
         }
@@ -79,8 +79,8 @@ static void header_add(uint64_t *counter, uint64_t count)
     __atomic_fetch_add(counter, count, __ATOMIC_RELAXED);
 }
 
-// Zeroed (promised to CUPTI of every buffer; 3 us) when nobody has it; the rare one that is shared is not, for another
-// may be writing.
+// Zeroed (promised to CUPTI of every buffer; 3 us) when nobody has it; the rare one that is shared
+// is not, for another may be writing.
 static uint8_t *discard_take(void)
 {
     for (uint32_t i = 0; i < DISCARD_COUNT; i++) {
@@ -151,7 +151,7 @@ void buffers_completed(void *context, uint32_t stream, uint8_t *buffer, size_t s
         return;
     }
     if (pool.base == NULL || buffer < pool.base ||
-        buffer >= pool.base + (size_t)BUFFER_COUNT * BUFFER_BYTES)
+            buffer >= pool.base + (size_t)BUFFER_COUNT * BUFFER_BYTES)
         return; // another's, who registered its callbacks before us
     if (header != NULL)
         buffer_decode(header, buffer, valid < size ? valid : size);
@@ -165,7 +165,7 @@ static bool slot_clean(uint32_t slot)
     if (atomic_compare_exchange_strong(&pool.states[slot], &state, SLOT_CLEANING)) {
         memset(buffer, 0, BUFFER_BYTES);
     } else if (state == SLOT_COLD &&
-               atomic_compare_exchange_strong(&pool.states[slot], &state, SLOT_CLEANING)) {
+            atomic_compare_exchange_strong(&pool.states[slot], &state, SLOT_CLEANING)) {
         // Page faults here and not in the workload's thread; before Linux 5.14 by hand.
         if (madvise(buffer, BUFFER_BYTES, MADV_POPULATE_WRITE) != 0)
             memset(buffer, 0, BUFFER_BYTES);
@@ -183,7 +183,7 @@ static void slot_cool(uint32_t slot, uint32_t from)
     if (!atomic_compare_exchange_strong(&pool.states[slot], &state, SLOT_CLEANING))
         return;
     bool is_cold =
-        madvise(pool.base + (size_t)slot * BUFFER_BYTES, BUFFER_BYTES, MADV_DONTNEED) == 0;
+            madvise(pool.base + (size_t)slot * BUFFER_BYTES, BUFFER_BYTES, MADV_DONTNEED) == 0;
     atomic_store(&pool.states[slot], is_cold ? SLOT_COLD : from);
 }
 

@@ -102,7 +102,7 @@ int calls_enable(const struct cupti *cupti, void *subscriber, uint32_t kinds)
     for (uint32_t cbid = 1; cbid < CBID_MAX; cbid++) {
         const char *name = NULL;
         if ((wanted_by(cbid) & kinds) == 0 ||
-            cupti->callback_name(CUPTI_DOMAIN_DRIVER, cbid, &name) != CUPTI_OK)
+                cupti->callback_name(CUPTI_DOMAIN_DRIVER, cbid, &name) != CUPTI_OK)
             name = NULL;
         atomic_store_explicit(&names[cbid], name, memory_order_relaxed);
         if (name == NULL)
@@ -182,13 +182,13 @@ static void call_put(uint32_t cbid, const struct cupti_callback_data *data, uint
     spool_publish(sizeof(*record));
 }
 
-void calls_callback(const struct cupti *cupti, uint32_t cbid,
-                    const struct cupti_callback_data *data)
+void calls_callback(
+        const struct cupti *cupti, uint32_t cbid, const struct cupti_callback_data *data)
 {
     uint64_t now = 0;
     if (!atomic_load_explicit(&is_on, memory_order_relaxed) || cbid >= CBID_MAX ||
-        atomic_load_explicit(&names[cbid], memory_order_relaxed) == NULL ||
-        data->correlation_data == NULL)
+            atomic_load_explicit(&names[cbid], memory_order_relaxed) == NULL ||
+            data->correlation_data == NULL)
         return;
     if (cupti->get_timestamp(&now) != CUPTI_OK)
         now = 0;

@@ -18,8 +18,8 @@
 int calls_enable(const struct cupti *cupti, void *subscriber, uint32_t kinds);
 void calls_disable(const struct cupti *cupti, void *subscriber);
 // From the subscriber's callback, of the driver's domain.
-void calls_callback(const struct cupti *cupti, uint32_t cbid,
-                    const struct cupti_callback_data *data);
+void calls_callback(
+        const struct cupti *cupti, uint32_t cbid, const struct cupti_callback_data *data);
 bool calls_is_launch(uint32_t cbid);                // of the driver
 bool calls_is_wait(uint32_t domain, uint32_t cbid); // for the GPU
 

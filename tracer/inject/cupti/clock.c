@@ -26,7 +26,7 @@ void clock_sample(const struct cupti *cupti)
         }
     }
     struct ug_rec_clock *record =
-        width == UINT64_MAX ? NULL : spool_reserve(UG_PRODUCER_OTHER, sizeof(*record));
+            width == UINT64_MAX ? NULL : spool_reserve(UG_PRODUCER_OTHER, sizeof(*record));
     if (record == NULL)
         return;
     *record = best;

@@ -97,8 +97,8 @@ struct cupti_graph_data { // CUpti_GraphData, the descriptor of resource callbac
 };
 
 typedef void (*cupti_requested_fn)(uint8_t **buffer, size_t *size, size_t *records_max);
-typedef void (*cupti_completed_fn)(void *context, uint32_t stream, uint8_t *buffer, size_t size,
-                                   size_t valid);
+typedef void (*cupti_completed_fn)(
+        void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
 typedef void (*cupti_callback_fn)(void *user, uint32_t domain, uint32_t cbid, const void *data);
 
 // Functions of libcupti; NULL where this version has none.

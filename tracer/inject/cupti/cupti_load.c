@@ -96,20 +96,20 @@ int cuda_load(struct cuda *ret_cuda)
     if (library == NULL)
         return -ENOENT;
     struct cuda cuda = {
-        .driver_version = dlsym(library, "cuDriverGetVersion"),
-        .device_count = dlsym(library, "cuDeviceGetCount"),
-        .device_get = dlsym(library, "cuDeviceGet"),
-        .device_name = dlsym(library, "cuDeviceGetName"),
-        .device_attribute = dlsym(library, "cuDeviceGetAttribute"),
-        .device_memory = dlsym(library, "cuDeviceTotalMem_v2"),
-        .device_uuid = dlsym(library, "cuDeviceGetUuid"),
-        .primary_state = dlsym(library, "cuDevicePrimaryCtxGetState"),
-        .primary_retain = dlsym(library, "cuDevicePrimaryCtxRetain"),
-        .primary_release = dlsym(library, "cuDevicePrimaryCtxRelease_v2"),
-        .context_get = dlsym(library, "cuCtxGetCurrent"),
-        .context_push = dlsym(library, "cuCtxPushCurrent_v2"),
-        .context_pop = dlsym(library, "cuCtxPopCurrent_v2"),
-        .context_wait = dlsym(library, "cuCtxSynchronize"),
+            .driver_version = dlsym(library, "cuDriverGetVersion"),
+            .device_count = dlsym(library, "cuDeviceGetCount"),
+            .device_get = dlsym(library, "cuDeviceGet"),
+            .device_name = dlsym(library, "cuDeviceGetName"),
+            .device_attribute = dlsym(library, "cuDeviceGetAttribute"),
+            .device_memory = dlsym(library, "cuDeviceTotalMem_v2"),
+            .device_uuid = dlsym(library, "cuDeviceGetUuid"),
+            .primary_state = dlsym(library, "cuDevicePrimaryCtxGetState"),
+            .primary_retain = dlsym(library, "cuDevicePrimaryCtxRetain"),
+            .primary_release = dlsym(library, "cuDevicePrimaryCtxRelease_v2"),
+            .context_get = dlsym(library, "cuCtxGetCurrent"),
+            .context_push = dlsym(library, "cuCtxPushCurrent_v2"),
+            .context_pop = dlsym(library, "cuCtxPopCurrent_v2"),
+            .context_wait = dlsym(library, "cuCtxSynchronize"),
     };
     *ret_cuda = cuda;
     return 0;
@@ -137,7 +137,7 @@ static void wheels_add(struct candidates *candidates, int major)
     char path[PATH_MAX + 64];
     for (int i = 0; i < candidates->root_count; i++) {
         snprintf(path, sizeof(path), "%s/%s/lib/%s", candidates->roots[i],
-                 major >= 13 ? "cu13" : "cuda_cupti", soname(major));
+                major >= 13 ? "cu13" : "cuda_cupti", soname(major));
         candidate_add(candidates, path);
     }
 }
@@ -146,7 +146,7 @@ static void toolkits_add(struct candidates *candidates, int major)
 {
     char path[PATH_MAX + 64];
     const char *places[] = {environment_home, "/usr/local/cuda",
-                            major >= 13 ? "/usr/local/cuda-13" : "/usr/local/cuda-12"};
+            major >= 13 ? "/usr/local/cuda-13" : "/usr/local/cuda-12"};
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         if (places[i][0] == '\0')
             continue;
@@ -192,34 +192,34 @@ static void candidates_fill(struct candidates *candidates)
 static bool symbols_fill(struct cupti *cupti, void *library)
 {
     struct cupti found = {
-        .library = library,
-        .get_version = dlsym(library, "cuptiGetVersion"),
-        .get_result_string = dlsym(library, "cuptiGetResultString"),
-        .get_timestamp = dlsym(library, "cuptiGetTimestamp"),
-        .subscribe = dlsym(library, "cuptiSubscribe"),
-        .unsubscribe = dlsym(library, "cuptiUnsubscribe"),
-        .enable_callback = dlsym(library, "cuptiEnableCallback"),
-        .enable_domain = dlsym(library, "cuptiEnableDomain"),
-        .callback_name = dlsym(library, "cuptiGetCallbackName"),
-        .register_callbacks = dlsym(library, "cuptiActivityRegisterCallbacks"),
-        .enable = dlsym(library, "cuptiActivityEnable"),
-        .enable_and_dump = dlsym(library, "cuptiActivityEnableAndDump"),
-        .disable = dlsym(library, "cuptiActivityDisable"),
-        .set_attribute = dlsym(library, "cuptiActivitySetAttribute"),
-        .flush_all = dlsym(library, "cuptiActivityFlushAll"),
-        .dropped = dlsym(library, "cuptiActivityGetNumDroppedRecords"),
-        .next_record = dlsym(library, "cuptiActivityGetNextRecord"),
-        .thread_id_type = dlsym(library, "cuptiSetThreadIdType"),
-        .context_id = dlsym(library, "cuptiGetContextId"),
-        .device_id = dlsym(library, "cuptiGetDeviceId"),
-        .graph_node_id = dlsym(library, "cuptiGetGraphNodeId"),
-        .nvtx_initialize = dlsym(library, "InitializeInjectionNvtx2"),
-        .finalize = dlsym(library, "cuptiFinalize"),
+            .library = library,
+            .get_version = dlsym(library, "cuptiGetVersion"),
+            .get_result_string = dlsym(library, "cuptiGetResultString"),
+            .get_timestamp = dlsym(library, "cuptiGetTimestamp"),
+            .subscribe = dlsym(library, "cuptiSubscribe"),
+            .unsubscribe = dlsym(library, "cuptiUnsubscribe"),
+            .enable_callback = dlsym(library, "cuptiEnableCallback"),
+            .enable_domain = dlsym(library, "cuptiEnableDomain"),
+            .callback_name = dlsym(library, "cuptiGetCallbackName"),
+            .register_callbacks = dlsym(library, "cuptiActivityRegisterCallbacks"),
+            .enable = dlsym(library, "cuptiActivityEnable"),
+            .enable_and_dump = dlsym(library, "cuptiActivityEnableAndDump"),
+            .disable = dlsym(library, "cuptiActivityDisable"),
+            .set_attribute = dlsym(library, "cuptiActivitySetAttribute"),
+            .flush_all = dlsym(library, "cuptiActivityFlushAll"),
+            .dropped = dlsym(library, "cuptiActivityGetNumDroppedRecords"),
+            .next_record = dlsym(library, "cuptiActivityGetNextRecord"),
+            .thread_id_type = dlsym(library, "cuptiSetThreadIdType"),
+            .context_id = dlsym(library, "cuptiGetContextId"),
+            .device_id = dlsym(library, "cuptiGetDeviceId"),
+            .graph_node_id = dlsym(library, "cuptiGetGraphNodeId"),
+            .nvtx_initialize = dlsym(library, "InitializeInjectionNvtx2"),
+            .finalize = dlsym(library, "cuptiFinalize"),
     };
     *cupti = found;
     return found.get_version && found.get_timestamp && found.subscribe && found.unsubscribe &&
-           found.enable_callback && found.register_callbacks && found.enable && found.disable &&
-           found.set_attribute && found.flush_all && found.callback_name;
+            found.enable_callback && found.register_callbacks && found.enable && found.disable &&
+            found.set_attribute && found.flush_all && found.callback_name;
 }
 
 static bool candidate_open(const char *path, struct cupti *cupti)
@@ -233,8 +233,8 @@ static bool candidate_open(const char *path, struct cupti *cupti)
     return false;
 }
 
-int cupti_load(struct cupti *ret_cupti, char *path, size_t path_bytes, char *reason,
-               size_t reason_bytes)
+int cupti_load(
+        struct cupti *ret_cupti, char *path, size_t path_bytes, char *reason, size_t reason_bytes)
 {
     const char *own = environment_cupti;
     if (own[0] != '\0') {
@@ -261,8 +261,8 @@ int cupti_load(struct cupti *ret_cupti, char *path, size_t path_bytes, char *rea
     free(candidates);
     if (err != 0)
         snprintf(reason, reason_bytes,
-                 "no libcupti found in the process, beside its CUDA or on the library path; "
-                 "name one in UPGATE_CUPTI");
+                "no libcupti found in the process, beside its CUDA or on the library path; "
+                "name one in UPGATE_CUPTI");
     return err;
 }
 
@@ -270,12 +270,12 @@ int cupti_load(struct cupti *ret_cupti, char *path, size_t path_bytes, char *rea
 static const struct {
     uint32_t from, to, quirk;
 } quirk_table[] = {
-    {0, 21, QUIRK_NO_PER_THREAD}, // the attribute came with 12.3
-    {130000, 130001,
-     QUIRK_NO_DISABLE}, // fixed in 13.0 U1: deadlock when disabling CONCURRENT_KERNEL
-    {130000, 130001, QUIRK_SYNC_MISSING}, // fixed in 13.0 U1
-    {130000, 130001, QUIRK_NO_NVTX},      // NVTX#125
-    {0, 130101, QUIRK_ONE_SESSION},       // fixed in 13.1 U1
+        {0, 21, QUIRK_NO_PER_THREAD}, // the attribute came with 12.3
+        {130000, 130001,
+                QUIRK_NO_DISABLE}, // fixed in 13.0 U1: deadlock when disabling CONCURRENT_KERNEL
+        {130000, 130001, QUIRK_SYNC_MISSING}, // fixed in 13.0 U1
+        {130000, 130001, QUIRK_NO_NVTX},      // NVTX#125
+        {0, 130101, QUIRK_ONE_SESSION},       // fixed in 13.1 U1
 };
 
 uint32_t cupti_quirks(uint32_t api_version)

@@ -14,8 +14,8 @@ void cupti_load_environment(void);
 // Looks in this order: UPGATE_CUPTI; mapped in the process; beside NVIDIA's wheels that are mapped;
 // by soname; of a toolkit. Newest suitable major first. Fills ret_cupti and path; 0 or -errno with
 // the reason in words. Opens files.
-int cupti_load(struct cupti *ret_cupti, char *path, size_t path_bytes, char *reason,
-               size_t reason_bytes);
+int cupti_load(
+        struct cupti *ret_cupti, char *path, size_t path_bytes, char *reason, size_t reason_bytes);
 // libcuda of the process, without loading one. 0 or -ENOENT.
 int cuda_load(struct cuda *ret_cuda);
 
@@ -24,7 +24,7 @@ enum cupti_quirk {
     QUIRK_NO_DISABLE = 1u << 2,    // disabling kernels may deadlock: only cuptiFinalize ends it
     QUIRK_NO_NVTX = 1u << 3,       // crashes on NVTX
     QUIRK_ONE_SESSION =
-        1u << 4, // graph launches lose their correlation in every session after the first
+            1u << 4, // graph launches lose their correlation in every session after the first
     QUIRK_SYNC_MISSING = 1u << 5 // no record of cudaDeviceSynchronize
 };
 

@@ -23,8 +23,8 @@ static void context_add(const struct cupti *cupti, void *context)
 {
     uint32_t id = 0, device = 0;
     if (context == NULL || cupti->context_id == NULL || cupti->device_id == NULL ||
-        cupti->context_id(context, &id) != CUPTI_OK ||
-        cupti->device_id(context, &device) != CUPTI_OK)
+            cupti->context_id(context, &id) != CUPTI_OK ||
+            cupti->device_id(context, &device) != CUPTI_OK)
         return;
     uint64_t packed = PACK(device & 0x7fffffffu, id);
     uint32_t count = atomic_load(&devices.context_count);
@@ -71,10 +71,10 @@ static void primary_add(const struct cupti *cupti, const struct cuda *cuda, int 
     unsigned flags = 0;
     void *context = NULL;
     if (cuda->primary_state == NULL || cuda->primary_retain == NULL ||
-        cuda->primary_release == NULL || cuda->device_get == NULL ||
-        cuda->device_get(&device, ordinal) != 0 ||
-        cuda->primary_state(device, &flags, &is_active) != 0 || !is_active ||
-        cuda->primary_retain(&context, device) != 0)
+            cuda->primary_release == NULL || cuda->device_get == NULL ||
+            cuda->device_get(&device, ordinal) != 0 ||
+            cuda->primary_state(device, &flags, &is_active) != 0 || !is_active ||
+            cuda->primary_retain(&context, device) != 0)
         return;
     context_add(cupti, context);
     cuda->primary_release(device);
@@ -110,9 +110,9 @@ static bool device_write(const struct cuda *cuda, uint32_t ordinal, uint32_t con
     size_t memory_bytes = 0;
     int device = 0;
     struct ug_rec_device filled = {
-        .head = {.type = UG_REC_DEVICE, .bytes = sizeof(filled)},
-        .device = ordinal,
-        .context = context,
+            .head = {.type = UG_REC_DEVICE, .bytes = sizeof(filled)},
+            .device = ordinal,
+            .context = context,
     };
     if (cuda->device_get != NULL && cuda->device_get(&device, (int)ordinal) == 0) {
         if (cuda->device_name != NULL)
@@ -147,7 +147,7 @@ void devices_write(const struct cupti *cupti)
         count = CONTEXTS_MAX;
     uint64_t all = count == 64 ? UINT64_MAX : (1ull << count) - 1;
     if ((devices.written == all && !devices.is_search_due && devices.bare == 0) ||
-        cuda_load(&cuda) != 0)
+            cuda_load(&cuda) != 0)
         return;
     if (devices.is_search_due)
         contexts_search(cupti, &cuda);

@@ -45,21 +45,21 @@ int leave_cancel(const struct cupti *cupti, void *subscriber)
 // captured, which what CUPTI frees could spoil. A program that does not wait within the grace is
 // left at any call.
 void leave_here(const struct cupti *cupti, uint32_t domain, uint32_t cbid,
-                const struct cupti_callback_data *call)
+        const struct cupti_callback_data *call)
 {
     uint32_t due = LEAVE_DUE;
     if (call->site != CUPTI_SITE_EXIT ||
-        atomic_load_explicit(&state, memory_order_acquire) != LEAVE_DUE || inject_exiting())
+            atomic_load_explicit(&state, memory_order_acquire) != LEAVE_DUE || inject_exiting())
         return;
     const int *returned = call->function_return;
     bool is_calm = calls_is_wait(domain, cbid) && returned != NULL && *returned == 0;
     if ((!is_calm && inject_now_ns() < any_call_ns) ||
-        !atomic_compare_exchange_strong(&state, &due, LEAVE_RUNNING))
+            !atomic_compare_exchange_strong(&state, &due, LEAVE_RUNNING))
         return;
     uint64_t began_ns = inject_now_ns();
     int result = cupti->finalize();
     inject_debug("cuptiFinalize: %d, %llu us", result,
-                 (unsigned long long)(inject_now_ns() - began_ns) / 1000);
+            (unsigned long long)(inject_now_ns() - began_ns) / 1000);
     nvtx_forget();
     atomic_store(&state, LEAVE_DONE);
 }

@@ -18,6 +18,6 @@ void leave_begin(const struct cupti *cupti, void *subscriber);
 int leave_cancel(const struct cupti *cupti, void *subscriber);
 // In the callback of every call.
 void leave_here(const struct cupti *cupti, uint32_t domain, uint32_t cbid,
-                const struct cupti_callback_data *call);
+        const struct cupti_callback_data *call);
 
 #endif

@@ -11,24 +11,24 @@
 
 // The offsets of every version so far, as constants for the compiler.
 static const struct cupti_layout usual = {
-    .kernel = {.registers = 6,
-               .start = 16,
-               .end = 24,
-               .device = 40,
-               .context = 44,
-               .stream = 48,
-               .grid = 52,
-               .block = 64,
-               .static_shared = 76,
-               .dynamic_shared = 80,
-               .local = 84,
-               .correlation = 92,
-               .name = 104,
-               .graph_node = 144,
-               .graph = 156,
-               .channel = 168,
-               .channel_type = 172,
-               .cluster = 176},
+        .kernel = {.registers = 6,
+                .start = 16,
+                .end = 24,
+                .device = 40,
+                .context = 44,
+                .stream = 48,
+                .grid = 52,
+                .block = 64,
+                .static_shared = 76,
+                .dynamic_shared = 80,
+                .local = 84,
+                .correlation = 92,
+                .name = 104,
+                .graph_node = 144,
+                .graph = 156,
+                .channel = 168,
+                .channel_type = 172,
+                .cluster = 176},
 };
 
 static decode_next_record next_record;
@@ -45,7 +45,7 @@ ALWAYS_INLINE uint32_t static_string(struct decoder *decoder, const char *text)
 }
 
 ALWAYS_INLINE void put_kernel(struct decoder *decoder, const unsigned char *in,
-                              const struct cupti_layout *layout, int device_launched)
+        const struct cupti_layout *layout, int device_launched)
 {
     uint32_t name = static_string(decoder, text_at(in, layout->kernel.name));
     struct ug_rec_kernel *out = batch_room(&decoder->batch, UG_PRODUCER_KERNEL, sizeof *out);
@@ -53,7 +53,7 @@ ALWAYS_INLINE void put_kernel(struct decoder *decoder, const unsigned char *in,
         return;
     out->head = head(UG_REC_KERNEL, sizeof *out, 0);
     put_times(decoder, u64(in, layout->kernel.start), u64(in, layout->kernel.end), &out->start_gpu,
-              &out->end_gpu);
+            &out->end_gpu);
     out->correlation = u32(in, layout->kernel.correlation);
     out->name = name;
     out->device = u32(in, layout->kernel.device);
@@ -69,8 +69,8 @@ ALWAYS_INLINE void put_kernel(struct decoder *decoder, const unsigned char *in,
     out->local_bytes = u32(in, layout->kernel.local);
     out->graph = u32(in, layout->kernel.graph);
     out->graph_node = u64(in, layout->kernel.graph_node);
-    out->channel =
-        u32(in, layout->kernel.channel_type) << 24 | (u32(in, layout->kernel.channel) & 0xffffff);
+    out->channel = u32(in, layout->kernel.channel_type) << 24 |
+            (u32(in, layout->kernel.channel) & 0xffffff);
     out->flags = device_launched >= 0 && in[device_launched] ? 2 : 0;
 }
 
@@ -104,7 +104,7 @@ ALWAYS_INLINE bool wanted(struct decoder *decoder, enum ug_spool_producer produc
 
 // One record, whole and of a kind of the table. hot: constants, or the layout itself.
 ALWAYS_INLINE void put_record(struct decoder *decoder, const unsigned char *in, uint32_t kind,
-                              const struct cupti_layout *hot)
+        const struct cupti_layout *hot)
 {
     if (kind == KIND_CONCURRENT_KERNEL || kind == KIND_KERNEL) {
         if (wanted(decoder, UG_PRODUCER_KERNEL))
@@ -132,7 +132,7 @@ ALWAYS_INLINE void fetch_ahead(const struct batch *batch, const unsigned char *a
 
 // The sizes are the table's. A record that is unknown or cut hides all that follows it.
 ALWAYS_INLINE void walk(struct decoder *decoder, const unsigned char *at, size_t left,
-                        const struct cupti_layout *hot, struct decode_counts *counts)
+        const struct cupti_layout *hot, struct decode_counts *counts)
 {
     while (left >= sizeof(uint32_t)) {
         uint32_t kind = u32(at, 0);
@@ -152,7 +152,7 @@ ALWAYS_INLINE void walk(struct decoder *decoder, const unsigned char *at, size_t
 
 // The steps are CUPTI's, the fields the table's.
 static void walk_next(struct decoder *decoder, const unsigned char *buffer, size_t valid_bytes,
-                      decode_next_record next, struct decode_counts *counts)
+        decode_next_record next, struct decode_counts *counts)
 {
     void *record = NULL;
     while (next((uint8_t *)(uintptr_t)buffer, valid_bytes, &record) == 0) {
@@ -174,8 +174,8 @@ static void walk_next(struct decoder *decoder, const unsigned char *buffer, size
 static bool is_usual(const struct cupti_layout *layout)
 {
     return !memcmp(&layout->kernel, &usual.kernel,
-                   offsetof(struct cupti_layout, kernel.device_launched) -
-                       offsetof(struct cupti_layout, kernel));
+            offsetof(struct cupti_layout, kernel.device_launched) -
+                    offsetof(struct cupti_layout, kernel));
 }
 
 void decode_use_next_record(decode_next_record next)
@@ -184,11 +184,11 @@ void decode_use_next_record(decode_next_record next)
 }
 
 void decode_buffer(const struct cupti_layout *layout, const void *buffer, size_t valid_bytes,
-                   uint32_t kinds, struct decode_counts *counts)
+        uint32_t kinds, struct decode_counts *counts)
 {
     struct decoder decoder = {.layout = layout,
-                              .producers = producers_of(kinds),
-                              .keep = !(kinds & UG_WANT_NOTHING_KEPT)};
+            .producers = producers_of(kinds),
+            .keep = !(kinds & UG_WANT_NOTHING_KEPT)};
     decode_next_record next = __atomic_load_n(&next_record, __ATOMIC_ACQUIRE);
     if (!buffer || !spool_header() || !spool_enter())
         return;
@@ -200,8 +200,8 @@ void decode_buffer(const struct cupti_layout *layout, const void *buffer, size_t
         walk(&decoder, buffer, valid_bytes, layout, counts);
     decode_close(&decoder.batch);
     for (int i = 0; i < UG_PRODUCER_COUNT; i++)
-        spool_count_many((enum ug_spool_producer)i, decoder.batch.seen[i],
-                         decoder.batch.dropped[i]);
+        spool_count_many(
+                (enum ug_spool_producer)i, decoder.batch.seen[i], decoder.batch.dropped[i]);
     spool_leave();
     counts->zero_time += decoder.zero_time;
 }

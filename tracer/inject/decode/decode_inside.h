@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the decoders of decode.c (kernels, calls, the walk) and decode_kinds.c (the others) share: reading fields,
-// and writing records in batches, of which decode_room.c has the parts that are rarely run.
+// What the decoders of decode.c (kernels, calls, the walk) and decode_kinds.c (the others) share:
+// reading fields, and writing records in batches, of which decode_room.c has the parts that are
+// rarely run.
 #ifndef UPGATE_TRACER_INJECT_DECODE_DECODE_INSIDE_H
 #define UPGATE_TRACER_INJECT_DECODE_DECODE_INSIDE_H
 
@@ -51,7 +52,8 @@ struct decoder {
 void decode_close(struct batch *batch);
 // Room for at least `bytes`, what is open being published; false: none.
 bool decode_refill(struct batch *batch, size_t bytes);
-// Strings write records of their own, so what is open is published before: ask before batch_room. 0: no text, or dropped.
+// Strings write records of their own, so what is open is published before: ask before batch_room.
+// 0: no text, or dropped.
 uint32_t decode_static_string(struct decoder *decoder, const char *text);
 // Of a text that need not stay: by content, always.
 uint32_t decode_passing_string(struct decoder *decoder, const char *text);
@@ -84,9 +86,10 @@ ALWAYS_INLINE uint16_t u16(const unsigned char *record, int offset)
     return value;
 }
 
-// A pointer that CUPTI gave; what no process can have at an address is no text: nothing is mapped below 4 KiB, and user
-// space ends at 2^47 on x86-64 (2^56 with five levels of page tables), at 2^48 on arm64 (2^52 with large addresses). What lies
-// between is asked of the kernel before it is read (decode_room.c).
+// A pointer that CUPTI gave; what no process can have at an address is no text: nothing is mapped
+// below 4 KiB, and user space ends at 2^47 on x86-64 (2^56 with five levels of page tables), at
+// 2^48 on arm64 (2^52 with large addresses). What lies between is asked of the kernel before it is
+// read (decode_room.c).
 ALWAYS_INLINE const char *text_at(const unsigned char *record, int offset)
 {
     uint64_t value = u64(record, offset);
@@ -97,7 +100,7 @@ ALWAYS_INLINE void *batch_room(struct batch *batch, enum ug_spool_producer produ
 {
     batch->seen[producer]++;
     if (__builtin_expect((size_t)(batch->end - batch->at) < bytes, 0) &&
-        !decode_refill(batch, bytes)) {
+            !decode_refill(batch, bytes)) {
         batch->dropped[producer]++;
         return NULL;
     }
@@ -113,7 +116,7 @@ ALWAYS_INLINE struct ug_rec_head head(enum ug_record_type type, size_t bytes, ui
 
 // CUPTI gives 0 where it could not take a time, and at times an end before the start.
 ALWAYS_INLINE void put_times(struct decoder *decoder, uint64_t start, uint64_t end,
-                             uint64_t *ret_start, uint64_t *ret_end)
+        uint64_t *ret_start, uint64_t *ret_end)
 {
     if (__builtin_expect(!start || end < start || end >> 63, 0)) {
         decoder->zero_time++;

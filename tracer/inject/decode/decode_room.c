@@ -9,7 +9,10 @@
 
 #include "tracer/inject/spool/spool_writer.h"
 
-enum { PAGE_BYTES = 4096, TEXT_BYTES_MAX = 4001 }; // the smallest page of any kernel: a larger one is asked for in parts
+enum {
+    PAGE_BYTES = 4096,
+    TEXT_BYTES_MAX = 4001
+}; // the smallest page of any kernel: a larger one is asked for in parts
 
 void decode_close(struct batch *batch)
 {
@@ -40,7 +43,7 @@ static bool readable(struct decoder *decoder, const char *text)
         return true;
     int saved = errno;
     bool good = syscall(SYS_rt_sigprocmask, ~0, (uintptr_t)text & ~(uintptr_t)7, NULL, 8) == 0 ||
-                errno != EFAULT;
+            errno != EFAULT;
     errno = saved;
     if (good)
         *known = page;

@@ -171,9 +171,9 @@ union nccl_state_args { // from v4; only what is read
 
 typedef int (*nccl_init_v1_fn)(void **context, int *mask); // v1 to v3
 typedef int (*nccl_init_v4_fn)(void **context, int *mask, const char *name, uint64_t hash,
-                               int nodes, int ranks, int rank, void *log);
+        int nodes, int ranks, int rank, void *log);
 typedef int (*nccl_init_v5_fn)(void **context, uint64_t hash, int *mask, const char *name,
-                               int nodes, int ranks, int rank, void *log); // v5, v6
+        int nodes, int ranks, int rank, void *log); // v5, v6
 
 // The symbol ncclProfiler_vN: the same shape always, only init differs.
 struct nccl_profiler {
@@ -189,7 +189,7 @@ struct nccl_profiler {
     int (*finalize)(void *context);
 };
 
-#define NCCL_ABI_AT(type, member, offset)                                                          \
+#define NCCL_ABI_AT(type, member, offset) \
     _Static_assert(offsetof(struct type, member) == (offset), #type "." #member)
 NCCL_ABI_AT(nccl_descr, parent, 8);
 NCCL_ABI_AT(nccl_descr, rank, 16);

@@ -47,14 +47,13 @@ static void set_mask(int *mask, uint32_t version, uint32_t kinds)
     bool has_channels = version >= 3 && (kinds & UG_WANT_NCCL) != 0;
     for (uint32_t i = 0; i < NCCL_COMMS && has_channels && wish == CHANNELS_WHEN_SAFE; i++)
         if (atomic_load(&nccl_comms[i].is_live) && nccl_comms[i].mask == mask &&
-            nccl_comms[i].was_without)
+                nccl_comms[i].was_without)
             has_channels = false;
     if (wish == CHANNELS_NEVER)
         has_channels = false;
     if (kinds & UG_WANT_NCCL)
         events = NCCL_EVENT_COLL | NCCL_EVENT_P2P | (version < 3 ? NCCL_EVENT_PROXY_OP : 0) |
-                 (version >= 6 ? NCCL_EVENT_CE_COLL : 0) |
-                 (has_channels ? NCCL_EVENT_KERNEL_CH : 0);
+                (version >= 6 ? NCCL_EVENT_CE_COLL : 0) | (has_channels ? NCCL_EVENT_KERNEL_CH : 0);
     for (uint32_t i = 0; i < NCCL_COMMS; i++) {
         struct nccl_comm *comm = &nccl_comms[i];
         if (!atomic_load(&comm->is_live) || comm->mask != mask)
@@ -91,8 +90,8 @@ static uint32_t kinds_soon(void)
     const struct ug_spool_header *header = spool_header();
     uint32_t kinds = inject_kinds();
     if (kinds || !header ||
-        __atomic_load_n(&header->want_state, __ATOMIC_ACQUIRE) != UG_SPOOL_ACTIVE ||
-        __atomic_load_n(&header->state, __ATOMIC_ACQUIRE) > UG_SPOOL_ACTIVE)
+            __atomic_load_n(&header->want_state, __ATOMIC_ACQUIRE) != UG_SPOOL_ACTIVE ||
+            __atomic_load_n(&header->state, __ATOMIC_ACQUIRE) > UG_SPOOL_ACTIVE)
         return kinds;
     return __atomic_load_n(&header->want_kinds, __ATOMIC_RELAXED);
 }
@@ -131,7 +130,7 @@ static struct nccl_comm *place_for_comm(void)
 }
 
 int nccl_comm_open(uint32_t version, void **context, int *mask, const char *name, uint64_t hash,
-                   int ranks, int rank)
+        int ranks, int rank)
 {
     // Without a place or memory: the last, whose operations are dropped and counted.
     *context = &nccl_comms[NCCL_COMMS];

@@ -11,13 +11,12 @@
 #include "tracer/inject/nccl/nccl_abi.h"
 #include "tracer/inject/nccl/nccl_pool.h"
 
-static const char *const functions_v1[] = {"Broadcast", "Reduce",   "AllGather", "ReduceScatter",
-                                           "AllReduce", "SendRecv", "Send",      "Recv"};
-static const char *const datatypes_v1[] = {
-    "ncclInt8",   "ncclUint8",   "ncclInt32",   "ncclUint32",  "ncclInt64",
-    "ncclUint64", "ncclFloat16", "ncclFloat32", "ncclFloat64", "ncclBfloat16"};
+static const char *const functions_v1[] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter",
+        "AllReduce", "SendRecv", "Send", "Recv"};
+static const char *const datatypes_v1[] = {"ncclInt8", "ncclUint8", "ncclInt32", "ncclUint32",
+        "ncclInt64", "ncclUint64", "ncclFloat16", "ncclFloat32", "ncclFloat64", "ncclBfloat16"};
 static const char *const algorithms_v1[] = {
-    "TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT"};
+        "TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT"};
 static const char *const protocols_v1[] = {"LL", "LL128", "SIMPLE"};
 #define NAME_OF(table, index) ((index) < sizeof(table) / sizeof((table)[0]) ? (table)[index] : NULL)
 
@@ -37,7 +36,7 @@ static int init_v3(void **context, int *mask)
 }
 
 static int init_v4(void **context, int *mask, const char *name, uint64_t hash, int nodes, int ranks,
-                   int rank, void *log)
+        int rank, void *log)
 {
     (void)nodes;
     (void)log;
@@ -45,7 +44,7 @@ static int init_v4(void **context, int *mask, const char *name, uint64_t hash, i
 }
 
 static int init_v5(void **context, uint64_t hash, int *mask, const char *name, int nodes, int ranks,
-                   int rank, void *log)
+        int rank, void *log)
 {
     (void)nodes;
     (void)log;
@@ -53,7 +52,7 @@ static int init_v5(void **context, uint64_t hash, int *mask, const char *name, i
 }
 
 static int init_v6(void **context, uint64_t hash, int *mask, const char *name, int nodes, int ranks,
-                   int rank, void *log)
+        int rank, void *log)
 {
     (void)nodes;
     (void)log;
@@ -66,9 +65,9 @@ static void start_op(struct nccl_comm *comm, void **handle, struct nccl_op *op)
 {
     // What a rank sends to itself is copied: no channel tells of it.
     bool has_channels =
-        atomic_load_explicit(&comm->has_channels, memory_order_relaxed) && op->peer != op->rank;
+            atomic_load_explicit(&comm->has_channels, memory_order_relaxed) && op->peer != op->rank;
     op->reports = comm->version < 3 ? NCCL_REPORTS_NETWORK
-                  : has_channels    ? NCCL_REPORTS_CHANNELS
+            : has_channels          ? NCCL_REPORTS_CHANNELS
                                     : NCCL_REPORTS_NOTHING;
     *handle = nccl_op_start(comm, op);
 }
@@ -83,8 +82,8 @@ static uint64_t called_ns(const struct nccl_descr *descr)
 
 // NCCL_EVENT_GROUP: up to v4 NCCL asks for no operations of a group that got no handle, and counts
 // the collectives of a captured graph only with one.
-static void start_plain(struct nccl_comm *comm, void **handle, uint64_t type,
-                        const struct nccl_descr *descr)
+static void start_plain(
+        struct nccl_comm *comm, void **handle, uint64_t type, const struct nccl_descr *descr)
 {
     if (type == NCCL_EVENT_GROUP)
         *handle = nccl_handle(NCCL_HANDLE_GROUP, 1);
@@ -137,7 +136,7 @@ static int start_v2(void *context, void **handle, struct nccl_descr *descr) // a
         return 0;
     struct nccl_op op = {.rank = (uint32_t)descr->rank, .peer = UINT32_MAX};
     if (descr->type_v1 ==
-        NCCL_EVENT_COLL) { // v3 has no traffic_bytes: what stands behind moved up by 8 bytes
+            NCCL_EVENT_COLL) { // v3 has no traffic_bytes: what stands behind moved up by 8 bytes
         const struct nccl_coll_v2 *coll = &descr->coll_v2;
         const struct nccl_coll_v3 *coll3 = comm->version == 3 ? &descr->coll_v3 : NULL;
         nccl_comm_name(comm, coll->name);
@@ -167,8 +166,8 @@ static int start_v2(void *context, void **handle, struct nccl_descr *descr) // a
 }
 
 // A collective of the copy engines: no kernel, so no channels and no end.
-static void start_ce(struct nccl_comm *comm, void **handle, const struct nccl_descr *descr,
-                     struct nccl_op *op)
+static void start_ce(
+        struct nccl_comm *comm, void **handle, const struct nccl_descr *descr, struct nccl_op *op)
 {
     const struct nccl_ce_coll *coll = &descr->ce_coll;
     op->sequence = coll->sequence;
@@ -249,10 +248,10 @@ static int record_v4(void *handle, int state, union nccl_state_args *args)
     return 0;
 }
 
-#define PLUGIN(number, member, start, record)                                                      \
-    UG_EXPORT extern const struct nccl_profiler ncclProfiler_v##number;                            \
-    const struct nccl_profiler ncclProfiler_v##number = {                                          \
-        "upgate", {.member = init_v##number}, start, stop, record, nccl_comm_close}
+#define PLUGIN(number, member, start, record) \
+    UG_EXPORT extern const struct nccl_profiler ncclProfiler_v##number; \
+    const struct nccl_profiler ncclProfiler_v##number = { \
+            "upgate", {.member = init_v##number}, start, stop, record, nccl_comm_close}
 PLUGIN(1, init_v1, start_v1, record_none);
 PLUGIN(2, init_v1, start_v2, record_none);
 PLUGIN(3, init_v1, start_v2, record_none);

@@ -64,7 +64,7 @@ uint64_t nccl_now(void)
 struct nccl_slot *nccl_slots_map(void)
 {
     void *memory = mmap(NULL, NCCL_SLOTS * sizeof(struct nccl_slot), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -99,14 +99,14 @@ static struct nccl_slot *slot_of(const void *handle, struct nccl_comm **ret_comm
 static bool is_current(uint64_t state, const void *handle)
 {
     return generation(state) == (uint32_t)nccl_handle_value(handle) && (state & STATE_READY) &&
-           !(state & STATE_CLAIMED);
+            !(state & STATE_CLAIMED);
 }
 
 static bool is_over(const struct nccl_slot *slot, uint64_t state)
 {
     uint32_t children = atomic_load_explicit(&slot->children, memory_order_relaxed);
     return (state & STATE_ENQUEUED) && live(state) == 0 && seen(state) > 0 &&
-           seen(state) >= children;
+            seen(state) >= children;
 }
 
 // Over, and known to be: no channel can come any more.
@@ -119,12 +119,12 @@ static bool is_complete(const struct nccl_slot *slot, uint64_t state)
 static void claim(struct nccl_comm *comm, struct nccl_slot *slot, uint64_t state, bool is_last)
 {
     if (!atomic_compare_exchange_strong_explicit(&slot->state, &state, state | STATE_CLAIMED,
-                                                 memory_order_acq_rel, memory_order_relaxed))
+                memory_order_acq_rel, memory_order_relaxed))
         return; // it moved on: who moved it looks after it
     const struct nccl_op *op = &slot->op;
     bool is_exact = op->reports != NCCL_REPORTS_CHANNELS || op->children > 0 || seen(state) == 0;
-    nccl_record_write(comm, slot, is_over(slot, state), is_exact ? op->channels : seen(state),
-                      is_last);
+    nccl_record_write(
+            comm, slot, is_over(slot, state), is_exact ? op->channels : seen(state), is_last);
     atomic_store_explicit(&slot->state, state & ~0xffffffffull, memory_order_release);
 }
 
@@ -142,7 +142,7 @@ static void settle(struct nccl_comm *comm, struct nccl_slot *slot, uint64_t now,
     // Without any child yet the kernel may still wait for its turn, unless this NCCL reports the
     // network only.
     bool is_waiting =
-        seen(state) == 0 && !atomic_load_explicit(&slot->is_optional, memory_order_relaxed);
+            seen(state) == 0 && !atomic_load_explicit(&slot->is_optional, memory_order_relaxed);
     if (is_last || (is_idle && !is_waiting && quiet >= limit) || quiet >= GIVE_UP_NS)
         claim(comm, slot, state, is_last);
 }
@@ -166,8 +166,8 @@ static struct nccl_slot *take(struct nccl_comm *comm, uint64_t now, uint64_t *re
         uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
         uint64_t taken = (uint64_t)(generation(state) + 1) << 32 | STATE_USED;
         if (!(state & STATE_USED) &&
-            atomic_compare_exchange_strong_explicit(&slot->state, &state, taken,
-                                                    memory_order_acq_rel, memory_order_relaxed)) {
+                atomic_compare_exchange_strong_explicit(
+                        &slot->state, &state, taken, memory_order_acq_rel, memory_order_relaxed)) {
             *ret_state = taken;
             return slot;
         }
@@ -195,16 +195,16 @@ void *nccl_op_start(struct nccl_comm *comm, const struct nccl_op *op)
     slot->tid = spool_tid();
     atomic_store_explicit(&slot->started_ns, now, memory_order_relaxed);
     atomic_store_explicit(&slot->children, op->children, memory_order_relaxed);
-    atomic_store_explicit(&slot->is_optional, op->reports == NCCL_REPORTS_NETWORK,
-                          memory_order_relaxed);
-    atomic_store_explicit(&slot->is_childless, op->reports == NCCL_REPORTS_NOTHING,
-                          memory_order_relaxed);
+    atomic_store_explicit(
+            &slot->is_optional, op->reports == NCCL_REPORTS_NETWORK, memory_order_relaxed);
+    atomic_store_explicit(
+            &slot->is_childless, op->reports == NCCL_REPORTS_NOTHING, memory_order_relaxed);
     atomic_store_explicit(&slot->last_stop_ns, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->gpu_start, UINT64_MAX, memory_order_relaxed);
     atomic_store_explicit(&slot->gpu_end, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->state, state | STATE_READY, memory_order_release);
     uint64_t value = (uint64_t)(comm - nccl_comms) << COMM_SHIFT |
-                     (uint64_t)(slot - comm->slots) << SLOT_SHIFT | generation(state);
+            (uint64_t)(slot - comm->slots) << SLOT_SHIFT | generation(state);
     return nccl_handle(NCCL_HANDLE_OP, value);
 }
 
@@ -219,8 +219,8 @@ void nccl_op_enqueued(void *handle)
         if (!is_current(state, handle) || (state & STATE_ENQUEUED))
             return;
         next = state | STATE_ENQUEUED;
-    } while (!atomic_compare_exchange_weak_explicit(&slot->state, &state, next,
-                                                    memory_order_acq_rel, memory_order_acquire));
+    } while (!atomic_compare_exchange_weak_explicit(
+            &slot->state, &state, next, memory_order_acq_rel, memory_order_acquire));
     if (atomic_load_explicit(&slot->is_childless, memory_order_relaxed) || is_complete(slot, next))
         claim(comm, slot, next, false);
 }
@@ -228,16 +228,18 @@ void nccl_op_enqueued(void *handle)
 static void keep_min(_Atomic uint64_t *place, uint64_t value)
 {
     uint64_t old = atomic_load_explicit(place, memory_order_relaxed);
-    while (value < old && !atomic_compare_exchange_weak_explicit(
-                              place, &old, value, memory_order_relaxed, memory_order_relaxed))
+    while (value < old &&
+            !atomic_compare_exchange_weak_explicit(
+                    place, &old, value, memory_order_relaxed, memory_order_relaxed))
         ;
 }
 
 static void keep_max(_Atomic uint64_t *place, uint64_t value)
 {
     uint64_t old = atomic_load_explicit(place, memory_order_relaxed);
-    while (value > old && !atomic_compare_exchange_weak_explicit(
-                              place, &old, value, memory_order_relaxed, memory_order_relaxed))
+    while (value > old &&
+            !atomic_compare_exchange_weak_explicit(
+                    place, &old, value, memory_order_relaxed, memory_order_relaxed))
         ;
 }
 
@@ -245,7 +247,7 @@ void *nccl_child_start(void *operation, uint64_t ptimer)
 {
     struct nccl_comm *comm;
     struct nccl_slot *slot =
-        nccl_handle_kind(operation) == NCCL_HANDLE_OP ? slot_of(operation, &comm) : NULL;
+            nccl_handle_kind(operation) == NCCL_HANDLE_OP ? slot_of(operation, &comm) : NULL;
     if (!slot)
         return NULL;
     uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire), next;
@@ -253,8 +255,8 @@ void *nccl_child_start(void *operation, uint64_t ptimer)
         if (!is_current(state, operation) || seen(state) == COUNT_MAX)
             return NULL;
         next = state + LIVE_ONE + SEEN_ONE;
-    } while (!atomic_compare_exchange_weak_explicit(&slot->state, &state, next,
-                                                    memory_order_acq_rel, memory_order_acquire));
+    } while (!atomic_compare_exchange_weak_explicit(
+            &slot->state, &state, next, memory_order_acq_rel, memory_order_acquire));
     if (ptimer) {
         nccl_record_clock(comm, nccl_now(), ptimer);
         keep_min(&slot->gpu_start, ptimer);
@@ -267,7 +269,7 @@ void nccl_child_ptimer(void *child, uint64_t ptimer)
     struct nccl_comm *comm;
     struct nccl_slot *slot = slot_of(child, &comm);
     if (!slot || !ptimer ||
-        !is_current(atomic_load_explicit(&slot->state, memory_order_acquire), child))
+            !is_current(atomic_load_explicit(&slot->state, memory_order_acquire), child))
         return;
     nccl_record_clock(comm, nccl_now(), ptimer);
     keep_max(&slot->gpu_end, ptimer);
@@ -286,8 +288,8 @@ void nccl_child_stop(void *child)
         if (!is_current(state, child) || live(state) == 0)
             return;
         next = state - LIVE_ONE;
-    } while (!atomic_compare_exchange_weak_explicit(&slot->state, &state, next,
-                                                    memory_order_acq_rel, memory_order_acquire));
+    } while (!atomic_compare_exchange_weak_explicit(
+            &slot->state, &state, next, memory_order_acq_rel, memory_order_acquire));
     if (is_complete(slot, next))
         claim(comm, slot, next, false);
 }

@@ -93,7 +93,7 @@ void nccl_comm_settle(struct nccl_comm *comm, bool is_last);
 // nccl_comm.c. A context is a communicator, or one that drops everything when there is no room;
 // never NULL.
 int nccl_comm_open(uint32_t version, void **context, int *mask, const char *name, uint64_t hash,
-                   int ranks, int rank);
+        int ranks, int rank);
 int nccl_comm_close(void *context);
 struct nccl_comm *nccl_comm_of(void *context); // NULL: it has none, or it is closed
 void nccl_comm_name(struct nccl_comm *comm, const char *name);
@@ -101,7 +101,7 @@ bool nccl_is_own(int pid); // of the process that made the communicators
 
 // nccl_record.c: the record of a slot that nobody else may touch.
 void nccl_record_write(const struct nccl_comm *comm, const struct nccl_slot *slot, bool is_over,
-                       uint32_t channels, bool is_last);
+        uint32_t channels, bool is_last);
 void nccl_record_drop(void);
 void nccl_record_clock(struct nccl_comm *comm, uint64_t now_ns, uint64_t ptimer);
 uint32_t nccl_element_bytes(const char *datatype);

@@ -31,8 +31,8 @@ void nccl_record_clock(struct nccl_comm *comm, uint64_t now_ns, uint64_t ptimer)
     if (old != INT64_MAX && offset - old >= drift)
         return;
     // Several proxies at a time: the loser's difference is lost, which costs microseconds at most.
-    if (atomic_compare_exchange_strong_explicit(&comm->offset, &old, offset, memory_order_relaxed,
-                                                memory_order_relaxed))
+    if (atomic_compare_exchange_strong_explicit(
+                &comm->offset, &old, offset, memory_order_relaxed, memory_order_relaxed))
         atomic_store_explicit(&comm->offset_ns, now_ns, memory_order_relaxed);
 }
 
@@ -57,7 +57,7 @@ static uint32_t text(const char *string)
 // The kernel's times on the host's clock, 0 what is not known. False: the stamps are not of this
 // operation.
 static bool kernel_times(const struct nccl_comm *comm, const struct nccl_slot *slot, bool is_over,
-                         uint64_t *ret_start, uint64_t *ret_end)
+        uint64_t *ret_start, uint64_t *ret_end)
 {
     uint64_t start = atomic_load_explicit(&slot->gpu_start, memory_order_relaxed);
     uint64_t end = atomic_load_explicit(&slot->gpu_end, memory_order_relaxed);
@@ -76,7 +76,7 @@ static bool kernel_times(const struct nccl_comm *comm, const struct nccl_slot *s
 }
 
 void nccl_record_write(const struct nccl_comm *comm, const struct nccl_slot *slot, bool is_over,
-                       uint32_t channels, bool is_last)
+        uint32_t channels, bool is_last)
 {
     const struct nccl_op *op = &slot->op;
     uint32_t kinds = inject_kinds();
@@ -90,26 +90,26 @@ void nccl_record_write(const struct nccl_comm *comm, const struct nccl_slot *slo
     if (!(kinds & UG_WANT_NCCL) && !is_last)
         return;
     struct ug_rec_nccl record = {
-        .head = {.type = UG_REC_NCCL, .bytes = sizeof(record), .tid = slot->tid},
-        .enqueued_ns = slot->enqueued_ns,
-        .communicator = op->communicator,
-        .sequence = op->sequence,
-        .count = op->count,
-        .rank = op->rank,
-        .ranks = comm->ranks,
-        .peer = op->peer,
-        .function = text(op->function),
-        .datatype = text(op->datatype),
-        .algorithm = text(op->algorithm),
-        .protocol = text(op->protocol),
-        .channels = channels,
-        .warps = op->warps,
-        .element_bytes = nccl_element_bytes(op->datatype),
-        .plugin_version = comm->version,
-        .communicator_name = text(comm->name),
+            .head = {.type = UG_REC_NCCL, .bytes = sizeof(record), .tid = slot->tid},
+            .enqueued_ns = slot->enqueued_ns,
+            .communicator = op->communicator,
+            .sequence = op->sequence,
+            .count = op->count,
+            .rank = op->rank,
+            .ranks = comm->ranks,
+            .peer = op->peer,
+            .function = text(op->function),
+            .datatype = text(op->datatype),
+            .algorithm = text(op->algorithm),
+            .protocol = text(op->protocol),
+            .channels = channels,
+            .warps = op->warps,
+            .element_bytes = nccl_element_bytes(op->datatype),
+            .plugin_version = comm->version,
+            .communicator_name = text(comm->name),
     };
     if (kernel_times(comm, slot, is_over, &record.kernel_start_ns, &record.kernel_end_ns) &&
-        is_over)
+            is_over)
         record.ended_ns = atomic_load_explicit(&slot->last_stop_ns, memory_order_relaxed);
     void *room = spool_reserve(UG_PRODUCER_NCCL, sizeof(record));
     if (!room)

@@ -33,8 +33,9 @@ enum {
     FULL_PROBES = 64,
     // Given back at once: not all, so that a thread that writes late finds room.
     HELD_MAX = 16,
-    // Until a thread's word that it counts is seen by the one that asks: a store leaves a CPU's buffer within
-    // microseconds. (membarrier(2) would make sure of it, and is a call that some sandboxes end a process for.)
+    // Until a thread's word that it counts is seen by the one that asks: a store leaves a CPU's
+    // buffer within microseconds. (membarrier(2) would make sure of it, and is a call that some
+    // sandboxes end a process for.)
     SHUT_SETTLE_NS = 1000000,
     SHUT_NAP_NS = 50000,
     PAUSE_NS = 100000000,
@@ -43,12 +44,12 @@ enum {
 enum shut { SHUT_FOR_GOOD = 1, SHUT_FOR_NOW = 2 }; // bits: the process exits; memory goes back
 
 static const uint64_t data_offset =
-    UG_SPOOL_HEADER_BYTES + UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment);
+        UG_SPOOL_HEADER_BYTES + UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment);
 static const uint64_t file_bytes = UG_SPOOL_HEADER_BYTES +
-                                   UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment) +
-                                   (uint64_t)UG_SPOOL_SEGMENT_COUNT * UG_SPOOL_SEGMENT_BYTES;
-_Static_assert((UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment)) % PAGE_BYTES == 0,
-               "pages");
+        UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment) +
+        (uint64_t)UG_SPOOL_SEGMENT_COUNT * UG_SPOOL_SEGMENT_BYTES;
+_Static_assert(
+        (UG_SPOOL_SEGMENT_COUNT * sizeof(struct ug_spool_segment)) % PAGE_BYTES == 0, "pages");
 
 static struct {
     struct ug_spool_header *header; // NULL: no spool
@@ -92,15 +93,15 @@ static int open_memfd(void)
     // Growing a file beyond the limit is a signal that kills, not an error.
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < file_bytes)
         return -EFBIG;
-    int fd = (int)syscall(SYS_memfd_create, UG_SPOOL_NAME,
-                          MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    int fd = (int)syscall(
+            SYS_memfd_create, UG_SPOOL_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
     if (fd < 0 && errno == EINVAL) // before Linux 6.3
         fd = (int)syscall(SYS_memfd_create, UG_SPOOL_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
     // Sealed: neither side can make the other's next access a SIGBUS.
     if (ftruncate(fd, (off_t)file_bytes) < 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
+            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
         int err = -errno;
         close(fd);
         return err;
@@ -139,7 +140,7 @@ int spool_create(void)
     if (fd < 0)
         return fd;
     unsigned char *map =
-        mmap(NULL, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+            mmap(NULL, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (map == MAP_FAILED) {
         err = -errno;
         close(fd);
@@ -172,9 +173,11 @@ void spool_forget(void)
         return;
     __atomic_store_n(&spool.header, NULL, __ATOMIC_RELEASE);
     munmap(header, file_bytes);
-    // Or a recorder would find the parent's spool in the child too. After closefrom(3) the number is somebody else's.
+    // Or a recorder would find the parent's spool in the child too. After closefrom(3) the number
+    // is somebody else's.
     struct stat status;
-    if (fstat(spool.fd, &status) == 0 && status.st_ino == spool.file.st_ino && status.st_dev == spool.file.st_dev)
+    if (fstat(spool.fd, &status) == 0 && status.st_ino == spool.file.st_ino &&
+            status.st_dev == spool.file.st_dev)
         close(spool.fd);
     spool.fd = -1;
     strings_forget();
@@ -187,7 +190,8 @@ void spool_prepare(uint32_t segments)
     if (segments > UG_SPOOL_SEGMENT_COUNT)
         segments = UG_SPOOL_SEGMENT_COUNT;
     size_t bytes = (size_t)segments * UG_SPOOL_SEGMENT_BYTES;
-    size_t before = (uintptr_t)spool.data % (size_t)sysconf(_SC_PAGESIZE); // with pages of 64 KiB the table shares their first
+    // with pages of 64 KiB the table shares their first
+    size_t before = (uintptr_t)spool.data % (size_t)sysconf(_SC_PAGESIZE);
     if (!bytes || madvise(spool.data - before, before + bytes, MADV_POPULATE_WRITE) == 0)
         return;
     for (size_t at = 0; at < bytes; at += PAGE_BYTES) // before Linux 5.14; a writer may be there
@@ -202,8 +206,8 @@ static bool take(uint32_t index)
     struct ug_spool_segment *segment = &spool.segments[index];
     uint32_t state = UG_SEGMENT_FREE;
     if (__atomic_load_n(&segment->state, __ATOMIC_RELAXED) != UG_SEGMENT_FREE ||
-        !__atomic_compare_exchange_n(&segment->state, &state, UG_SEGMENT_WRITING, false,
-                                     __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            !__atomic_compare_exchange_n(&segment->state, &state, UG_SEGMENT_WRITING, false,
+                    __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
         return false;
     own.segment = segment;
     own.data = spool.data + (size_t)index * UG_SPOOL_SEGMENT_BYTES;
@@ -212,7 +216,7 @@ static bool take(uint32_t index)
     __atomic_store_n(&segment->tid, own.tid, __ATOMIC_RELAXED);
     // A reader that sees the new sequence sees committed of this take, not of the last.
     __atomic_store_n(&segment->sequence, __atomic_add_fetch(&spool.sequence, 1, __ATOMIC_RELAXED),
-                     __ATOMIC_RELEASE);
+            __ATOMIC_RELEASE);
     return true;
 }
 
@@ -242,8 +246,8 @@ static bool take_any(void)
             return true;
     while (touched < count) {
         if (__atomic_compare_exchange_n(&spool.touched, &touched, touched + 1, false,
-                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED) &&
-            take(touched))
+                    __ATOMIC_RELAXED, __ATOMIC_RELAXED) &&
+                take(touched))
             return true;
     }
     __atomic_store_n(&spool.full, 1, __ATOMIC_RELAXED);
@@ -267,7 +271,8 @@ void spool_flush_thread(void)
     if (!own.segment)
         return;
     if (spool_header()) {
-        __atomic_store_n(&own.segment->busy, 0, __ATOMIC_RELAXED); // of a thread that ended within a record
+        // of a thread that ended within a record
+        __atomic_store_n(&own.segment->busy, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&own.segment->state, UG_SEGMENT_FULL, __ATOMIC_RELEASE);
     }
     own.segment = NULL;
@@ -283,9 +288,10 @@ uint32_t spool_tid(void)
 // --- who counts
 // --------------------------------------------------------------------------------------
 
-// exit_group(2) ends threads anywhere, also between counting a record and publishing it. So who counts says so before it looks at
-// `shut`, and who shuts waits for those that have said so. On the way of a launch that is a store into a line that is
-// written anyway; those without a segment, and those who decode a buffer, say it to a counter of all.
+// exit_group(2) ends threads anywhere, also between counting a record and publishing it. So who
+// counts says so before it looks at `shut`, and who shuts waits for those that have said so. On the
+// way of a launch that is a store into a line that is written anyway; those without a segment, and
+// those who decode a buffer, say it to a counter of all.
 bool spool_enter(void)
 {
     if (own.inside++)
@@ -364,19 +370,23 @@ bool spool_close(uint64_t end_ns)
 static bool hold(uint32_t index, bool abandoned)
 {
     uint32_t state = UG_SEGMENT_FREE, *at = &spool.segments[index].state;
-    if (__atomic_compare_exchange_n(at, &state, UG_SEGMENT_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+    if (__atomic_compare_exchange_n(
+                at, &state, UG_SEGMENT_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
         return true;
     return abandoned && state == UG_SEGMENT_FULL &&
-           __atomic_compare_exchange_n(at, &state, UG_SEGMENT_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+            __atomic_compare_exchange_n(
+                    at, &state, UG_SEGMENT_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
 // Whole pages alone. By the mapping, not by the descriptor, which the process may have closed.
 static void punch(size_t from, size_t to)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = ((uintptr_t)spool.data + from + page - 1) / page * page, end = ((uintptr_t)spool.data + to) / page * page;
+    uintptr_t begin = ((uintptr_t)spool.data + from + page - 1) / page * page,
+              end = ((uintptr_t)spool.data + to) / page * page;
     if (begin < end)
-        madvise((void *)begin, end - begin, MADV_REMOVE); // fails where memory is locked: then it is meant to stay
+        // fails where memory is locked: then it is meant to stay
+        madvise((void *)begin, end - begin, MADV_REMOVE);
 }
 
 // All that lie beside each other at once: pages of 64 KiB reach into neighbours.
@@ -389,7 +399,8 @@ static void empty(uint32_t first, uint32_t count)
     }
 }
 
-// How much of what is published in a segment nobody reads any more. `read` may come late, of an earlier take.
+// How much of what is published in a segment nobody reads any more. `read` may come late, of an
+// earlier take.
 static uint32_t bytes_let_go(const struct ug_spool_segment *segment, uint32_t committed)
 {
     uint64_t read = __atomic_load_n(&segment->read, __ATOMIC_ACQUIRE);
@@ -399,8 +410,9 @@ static uint32_t bytes_let_go(const struct ug_spool_segment *segment, uint32_t co
     return bytes < committed ? bytes : committed;
 }
 
-// Of segments that threads hold: what was read, and what was prepared and not yet written. They would write into it at any moment,
-// or take another: so they are kept out meanwhile. Nothing is recorded now, and so nothing that is wanted is turned away.
+// Of segments that threads hold: what was read, and what was prepared and not yet written. They
+// would write into it at any moment, or take another: so they are kept out meanwhile. Nothing is
+// recorded now, and so nothing that is wanted is turned away.
 static void empty_rests(bool abandoned)
 {
     bool is_quiet = shut_until_quiet(SHUT_FOR_NOW, now_ns() + PAUSE_NS);

@@ -41,14 +41,14 @@ uint32_t strings_generation, strings_run_number;
 static const size_t slots_bytes = SLOTS * sizeof(uint64_t);
 static const size_t addresses_bytes = ADDRESSES * sizeof(struct strings_address);
 static const size_t map_bytes =
-    SLOTS * sizeof(uint64_t) + ADDRESSES * sizeof(struct strings_address) + (size_t)ARENA_BYTES;
+        SLOTS * sizeof(uint64_t) + ADDRESSES * sizeof(struct strings_address) + (size_t)ARENA_BYTES;
 
 int strings_create(void)
 {
     if (strings.slots)
         return 0;
     unsigned char *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return -errno;
     strings_addresses = (struct strings_address *)(map + slots_bytes);
@@ -93,10 +93,11 @@ static struct entry *entry_at(uint64_t slot)
 static bool entry_is(const struct entry *entry, uint64_t hash, const char *text, size_t bytes)
 {
     return entry->hash == (uint32_t)hash && entry->text_bytes == bytes &&
-           !memcmp(entry->text, text, bytes);
+            !memcmp(entry->text, text, bytes);
 }
 
-// The slot's value of a new entry, 0: full. share: of 4 parts of the table and the arena that it may fill.
+// The slot's value of a new entry, 0: full. share: of 4 parts of the table and the arena that it
+// may fill.
 static uint64_t entry_new(uint64_t hash, const char *text, size_t bytes, uint32_t share)
 {
     uint32_t size = (uint32_t)((sizeof(struct entry) + bytes + 7) & ~(size_t)7);
@@ -107,14 +108,14 @@ static uint64_t entry_new(uint64_t hash, const char *text, size_t bytes, uint32_
     do {
         if (at > ARENA_BYTES / 4 * share - size)
             return 0;
-    } while (!__atomic_compare_exchange_n(&strings.arena_used, &at, at + size, false,
-                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(
+            &strings.arena_used, &at, at + size, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     // A thread that loses the race for the slot leaves a hole in the ids and in the arena.
     do {
         if (count >= STRINGS_MAX / 4 * share)
             return 0;
-    } while (!__atomic_compare_exchange_n(&strings.count, &count, count + 1, false,
-                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(
+            &strings.count, &count, count + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     struct entry *entry = (struct entry *)(strings.arena + at);
     entry->id = count + 1;
     entry->written = 0;
@@ -134,8 +135,8 @@ static struct entry *entry_find(const char *text, size_t bytes, uint32_t share)
                 fresh = entry_new(hash, text, bytes, share);
             if (!fresh)
                 return NULL;
-            if (__atomic_compare_exchange_n(&strings.slots[i], &slot, fresh, false,
-                                            __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            if (__atomic_compare_exchange_n(
+                        &strings.slots[i], &slot, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
                 return entry_at(fresh);
         }
         if (slot >> 32 == hash >> 32 && entry_is(entry_at(slot), hash, text, bytes))
@@ -184,7 +185,8 @@ static uint32_t string_id(const char *text, size_t text_bytes, uint32_t share)
     return entry->id;
 }
 
-// Ranges that are named by a number ("step 12345") must not take the room of kernels: those have a fourth of it alone.
+// Ranges that are named by a number ("step 12345") must not take the room of kernels: those have a
+// fourth of it alone.
 uint32_t spool_string(const char *text, size_t text_bytes)
 {
     return string_id(text, text_bytes, 3);
@@ -205,7 +207,7 @@ uint32_t spool_static_string(const char *text)
     id = string_id(text, strnlen(text, TEXT_BYTES_MAX + 1), 4);
     if (id) {
         struct strings_address *address =
-            &strings_addresses[where * 0x9e3779b97f4a7c15ull >> (64 - STRINGS_ADDRESS_BITS)];
+                &strings_addresses[where * 0x9e3779b97f4a7c15ull >> (64 - STRINGS_ADDRESS_BITS)];
         uint64_t value = generation << 32 | id;
         __atomic_store_n(&address->value, value, __ATOMIC_RELEASE);
         __atomic_store_n(&address->mixed, value ^ where, __ATOMIC_RELEASE);

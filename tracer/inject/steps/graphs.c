@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps by the replays of CUDA graphs, seen by callbacks of CUPTI at the driver, in which every call of the runtime ends. A step goes
-// from where the host has returned from a replay to where it returns the next time; the first begins with the first replay. Where
-// several graphs are replayed in turn, a round of them is one (contracts/step_cycle.h).
+// Steps by the replays of CUDA graphs, seen by callbacks of CUPTI at the driver, in which every
+// call of the runtime ends. A step goes from where the host has returned from a replay to where it
+// returns the next time; the first begins with the first replay. Where several graphs are replayed
+// in turn, a round of them is one (contracts/step_cycle.h).
 //
-// For ranges, too, the captures are counted here: a wait for the device in the middle of one would end it.
+// For ranges, too, the captures are counted here: a wait for the device in the middle of one would
+// end it.
 #include "tracer/inject/steps/steps.h"
 
 #include <pthread.h>
@@ -33,11 +35,12 @@ static struct {
 
 void graphs_enable(const struct cupti *cupti, void *subscriber)
 {
-    static const uint16_t captures[] = {CALL_BEGIN_FIRST, CALL_BEGIN_PTSZ,    CALL_END,           CALL_END_PTSZ,
-                                        CALL_BEGIN_V2,    CALL_BEGIN_V2_PTSZ, CALL_BEGIN_TO_GRAPH, CALL_BEGIN_TO_GRAPH_PTSZ};
+    static const uint16_t captures[] = {CALL_BEGIN_FIRST, CALL_BEGIN_PTSZ, CALL_END, CALL_END_PTSZ,
+            CALL_BEGIN_V2, CALL_BEGIN_V2_PTSZ, CALL_BEGIN_TO_GRAPH, CALL_BEGIN_TO_GRAPH_PTSZ};
 
     for (size_t i = 0; i < sizeof(captures) / sizeof(captures[0]); i++)
-        cupti->enable_callback(1, subscriber, CUPTI_DOMAIN_DRIVER, captures[i]); // an older CUPTI lacks some
+        // an older CUPTI lacks some
+        cupti->enable_callback(1, subscriber, CUPTI_DOMAIN_DRIVER, captures[i]);
     if (steps_rule() == STEPS_GRAPH) {
         cupti->enable_callback(1, subscriber, CUPTI_DOMAIN_DRIVER, CALL_LAUNCH);
         cupti->enable_callback(1, subscriber, CUPTI_DOMAIN_DRIVER, CALL_LAUNCH_PTSZ);
@@ -88,7 +91,8 @@ static void launch_ends(const void *graph)
 void graphs_callback(uint32_t cbid, const struct cupti_callback_data *call)
 {
     bool is_end = call->site == CUPTI_SITE_EXIT;
-    bool is_good = is_end && call->function_return != NULL && *(const int *)call->function_return == 0;
+    bool is_good =
+            is_end && call->function_return != NULL && *(const int *)call->function_return == 0;
 
     switch (cbid) {
     case CALL_LAUNCH:
@@ -98,7 +102,8 @@ void graphs_callback(uint32_t cbid, const struct cupti_callback_data *call)
         if (!is_end)
             launch_begins();
         else if (is_good)
-            launch_ends(*(const void *const *)call->function_params); // hGraphExec is the first of them
+            // hGraphExec is the first of them
+            launch_ends(*(const void *const *)call->function_params);
         return;
     case CALL_BEGIN_FIRST:
     case CALL_BEGIN_PTSZ:

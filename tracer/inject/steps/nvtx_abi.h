@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What we use of NVTX, declared here so that no header of it is needed to build. Names, values and layouts are those of its public
-// interface (nvToolsExt.h, nvtxTypes.h), the same in libnvToolsExt.so of NVTX 2 and in every NVTX 3.
+// What we use of NVTX, declared here so that no header of it is needed to build. Names, values and
+// layouts are those of its public interface (nvToolsExt.h, nvtxTypes.h), the same in
+// libnvToolsExt.so of NVTX 2 and in every NVTX 3.
 #ifndef UPGATE_TRACER_INJECT_STEPS_NVTX_ABI_H
 #define UPGATE_TRACER_INJECT_STEPS_NVTX_ABI_H
 
@@ -59,7 +60,9 @@ struct nvtx_callbacks { // NvtxExportTableCallbacks
     int (*functions)(int module, nvtx_function ***ret_table, unsigned *ret_count);
 };
 
-_Static_assert(sizeof(struct nvtx_attributes) == 48 && offsetof(struct nvtx_attributes, message_type) == 32, "as nvToolsExt.h");
+_Static_assert(sizeof(struct nvtx_attributes) == 48 &&
+                offsetof(struct nvtx_attributes, message_type) == 32,
+        "as nvToolsExt.h");
 
 #define NVTX_NO_LEVEL (-2) // NVTX_NO_PUSH_POP_TRACKING: what a push and a pop answer without a tool
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps by a range of NVTX. Its functions for ranges, domains and registered strings become ours in every library of the program that
-// has an NVTX; the others stay without effect, as without a tool.
+// Steps by a range of NVTX. Its functions for ranges, domains and registered strings become ours in
+// every library of the program that has an NVTX; the others stay without effect, as without a tool.
 //
-// A step is an outermost range of the name: of the thread that pushed it until that thread pops it, or from its start until its
-// id is ended by any. Ranges of the name within it, and of other threads meanwhile, are not counted.
+// A step is an outermost range of the name: of the thread that pushed it until that thread pops it,
+// or from its start until its id is ended by any. Ranges of the name within it, and of other
+// threads meanwhile, are not counted.
 #include "tracer/inject/steps/steps.h"
 
 #include <pthread.h>
@@ -48,7 +49,7 @@ static struct {
     _Atomic uint32_t open; // enum open
     _Atomic uintptr_t thread;
     const struct domain *domain; // of it, NULL: the default one
-    uint32_t level;     // ranges that its thread has pushed in its domain since, and itself
+    uint32_t level; // ranges that its thread has pushed in its domain since, and itself
     _Atomic uint64_t id;
     _Atomic uint64_t last_id;
 } ranges = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -69,8 +70,9 @@ static bool domain_of(const void *handle, const struct domain **ret_domain)
     const struct domain *domain = handle;
 
     *ret_domain = domain;
-    return domain == NULL || (domain >= ranges.domains && domain < ranges.domains + DOMAINS_MAX &&
-                              ((uintptr_t)domain - (uintptr_t)ranges.domains) % sizeof(*domain) == 0);
+    return domain == NULL ||
+            (domain >= ranges.domains && domain < ranges.domains + DOMAINS_MAX &&
+                    ((uintptr_t)domain - (uintptr_t)ranges.domains) % sizeof(*domain) == 0);
 }
 
 static bool is_domain_ours(const struct domain *domain)
@@ -126,32 +128,36 @@ static struct name name_of_string(const void *handle)
     if (handle == &registered_ours)
         return (struct name){.is_ours = true};
     if (string < ranges.strings || string >= ranges.strings + STRINGS_MAX ||
-        ((uintptr_t)string - (uintptr_t)ranges.strings) % sizeof(*string) != 0)
+            ((uintptr_t)string - (uintptr_t)ranges.strings) % sizeof(*string) != 0)
         return (struct name){0};
     return (struct name){string->text, string->is_ours};
 }
 
-static const char *text_of_attributes(const struct nvtx_attributes *attributes, char text[UG_RANGE_BYTES + 1])
+static const char *text_of_attributes(
+        const struct nvtx_attributes *attributes, char text[UG_RANGE_BYTES + 1])
 {
     if (attributes == NULL || attributes->size < sizeof(*attributes))
         return NULL;
-    return attributes->message_type == NVTX_MESSAGE_ASCII        ? attributes->message.ascii
-           : attributes->message_type == NVTX_MESSAGE_WIDE       ? narrow(attributes->message.wide, text)
-           : attributes->message_type == NVTX_MESSAGE_REGISTERED ? name_of_string(attributes->message.registered).text
-                                                                 : NULL;
+    return attributes->message_type == NVTX_MESSAGE_ASCII   ? attributes->message.ascii
+            : attributes->message_type == NVTX_MESSAGE_WIDE ? narrow(attributes->message.wide, text)
+            : attributes->message_type == NVTX_MESSAGE_REGISTERED
+            ? name_of_string(attributes->message.registered).text
+            : NULL;
 }
 
-static struct name name_of_attributes(const struct domain *domain, const struct nvtx_attributes *attributes, char text[UG_RANGE_BYTES + 1])
+static struct name name_of_attributes(const struct domain *domain,
+        const struct nvtx_attributes *attributes, char text[UG_RANGE_BYTES + 1])
 {
-    if (attributes != NULL && attributes->size >= sizeof(*attributes) && attributes->message_type == NVTX_MESSAGE_REGISTERED)
+    if (attributes != NULL && attributes->size >= sizeof(*attributes) &&
+            attributes->message_type == NVTX_MESSAGE_REGISTERED)
         return name_of_string(attributes->message.registered); // looked at when it was registered
     return name_of(domain, text_of_attributes(attributes, text));
 }
 
 // ---- the recording ----
 
-// Beside the steps, while a recorder wants ranges: libcupti, which would give them, cannot serve NVTX as well. what and id: as
-// struct ug_rec_range.
+// Beside the steps, while a recorder wants ranges: libcupti, which would give them, cannot serve
+// NVTX as well. what and id: as struct ug_rec_range.
 static void record(const struct domain *domain, uint32_t what, uint64_t id, const char *text)
 {
     uint32_t kinds = inject_kinds(), name = 0, place = 0;
@@ -167,17 +173,19 @@ static void record(const struct domain *domain, uint32_t what, uint64_t id, cons
     at_gpu = session_timestamp();
     if (what != RECORD_END && text != NULL) { // strings may write, and so come first
         name = spool_string(text, strlen(text));
-        place = domain == NULL || domain->name[0] == '\0' ? 0 : spool_string(domain->name, strlen(domain->name));
+        place = domain == NULL || domain->name[0] == '\0'
+                ? 0
+                : spool_string(domain->name, strlen(domain->name));
     }
     out = spool_reserve(UG_PRODUCER_NVTX, sizeof(*out));
     if (out == NULL)
         return;
     *out = (struct ug_rec_range){.head = {UG_REC_RANGE, sizeof(*out), spool_tid()},
-                                 .at_gpu = at_gpu,
-                                 .id = id,
-                                 .name = name,
-                                 .domain = place,
-                                 .what = what};
+            .at_gpu = at_gpu,
+            .id = id,
+            .name = name,
+            .domain = place,
+            .what = what};
     spool_publish(sizeof(*out));
 }
 
@@ -199,7 +207,8 @@ static void begin(const struct domain *domain)
     if (domain == NULL || domain->name[0] == '\0')
         snprintf(found, sizeof(found), "range '%.80s%s'", range->name, range->is_prefix ? "*" : "");
     else
-        snprintf(found, sizeof(found), "range '%.80s%s' of domain '%.60s'", range->name, range->is_prefix ? "*" : "", domain->name);
+        snprintf(found, sizeof(found), "range '%.80s%s' of domain '%.60s'", range->name,
+                range->is_prefix ? "*" : "", domain->name);
     steps_begin(found);
 }
 
@@ -218,7 +227,8 @@ static uintptr_t self(void)
 static bool is_inside(const struct domain *domain)
 {
     return atomic_load_explicit(&ranges.thread, memory_order_relaxed) == self() &&
-           atomic_load_explicit(&ranges.open, memory_order_relaxed) == OPEN_PUSHED && ranges.domain == domain;
+            atomic_load_explicit(&ranges.open, memory_order_relaxed) == OPEN_PUSHED &&
+            ranges.domain == domain;
 }
 
 static int push(const struct domain *domain, struct name name)
@@ -265,8 +275,8 @@ static void range_end(uint64_t id)
 
     record(NULL, RECORD_END, id, NULL);
     if (atomic_load_explicit(&ranges.open, memory_order_acquire) == OPEN_STARTED &&
-        atomic_load_explicit(&ranges.id, memory_order_relaxed) == id &&
-        atomic_compare_exchange_strong(&ranges.open, &started, OPEN_BUSY))
+            atomic_load_explicit(&ranges.id, memory_order_relaxed) == id &&
+            atomic_compare_exchange_strong(&ranges.open, &started, OPEN_BUSY))
         end();
 }
 
@@ -354,7 +364,8 @@ static int on_domain_push_ex(const void *handle, const struct nvtx_attributes *a
     char text[UG_RANGE_BYTES + 1];
     const struct domain *domain;
 
-    return domain_of(handle, &domain) ? push(domain, name_of_attributes(domain, attributes, text)) : NVTX_NO_LEVEL;
+    return domain_of(handle, &domain) ? push(domain, name_of_attributes(domain, attributes, text))
+                                      : NVTX_NO_LEVEL;
 }
 
 static int on_domain_pop(const void *handle)
@@ -369,8 +380,9 @@ static uint64_t on_domain_start_ex(const void *handle, const struct nvtx_attribu
     char text[UG_RANGE_BYTES + 1];
     const struct domain *domain;
 
-    return domain_of(handle, &domain) ? range_start(domain, name_of_attributes(domain, attributes, text))
-                                      : range_start(NULL, (struct name){0});
+    return domain_of(handle, &domain)
+            ? range_start(domain, name_of_attributes(domain, attributes, text))
+            : range_start(NULL, (struct name){0});
 }
 
 static void on_domain_end(const void *handle, uint64_t id)
@@ -388,7 +400,8 @@ static const void *on_register_a(const void *handle, const char *text)
 
     pthread_mutex_lock(&ranges.lock);
     for (unsigned i = 0; i < ranges.string_count && string == NULL; i++)
-        if (ranges.strings[i].is_ours == name.is_ours && strncmp(ranges.strings[i].text, text == NULL ? "" : text, UG_RANGE_BYTES - 1) == 0)
+        if (ranges.strings[i].is_ours == name.is_ours &&
+                strncmp(ranges.strings[i].text, text == NULL ? "" : text, UG_RANGE_BYTES - 1) == 0)
             string = &ranges.strings[i];
     if (string == NULL && ranges.string_count < STRINGS_MAX) {
         string = &ranges.strings[ranges.string_count++];
@@ -396,7 +409,9 @@ static const void *on_register_a(const void *handle, const char *text)
         string->is_ours = name.is_ours;
     }
     pthread_mutex_unlock(&ranges.lock);
-    return string != NULL ? (const void *)string : name.is_ours ? &registered_ours : &registered_other;
+    return string != NULL  ? (const void *)string
+            : name.is_ours ? &registered_ours
+                           : &registered_other;
 }
 
 static const void *on_register_w(const void *handle, const wchar_t *wide)
@@ -438,7 +453,8 @@ struct hook {
     nvtx_function function;
 };
 
-static void install(const struct nvtx_callbacks *callbacks, int module, const struct hook *hooks, size_t hook_count)
+static void install(const struct nvtx_callbacks *callbacks, int module, const struct hook *hooks,
+        size_t hook_count)
 {
     nvtx_function **table = NULL;
     unsigned count = 0;
@@ -453,25 +469,31 @@ static void install(const struct nvtx_callbacks *callbacks, int module, const st
 void ranges_install(const void *(*export_table)(uint32_t id))
 {
     static const struct hook core[] = {
-        {NVTX_MARK_EX, (nvtx_function)on_mark_ex},         {NVTX_MARK_A, (nvtx_function)on_mark_a},
-        {NVTX_MARK_W, (nvtx_function)on_mark_w},
-        {NVTX_RANGE_START_EX, (nvtx_function)on_start_ex}, {NVTX_RANGE_START_A, (nvtx_function)on_start_a},
-        {NVTX_RANGE_START_W, (nvtx_function)on_start_w},   {NVTX_RANGE_END, (nvtx_function)range_end},
-        {NVTX_RANGE_PUSH_EX, (nvtx_function)on_push_ex},   {NVTX_RANGE_PUSH_A, (nvtx_function)on_push_a},
-        {NVTX_RANGE_PUSH_W, (nvtx_function)on_push_w},     {NVTX_RANGE_POP, (nvtx_function)on_pop},
+            {NVTX_MARK_EX, (nvtx_function)on_mark_ex},
+            {NVTX_MARK_A, (nvtx_function)on_mark_a},
+            {NVTX_MARK_W, (nvtx_function)on_mark_w},
+            {NVTX_RANGE_START_EX, (nvtx_function)on_start_ex},
+            {NVTX_RANGE_START_A, (nvtx_function)on_start_a},
+            {NVTX_RANGE_START_W, (nvtx_function)on_start_w},
+            {NVTX_RANGE_END, (nvtx_function)range_end},
+            {NVTX_RANGE_PUSH_EX, (nvtx_function)on_push_ex},
+            {NVTX_RANGE_PUSH_A, (nvtx_function)on_push_a},
+            {NVTX_RANGE_PUSH_W, (nvtx_function)on_push_w},
+            {NVTX_RANGE_POP, (nvtx_function)on_pop},
     };
     static const struct hook core2[] = {
-        {NVTX_DOMAIN_MARK_EX, (nvtx_function)on_domain_mark_ex},
-        {NVTX_DOMAIN_RANGE_START_EX, (nvtx_function)on_domain_start_ex},
-        {NVTX_DOMAIN_RANGE_END, (nvtx_function)on_domain_end},
-        {NVTX_DOMAIN_RANGE_PUSH_EX, (nvtx_function)on_domain_push_ex},
-        {NVTX_DOMAIN_RANGE_POP, (nvtx_function)on_domain_pop},
-        {NVTX_DOMAIN_REGISTER_A, (nvtx_function)on_register_a},
-        {NVTX_DOMAIN_REGISTER_W, (nvtx_function)on_register_w},
-        {NVTX_DOMAIN_CREATE_A, (nvtx_function)on_create_a},
-        {NVTX_DOMAIN_CREATE_W, (nvtx_function)on_create_w},
+            {NVTX_DOMAIN_MARK_EX, (nvtx_function)on_domain_mark_ex},
+            {NVTX_DOMAIN_RANGE_START_EX, (nvtx_function)on_domain_start_ex},
+            {NVTX_DOMAIN_RANGE_END, (nvtx_function)on_domain_end},
+            {NVTX_DOMAIN_RANGE_PUSH_EX, (nvtx_function)on_domain_push_ex},
+            {NVTX_DOMAIN_RANGE_POP, (nvtx_function)on_domain_pop},
+            {NVTX_DOMAIN_REGISTER_A, (nvtx_function)on_register_a},
+            {NVTX_DOMAIN_REGISTER_W, (nvtx_function)on_register_w},
+            {NVTX_DOMAIN_CREATE_A, (nvtx_function)on_create_a},
+            {NVTX_DOMAIN_CREATE_W, (nvtx_function)on_create_w},
     };
-    const struct nvtx_callbacks *callbacks = export_table == NULL ? NULL : export_table(NVTX_EXPORT_CALLBACKS);
+    const struct nvtx_callbacks *callbacks =
+            export_table == NULL ? NULL : export_table(NVTX_EXPORT_CALLBACKS);
 
     if (callbacks == NULL || callbacks->bytes < sizeof(*callbacks) || callbacks->functions == NULL)
         return;

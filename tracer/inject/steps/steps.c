@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule, the steps, and what is said of them; the one place of the library that speaks the step protocol.
+// The rule, the steps, and what is said of them; the one place of the library that speaks the step
+// protocol.
 #define UG_STEP_VARIABLE "UPGATE_STEPS_INJECT"
 #include "contracts/upgate_step.h"
 
@@ -12,7 +13,8 @@
 #include "tracer/inject/cupti/cupti_load.h"
 #include "tracer/inject/inject.h"
 
-// A step costs 0.2 us and its place in the store; what comes more often than 50,000 times a second is none.
+// A step costs 0.2 us and its place in the store; what comes more often than 50,000 times a second
+// is none.
 #define QUICK_NS 20000u
 #define QUICK_MANY 4096u // such steps, and half of all
 #define FOUND_BYTES 200u // longer ones are not heard (harness/run/samples.c)
@@ -23,12 +25,13 @@ static struct {
     enum steps_rule rule;
     struct step_range range;
     struct ug_step_looks *looks; // NULL: no file
-    _Atomic bool is_off; // until the rule has been read, too: NVTX lets threads in before its first call has returned
+    _Atomic bool is_off; // until the rule has been read, too: NVTX lets threads in before its first
+                         // call has returned
     _Atomic bool is_told; // the rule
     _Atomic bool is_open;
     _Atomic bool is_watching;
     _Atomic int captures; // of graphs, under way
-    bool is_undrained; // and that was said
+    bool is_undrained;    // and that was said
     uint64_t count, begin_ns, quick;
     char found[FOUND_BYTES];
 } steps = {.once = PTHREAD_ONCE_INIT, .is_off = true};
@@ -44,7 +47,8 @@ static struct ug_step_looks *looks_map(void)
 
     if (fd < 0)
         return NULL;
-    if (ug_impl_fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size >= (off_t)UG_STEP_HEADER_BYTES)
+    if (ug_impl_fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+            status.st_size >= (off_t)UG_STEP_HEADER_BYTES)
         map = mmap(NULL, UG_STEP_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (map == MAP_FAILED)
@@ -62,7 +66,7 @@ static void read_rule(void)
     int saved_errno = errno;
 
     if (text != NULL && strncmp(text, UG_RANGE_RULE, strlen(UG_RANGE_RULE)) == 0 &&
-        step_range_parse(text + strlen(UG_RANGE_RULE), &steps.range) == NULL)
+            step_range_parse(text + strlen(UG_RANGE_RULE), &steps.range) == NULL)
         steps.rule = STEPS_NVTX;
     else if (text != NULL && strcmp(text, UG_GRAPH_RULE) == 0)
         steps.rule = STEPS_GRAPH;
@@ -101,7 +105,8 @@ static void tell(const char *name, const char *text)
 // Ranks of a job on this machine, as launchers say it.
 static void tell_ranks(void)
 {
-    static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+    static const char *const names[] = {
+            "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         uint64_t count = ug_impl_number(getenv(names[i]), '\0');
@@ -121,7 +126,7 @@ void steps_give_up(const char *why)
     if (atomic_exchange(&steps.is_off, true))
         return;
     if (atomic_exchange(&steps.is_open, false) &&
-        __atomic_load_n(&s->status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED) {
+            __atomic_load_n(&s->status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED) {
         __atomic_store_n(&s->owner, ug_impl_self(), __ATOMIC_RELAXED);
         ug_impl_abandon(s);
     }
@@ -174,7 +179,8 @@ static bool device_wait(const struct cuda *cuda, int ordinal)
     unsigned flags = 0;
     void *context = NULL;
 
-    if (cuda->device_get(&device, ordinal) != 0 || cuda->primary_state(device, &flags, &is_active) != 0 || !is_active)
+    if (cuda->device_get(&device, ordinal) != 0 ||
+            cuda->primary_state(device, &flags, &is_active) != 0 || !is_active)
         return false;
     if (!atomic_load(&steps.is_watching) || cuda->primary_retain(&context, device) != 0)
         return true;
@@ -194,7 +200,8 @@ static unsigned devices_active(const struct cuda *cuda, int count)
         int device = 0, is_active = 0;
         unsigned flags = 0;
 
-        if (cuda->device_get(&device, i) == 0 && cuda->primary_state(device, &flags, &is_active) == 0)
+        if (cuda->device_get(&device, i) == 0 &&
+                cuda->primary_state(device, &flags, &is_active) == 0)
             active += is_active != 0;
     }
     return active;
@@ -211,8 +218,8 @@ static void undrained(const char *why)
     steps_are(found);
 }
 
-// The block ends when the devices have done their work, not when the last kernel was queued. Not in a capture, nor where
-// nobody would know of one.
+// The block ends when the devices have done their work, not when the last kernel was queued. Not in
+// a capture, nor where nobody would know of one.
 static void drain(void *arg)
 {
     struct cuda cuda = {0};
@@ -221,10 +228,11 @@ static void drain(void *arg)
     bool is_active = false;
 
     (void)arg;
-    if (atomic_load(&steps.captures) > 0 || cuda_load(&cuda) != 0 || cuda.context_get == NULL || cuda.context_push == NULL ||
-        cuda.context_pop == NULL || cuda.context_wait == NULL || cuda.device_count == NULL || cuda.device_get == NULL ||
-        cuda.primary_state == NULL || cuda.primary_retain == NULL || cuda.primary_release == NULL ||
-        cuda.device_count(&count) != 0)
+    if (atomic_load(&steps.captures) > 0 || cuda_load(&cuda) != 0 || cuda.context_get == NULL ||
+            cuda.context_push == NULL || cuda.context_pop == NULL || cuda.context_wait == NULL ||
+            cuda.device_count == NULL || cuda.device_get == NULL || cuda.primary_state == NULL ||
+            cuda.primary_retain == NULL || cuda.primary_release == NULL ||
+            cuda.device_count(&count) != 0)
         return;
     // Between two replays of one thread a GPU may wait for what the thread gives another one next.
     if (steps.rule == STEPS_GRAPH && devices_active(&cuda, count) > 1) {
@@ -233,7 +241,8 @@ static void drain(void *arg)
     }
     if (atomic_load(&steps.is_watching) && cuda.context_get(&context) == 0 && context != NULL)
         cuda.context_wait(); // it need not be a runtime's
-    for (int i = 0; i < count && i < DEVICES_MAX && atomic_load(&steps.captures) == 0; i++) // one may begin while another device is waited for
+    // one may begin while another device is waited for
+    for (int i = 0; i < count && i < DEVICES_MAX && atomic_load(&steps.captures) == 0; i++)
         is_active = device_wait(&cuda, i) || is_active;
     if (is_active && !atomic_load(&steps.is_watching))
         undrained("the GPU is not waited for: CUPTI cannot be used");
@@ -265,8 +274,9 @@ void steps_begin(const char *found)
     ug_step_begin();
     steps.quick += s->begin_ns - steps.begin_ns < QUICK_NS;
     steps.begin_ns = s->begin_ns;
-    atomic_store(&steps.is_open, __atomic_load_n(&s->status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED &&
-                                     __atomic_load_n(&s->owner, __ATOMIC_RELAXED) == ug_impl_self());
+    atomic_store(&steps.is_open,
+            __atomic_load_n(&s->status, __ATOMIC_ACQUIRE) == UG_IMPL_ATTACHED &&
+                    __atomic_load_n(&s->owner, __ATOMIC_RELAXED) == ug_impl_self());
 }
 
 void steps_end(void)
@@ -276,14 +286,16 @@ void steps_end(void)
 
     if (!steps_on() || !atomic_exchange(&steps.is_open, false))
         return;
-    __atomic_store_n(&s->owner, ug_impl_self(), __ATOMIC_RELAXED); // another thread may have begun it
+    // another thread may have begun it
+    __atomic_store_n(&s->owner, ug_impl_self(), __ATOMIC_RELAXED);
     steps.count++;
     ug_step_end(1);
     if (steps.count == CYCLE_STEPS_MAX) {
         ug_step_note("steps_found_max", CYCLE_STEPS_MAX);
         atomic_store(&steps.is_off, true);
     } else if (steps.quick >= QUICK_MANY && steps.quick * 2 > steps.count) {
-        snprintf(why, sizeof(why), "%.120s comes more than %u times a second", steps.found, 1000000000u / QUICK_NS);
+        snprintf(why, sizeof(why), "%.120s comes more than %u times a second", steps.found,
+                1000000000u / QUICK_NS);
         steps_give_up(why);
     }
 }
@@ -355,7 +367,8 @@ static uint32_t distance_of(const char *a, const char *b)
     return row[length] > 2 && (strstr(a, b) != NULL || strstr(b, a) != NULL) ? 2 : row[length];
 }
 
-static void write_near(struct ug_step_near *near, enum ug_step_near_state state, uint32_t distance, const char *text)
+static void write_near(struct ug_step_near *near, enum ug_step_near_state state, uint32_t distance,
+        const char *text)
 {
     __atomic_store_n(&near->state, UG_NEAR_BUSY, __ATOMIC_RELEASE);
     near->distance = distance;
@@ -363,11 +376,14 @@ static void write_near(struct ug_step_near *near, enum ug_step_near_state state,
     __atomic_store_n(&near->state, state, __ATOMIC_RELEASE);
 }
 
-// An entry that is ours: one of those nobody has, else the one that is furthest away. NULL: all are nearer, or taken.
+// An entry that is ours: one of those nobody has, else the one that is furthest away. NULL: all are
+// nearer, or taken.
 static struct ug_step_near *near_take(uint32_t distance)
 {
     struct ug_step_near *worst = NULL;
-    uint32_t taken = seen.own_count < OWN_MAX ? __atomic_fetch_add(&steps.looks->taken, 1, __ATOMIC_RELAXED) : UINT32_MAX;
+    uint32_t taken = seen.own_count < OWN_MAX
+            ? __atomic_fetch_add(&steps.looks->taken, 1, __ATOMIC_RELAXED)
+            : UINT32_MAX;
 
     if (taken < UG_STEP_NEAR_MAX) {
         seen.own[seen.own_count++] = taken;
@@ -376,7 +392,8 @@ static struct ug_step_near *near_take(uint32_t distance)
     for (unsigned i = 0; i < seen.own_count; i++) {
         struct ug_step_near *near = &steps.looks->near[seen.own[i]];
 
-        if (near->state == UG_NEAR_NAME && near->distance > distance && (worst == NULL || near->distance > worst->distance))
+        if (near->state == UG_NEAR_NAME && near->distance > distance &&
+                (worst == NULL || near->distance > worst->distance))
             worst = near;
     }
     return worst;
@@ -402,7 +419,8 @@ void steps_saw(const char *name, const char *domain)
         return;
     if (!remember(hash_of(name) ^ (domain == NULL ? 0 : hash_of(domain) * 0x9e3779b97f4a7c15u)))
         return;
-    snprintf(text, sizeof(text), "%s%s%s", name, domain == NULL || *domain == '\0' ? "" : "@", domain == NULL ? "" : domain);
+    snprintf(text, sizeof(text), "%s%s%s", name, domain == NULL || *domain == '\0' ? "" : "@",
+            domain == NULL ? "" : domain);
     count = __atomic_load_n(&steps.looks->seen, __ATOMIC_RELAXED);
     if (count < UINT32_MAX / 2)
         __atomic_fetch_add(&steps.looks->seen, 1, __ATOMIC_RELAXED);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of a program that marks none, by what repeats in it: ranges of NVTX (ranges.c), replays of CUDA graphs (graphs.c). The rule is
-// what UPGATE_STEP says ("nvtx:NAME", "graph"), and they are said in the file that UPGATE_STEPS_INJECT names by the step protocol, as
-// if the program did; without these nothing here does anything. The program's threads call what is here, and wait at the gate in it.
+// Steps of a program that marks none, by what repeats in it: ranges of NVTX (ranges.c), replays of
+// CUDA graphs (graphs.c). The rule is what UPGATE_STEP says ("nvtx:NAME", "graph"), and they are
+// said in the file that UPGATE_STEPS_INJECT names by the step protocol, as if the program did;
+// without these nothing here does anything. The program's threads call what is here, and wait at
+// the gate in it.
 //
-// What no rule fits is said in the same file (struct ug_step_looks), by which the harness says why there are no steps.
+// What no rule fits is said in the same file (struct ug_step_looks), by which the harness says why
+// there are no steps.
 #ifndef UPGATE_TRACER_INJECT_STEPS_STEPS_H
 #define UPGATE_TRACER_INJECT_STEPS_STEPS_H
 
@@ -19,9 +22,11 @@ enum steps_rule { STEPS_NONE, STEPS_NVTX, STEPS_GRAPH };
 enum steps_rule steps_rule(void);
 const struct step_range *steps_range(void); // of STEPS_NVTX
 
-// Are steps looked for in this process still? False: it has no rule, or has given up, or has made a million of them.
+// Are steps looked for in this process still? False: it has no rule, or has given up, or has made a
+// million of them.
 bool steps_on(void);
-// Waits at the gate, and begins a step. One thread at a time. `found`: what they are, in words; said at the first.
+// Waits at the gate, and begins a step. One thread at a time. `found`: what they are, in words;
+// said at the first.
 void steps_begin(const char *found);
 // Ends it: from any thread. The device has done its work where the gate holds the process next.
 void steps_end(void);
@@ -37,8 +42,8 @@ void steps_saw(const char *name, const char *domain);
 // Words about this process, for when there are no steps.
 void steps_why(const char *why);
 
-// Who watches captures of graphs by callbacks of CUPTI (graphs.c): only then is the device waited for, as a wait in the middle of
-// a capture would end it.
+// Who watches captures of graphs by callbacks of CUPTI (graphs.c): only then is the device waited
+// for, as a wait in the middle of a capture would end it.
 void steps_watch(bool is_watching);
 void steps_captures(int change);
 

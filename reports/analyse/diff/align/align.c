@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The alignment as a whole: places top down, leaves place by place, what moved, what is left; then groups in an order that does
-// not depend on ids, and how much of the time they cover.
+// The alignment as a whole: places top down, leaves place by place, what moved, what is left; then
+// groups in an order that does not depend on ids, and how much of the time they cover.
 #include "reports/analyse/diff/align/align.h"
 
 #include <math.h>
@@ -11,16 +11,17 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 
-static const int64_t align_cells_max = 40000000;  // of all edit distances: 0.3 s
-static const int64_t align_visits_max = 2000000;  // of leftovers on their way up, and of nodes that say what a place is: 1 s
+static const int64_t align_cells_max = 40000000; // of all edit distances: 0.3 s
+static const int64_t align_visits_max =
+        2000000; // of leftovers on their way up, and of nodes that say what a place is: 1 s
 
 static uint32_t align_variant(const struct align_side *side, uint32_t node)
 {
     return side->variant ? side->variant[node] : COST_NONE;
 }
 
-void align_join(struct align_job *job, enum align_match match, const uint32_t *a, size_t count_a, const uint32_t *b,
-                size_t count_b)
+void align_join(struct align_job *job, enum align_match match, const uint32_t *a, size_t count_a,
+        const uint32_t *b, size_t count_b)
 {
     job->groups = vector_room(job->groups, job->group_count, sizeof *job->groups);
     const uint32_t *leaves[ALIGN_SIDES] = {a, b}, *nodes[ALIGN_SIDES];
@@ -30,7 +31,8 @@ void align_join(struct align_job *job, enum align_match match, const uint32_t *a
         const struct cost_node *node = job->sides[s].tree->nodes;
         size_t kept = 0;
         for (size_t i = 0; i < counts[s]; i++)
-            for (uint32_t at = job->sides[s].leaves[leaves[s][i]].node; at != COST_NONE; at = align_variant(&job->sides[s], at))
+            for (uint32_t at = job->sides[s].leaves[leaves[s][i]].node; at != COST_NONE;
+                    at = align_variant(&job->sides[s], at))
                 kept++;
         uint32_t *copy = arena_alloc(job->arena, kept + 1, sizeof *copy);
         kept = 0;
@@ -53,13 +55,21 @@ void align_join(struct align_job *job, enum align_match match, const uint32_t *a
         counts[s] = kept;
         nodes[s] = copy;
     }
-    job->groups[job->group_count++] = (struct align_group){.a = nodes[0], .b = nodes[1], .count_a = counts[0], .count_b = counts[1],
-                                                           .place_a = place[0], .place_b = place[1], .match = match};
+    job->groups[job->group_count++] = (struct align_group){.a = nodes[0],
+            .b = nodes[1],
+            .count_a = counts[0],
+            .count_b = counts[1],
+            .place_a = place[0],
+            .place_b = place[1],
+            .match = match};
 }
 
-void align_join_several(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
+void align_join_several(
+        struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
 {
-    const struct align_leaf *left = &job->sides[0].leaves[a[0]], *right = &job->sides[1].leaves[b[0]]; // neither is empty
+    // neither is empty
+    const struct align_leaf *left = &job->sides[0].leaves[a[0]],
+                            *right = &job->sides[1].leaves[b[0]];
     bool pair = count_a == 1 && count_b == 1 && left->kind == right->kind;
     enum align_match match = pair ? align_pair_match(left, right) : ALIGN_GROUP;
     align_join(job, match, a, count_a, b, count_b);
@@ -102,19 +112,22 @@ static double align_sum(const struct cost_tree *tree, const uint32_t *nodes, siz
     return sum;
 }
 
-// A pair that was found without names is told by them all the same: a slower kernel is no replaced one.
+// A pair that was found without names is told by them all the same: a slower kernel is no replaced
+// one.
 static void align_tell_names(struct align_job *job)
 {
     for (size_t i = 0; job->opts.ignore_names && i < job->group_count; i++) {
         struct align_group *group = &job->groups[i];
         if (group->count_a != 1 || group->count_b != 1)
             continue;
-        const struct cost_node *a = &job->sides[0].tree->nodes[*group->a], *b = &job->sides[1].tree->nodes[*group->b];
+        const struct cost_node *a = &job->sides[0].tree->nodes[*group->a],
+                               *b = &job->sides[1].tree->nodes[*group->b];
         uint32_t name_a = align_number(job, ALIGN_TABLE_NAME, a->kind, a->name, NULL);
         uint32_t name_b = align_number(job, ALIGN_TABLE_NAME, b->kind, b->name, NULL);
         if (name_a == name_b)
             group->match = ALIGN_EXACT;
-        else if (a->kind == b->kind && align_normal(job, name_a, a->name) == align_normal(job, name_b, b->name))
+        else if (a->kind == b->kind &&
+                align_normal(job, name_a, a->name) == align_normal(job, name_b, b->name))
             group->match = ALIGN_NORMALISED;
     }
 }
@@ -128,9 +141,10 @@ static void align_result(struct align_job *job, struct alignment *ret)
         const struct align_group *group = &job->groups[i];
         double a = align_sum(job->sides[0].tree, group->a, group->count_a);
         double b = align_sum(job->sides[1].tree, group->b, group->count_b);
-        ranks[i] = (struct align_rank){.ns = a > b ? a : b, .index = i,
-                                       .a = group->count_a ? &job->sides[0].tree->nodes[group->a[0]] : NULL,
-                                       .b = group->count_b ? &job->sides[1].tree->nodes[group->b[0]] : NULL};
+        ranks[i] = (struct align_rank){.ns = a > b ? a : b,
+                .index = i,
+                .a = group->count_a ? &job->sides[0].tree->nodes[group->a[0]] : NULL,
+                .b = group->count_b ? &job->sides[1].tree->nodes[group->b[0]] : NULL};
         total += a + b;
         paired[group->match] += a + b;
         both += group->count_a && group->count_b ? a + b : 0;
@@ -146,10 +160,14 @@ static void align_result(struct align_job *job, struct alignment *ret)
     free(ranks);
 }
 
-struct alignment *align_trees(const struct cost_tree *a, const struct cost_tree *b, const struct align_opts *opts)
+struct alignment *align_trees(
+        const struct cost_tree *a, const struct cost_tree *b, const struct align_opts *opts)
 {
-    struct align_job job = {.arena = arena_new(), .texts = cost_tree_new(), .cells = align_cells_max,
-                            .visits = align_visits_max, .signs = align_visits_max};
+    struct align_job job = {.arena = arena_new(),
+            .texts = cost_tree_new(),
+            .cells = align_cells_max,
+            .visits = align_visits_max,
+            .signs = align_visits_max};
     if (opts)
         job.opts = *opts;
     job.sides[0].tree = a;

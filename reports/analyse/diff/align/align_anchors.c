@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anchors: kernels that can be told on both sides because they are the only ones of their kind there. Those that keep their order
-// cut a long sequence into short ones.
+// Anchors: kernels that can be told on both sides because they are the only ones of their kind
+// there. Those that keep their order cut a long sequence into short ones.
 #include "reports/analyse/diff/align/align_order.h"
 
 #include <stdlib.h>
@@ -21,8 +21,9 @@ static uint64_t order_key(const struct order_item *item, int level)
 
 enum { SORT_FEW = 32, DIGITS = 8, DIGIT_VALUES = 256 }; // fewer: comparing is quicker than counting
 
-// Byte by byte, the lowest first, without those that are the same in all keys: of numbers of names and shapes that is half of
-// them. Names that were scrambled on one side made comparing a third of the time.
+// Byte by byte, the lowest first, without those that are the same in all keys: of numbers of names
+// and shapes that is half of them. Names that were scrambled on one side made comparing a third of
+// the time.
 void order_sort(struct order_keyed *keys, size_t count)
 {
     if (count < SORT_FEW) {
@@ -35,7 +36,7 @@ void order_sort(struct order_keyed *keys, size_t count)
         return;
     }
     struct order_keyed *from = keys, *to = xcalloc(count, sizeof *to), *other = to;
-    size_t (*counts)[DIGIT_VALUES] = xcalloc(DIGITS, sizeof *counts);
+    size_t(*counts)[DIGIT_VALUES] = xcalloc(DIGITS, sizeof *counts);
     for (size_t i = 0; i < count; i++)
         for (int d = 0; d < DIGITS; d++)
             counts[d][keys[i].key >> 8 * d & 0xff]++;
@@ -80,8 +81,8 @@ static void order_by_a(struct order_anchor *anchors, size_t count, size_t n)
     free(partner);
 }
 
-size_t order_unique(const struct order_item *a, size_t n, const struct order_item *b, size_t m, int level, bool equal,
-                           struct order_anchor *anchors)
+size_t order_unique(const struct order_item *a, size_t n, const struct order_item *b, size_t m,
+        int level, bool equal, struct order_anchor *anchors)
 {
     struct order_keyed *keys_a = order_keys(a, n, level), *keys_b = order_keys(b, m, level);
     size_t count = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaves without an order (functions, stalls, gaps) and leaves that are at another place now: by their names, the k-th longest of
-// a name with the k-th longest. Leftovers climb from place to place, so that a pair meets at its lowest common one.
+// Leaves without an order (functions, stalls, gaps) and leaves that are at another place now: by
+// their names, the k-th longest of a name with the k-th longest. Leftovers climb from place to
+// place, so that a pair meets at its lowest common one.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +13,12 @@
 enum { FUNCTIONS_LEVELS = 6, FUNCTIONS_SIMILAR_MAX = 64 };
 static const double functions_similar = 0.55;
 static const double functions_similar_far = 0.6; // at another place
-// Of the longer one. Whatever they are called, one that takes less is not what became of the other: OpenBLAS's sgemm_kernel_HASWELL
-// (397 us of a step) is not MKL's SGEMM (2 us), which only calls the kernel.
+// Of the longer one. Whatever they are called, one that takes less is not what became of the other:
+// OpenBLAS's sgemm_kernel_HASWELL (397 us of a step) is not MKL's SGEMM (2 us), which only calls
+// the kernel.
 static const double functions_next_to_nothing = 0.05;
-// Of its place's time: a group needs such a one on each side, and leaves out what is shorter than that: the sampling's.
+// Of its place's time: a group needs such a one on each side, and leaves out what is shorter than
+// that: the sampling's.
 static const double functions_seed = 0.03, functions_share = 0.01;
 
 struct functions_keyed {
@@ -23,17 +26,21 @@ struct functions_keyed {
     uint32_t leaf;
 };
 
-static struct functions_keyed functions_key(const struct align_leaf *leaf, uint32_t index, int level)
+static struct functions_keyed functions_key(
+        const struct align_leaf *leaf, uint32_t index, int level)
 {
-    uint32_t name = level < 2 ? leaf->exact : level == 2 ? leaf->name : level < 5 ? leaf->normal : leaf->learned;
+    uint32_t name = level < 2 ? leaf->exact
+            : level == 2      ? leaf->name
+            : level < 5       ? leaf->normal
+                              : leaf->learned;
     struct functions_keyed keyed = {.leaf = index, .key = (uint64_t)leaf->kind << 32 | name};
     if (level == 0 || level == 3 || level == 5)
         keyed.more = (uint64_t)(leaf->class + 1) << 32 | leaf->shape;
     return keyed;
 }
 
-static size_t functions_keys(const struct align_side *side, const uint32_t *leaves, size_t count, int level,
-                             struct functions_keyed *ret)
+static size_t functions_keys(const struct align_side *side, const uint32_t *leaves, size_t count,
+        int level, struct functions_keyed *ret)
 {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
@@ -42,28 +49,32 @@ static size_t functions_keys(const struct align_side *side, const uint32_t *leav
             ret[kept++] = functions_key(leaf, leaves[i], level);
     }
     sort_in_place(ret, kept, x, y,
-                  x->key != y->key     ? x->key < y->key
-                  : x->more != y->more ? x->more < y->more
-                                       : x->leaf < y->leaf);
+            x->key != y->key             ? x->key < y->key
+                    : x->more != y->more ? x->more < y->more
+                                         : x->leaf < y->leaf);
     return kept;
 }
 
-// Pairs leaves without a group that are the same by name, best first: with module, class and shape, with
-// fewer of them, normalised.
-static void align_pair_named(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
+// Pairs leaves without a group that are the same by name, best first: with module, class and shape,
+// with fewer of them, normalised.
+static void align_pair_named(
+        struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
 {
-    struct functions_keyed *left = xcalloc(count_a + 1, sizeof *left), *right = xcalloc(count_b + 1, sizeof *right);
+    struct functions_keyed *left = xcalloc(count_a + 1, sizeof *left),
+                           *right = xcalloc(count_b + 1, sizeof *right);
     for (int level = 0; level < FUNCTIONS_LEVELS; level++) {
         size_t n = functions_keys(&job->sides[0], a, count_a, level, left);
         size_t m = functions_keys(&job->sides[1], b, count_b, level, right);
         for (size_t i = 0, k = 0; i < n && k < m;) {
-            if (left[i].key != right[k].key ? left[i].key < right[k].key : left[i].more < right[k].more) {
+            if (left[i].key != right[k].key ? left[i].key < right[k].key
+                                            : left[i].more < right[k].more) {
                 i++;
             } else if (left[i].key != right[k].key || left[i].more != right[k].more) {
                 k++;
             } else {
                 // The last level, by what was learned of names, has the shape in its key.
-                enum align_match match = align_pair_match(&job->sides[0].leaves[left[i].leaf], &job->sides[1].leaves[right[k].leaf]);
+                enum align_match match = align_pair_match(
+                        &job->sides[0].leaves[left[i].leaf], &job->sides[1].leaves[right[k].leaf]);
                 align_join(job, match, &left[i].leaf, 1, &right[k].leaf, 1);
                 i++, k++;
             }
@@ -95,10 +106,11 @@ struct functions_list { // leftovers of a pool, as lists that are joined in no t
 
 struct functions_rest {
     struct functions_list *climbs[ALIGN_SIDES]; // by pool
-    uint32_t *next[ALIGN_SIDES];                 // by leaf
+    uint32_t *next[ALIGN_SIDES];                // by leaf
 };
 
-static void functions_append(struct functions_rest *rest, int s, struct functions_list *to, const struct functions_list *from)
+static void functions_append(struct functions_rest *rest, int s, struct functions_list *to,
+        const struct functions_list *from)
 {
     if (!from->count)
         return;
@@ -110,7 +122,8 @@ static void functions_append(struct functions_rest *rest, int s, struct function
     to->count += from->count;
 }
 
-static uint32_t *functions_leaves(const struct functions_rest *rest, int s, const struct functions_list *climb)
+static uint32_t *functions_leaves(
+        const struct functions_rest *rest, int s, const struct functions_list *climb)
 {
     uint32_t *leaves = xcalloc(climb->count + 1, sizeof *leaves), at = climb->head;
     for (size_t i = 0; i < climb->count; i++, at = rest->next[s][at])
@@ -119,8 +132,8 @@ static uint32_t *functions_leaves(const struct functions_rest *rest, int s, cons
 }
 
 // After a round of pairing: the list without those that found a partner.
-static void functions_keep(const struct align_job *job, struct functions_rest *rest, int s, struct functions_list *climb,
-                           const uint32_t *leaves)
+static void functions_keep(const struct align_job *job, struct functions_rest *rest, int s,
+        struct functions_list *climb, const uint32_t *leaves)
 {
     struct functions_list kept = {0};
     for (size_t i = 0; i < climb->count; i++) {
@@ -132,9 +145,11 @@ static void functions_keep(const struct align_job *job, struct functions_rest *r
     *climb = kept;
 }
 
-typedef void (*functions_pair)(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b);
+typedef void (*functions_pair)(struct align_job *job, const uint32_t *a, size_t count_a,
+        const uint32_t *b, size_t count_b);
 
-static void functions_meet(struct align_job *job, struct functions_rest *rest, uint32_t pool, functions_pair pair)
+static void functions_meet(
+        struct align_job *job, struct functions_rest *rest, uint32_t pool, functions_pair pair)
 {
     struct functions_list *a = &rest->climbs[0][pool], *b = &rest->climbs[1][pool];
     if (!a->count || !b->count || (job->visits <= 0 && pool))
@@ -178,7 +193,8 @@ struct functions_couple {
 };
 
 // Leftover functions of a class, the longest first; how many.
-static size_t functions_left(const struct align_job *job, int s, const uint32_t *leaves, size_t leaf_count, int class, uint32_t *ret)
+static size_t functions_left(const struct align_job *job, int s, const uint32_t *leaves,
+        size_t leaf_count, int class, uint32_t *ret)
 {
     size_t count = 0;
     for (size_t i = 0; i < leaf_count && count < FUNCTIONS_SIMILAR_MAX; i++) {
@@ -189,23 +205,28 @@ static size_t functions_left(const struct align_job *job, int s, const uint32_t 
     return count;
 }
 
-// Without names the file and the time are all there is: the functions of a file by falling time, paired so that the least is left
-// to explain. Roots of times, because one large difference is likelier than many small ones, which sampling makes.
+// Without names the file and the time are all there is: the functions of a file by falling time,
+// paired so that the least is left to explain. Roots of times, because one large difference is
+// likelier than many small ones, which sampling makes.
 static double functions_unlike(double a, double b)
 {
     double longer = fmax(a, b), shorter = fmin(a, b);
     return sqrt(longer) * (shorter > 0 ? fmin(1, log(longer / shorter)) : 1);
 }
 
-static void functions_blind(struct align_job *job, const uint32_t *a, size_t n, const uint32_t *b, size_t m)
+static void functions_blind(
+        struct align_job *job, const uint32_t *a, size_t n, const uint32_t *b, size_t m)
 {
     enum { SIZE = FUNCTIONS_SIMILAR_MAX + 1 };
     double cost[SIZE][SIZE];
     const struct align_leaf *left = job->sides[0].leaves, *right = job->sides[1].leaves;
     for (size_t i = 0; i <= n; i++)
         for (size_t k = 0; k <= m; k++) {
-            double out = i ? cost[i - 1][k] + sqrt(left[a[i - 1]].ns) : INFINITY, in = k ? cost[i][k - 1] + sqrt(right[b[k - 1]].ns) : INFINITY;
-            double both = i && k ? cost[i - 1][k - 1] + functions_unlike(left[a[i - 1]].ns, right[b[k - 1]].ns) : INFINITY;
+            double out = i ? cost[i - 1][k] + sqrt(left[a[i - 1]].ns) : INFINITY,
+                   in = k ? cost[i][k - 1] + sqrt(right[b[k - 1]].ns) : INFINITY;
+            double both = i && k
+                    ? cost[i - 1][k - 1] + functions_unlike(left[a[i - 1]].ns, right[b[k - 1]].ns)
+                    : INFINITY;
             cost[i][k] = !i && !k ? 0 : fmin(both, fmin(out, in));
         }
     for (size_t i = n, k = m; i && k;) {
@@ -221,10 +242,12 @@ static void functions_blind(struct align_job *job, const uint32_t *a, size_t n, 
 }
 
 // The same file by file.
-static void functions_by_file(struct align_job *job, const uint32_t *a, size_t n, const uint32_t *b, size_t m)
+static void functions_by_file(
+        struct align_job *job, const uint32_t *a, size_t n, const uint32_t *b, size_t m)
 {
     for (size_t first = 0; first < n; first++) {
-        uint32_t left[FUNCTIONS_SIMILAR_MAX], right[FUNCTIONS_SIMILAR_MAX], module = job->sides[0].leaves[a[first]].module;
+        uint32_t left[FUNCTIONS_SIMILAR_MAX], right[FUNCTIONS_SIMILAR_MAX],
+                module = job->sides[0].leaves[a[first]].module;
         size_t count_a = 0, count_b = 0;
         bool seen = false;
         for (size_t i = 0; i < n; i++)
@@ -240,8 +263,8 @@ static void functions_by_file(struct align_job *job, const uint32_t *a, size_t n
     }
 }
 
-static void functions_alike(struct align_job *job, const uint32_t *leaves_a, size_t count_a, const uint32_t *leaves_b, size_t count_b,
-                            int class, double least)
+static void functions_alike(struct align_job *job, const uint32_t *leaves_a, size_t count_a,
+        const uint32_t *leaves_b, size_t count_b, int class, double least)
 {
     uint32_t a[FUNCTIONS_SIMILAR_MAX], b[FUNCTIONS_SIMILAR_MAX];
     size_t n = functions_left(job, 0, leaves_a, count_a, class, a);
@@ -253,18 +276,21 @@ static void functions_alike(struct align_job *job, const uint32_t *leaves_a, siz
     struct functions_couple *list = xcalloc(n * m + 1, sizeof *list);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < m; k++) {
-            const struct align_leaf *x = &job->sides[0].leaves[a[i]], *y = &job->sides[1].leaves[b[k]];
+            const struct align_leaf *x = &job->sides[0].leaves[a[i]],
+                                    *y = &job->sides[1].leaves[b[k]];
             double score = align_similarity(job, x->normal, y->normal);
-            if (score >= least && fmin(x->ns, y->ns) >= functions_next_to_nothing * fmax(x->ns, y->ns))
+            if (score >= least &&
+                    fmin(x->ns, y->ns) >= functions_next_to_nothing * fmax(x->ns, y->ns))
                 list[count++] = (struct functions_couple){score, x->ns + y->ns, a[i], b[k]};
         }
     sort_in_place(list, count, x, y,
-                  x->score != y->score ? x->score > y->score
-                  : x->ns != y->ns     ? x->ns > y->ns
-                  : x->a != y->a       ? x->a < y->a
-                                       : x->b < y->b);
+            x->score != y->score     ? x->score > y->score
+                    : x->ns != y->ns ? x->ns > y->ns
+                    : x->a != y->a   ? x->a < y->a
+                                     : x->b < y->b);
     for (size_t i = 0; i < count; i++)
-        if (job->sides[0].leaves[list[i].a].group == COST_NONE && job->sides[1].leaves[list[i].b].group == COST_NONE)
+        if (job->sides[0].leaves[list[i].a].group == COST_NONE &&
+                job->sides[1].leaves[list[i].b].group == COST_NONE)
             align_join(job, ALIGN_SIMILAR, &list[i].a, 1, &list[i].b, 1);
     free(list);
 }
@@ -296,9 +322,11 @@ static void functions_replaced(struct align_job *job, const struct align_pool *p
         align_join_several(job, leaves[0], counts[0], leaves[1], counts[1]);
 }
 
-static void functions_far(struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
+static void functions_far(
+        struct align_job *job, const uint32_t *a, size_t count_a, const uint32_t *b, size_t count_b)
 {
-    uint32_t *sorted = xcalloc(count_a + count_b + 1, sizeof *sorted); // the longest first, as leaves are
+    // the longest first, as leaves are
+    uint32_t *sorted = xcalloc(count_a + count_b + 1, sizeof *sorted);
     if (job->opts.ignore_names || !count_a || !count_b) {
         free(sorted);
         return;
@@ -307,8 +335,9 @@ static void functions_far(struct align_job *job, const uint32_t *a, size_t count
     memcpy(sorted + count_a, b, count_b * sizeof *b);
     sort_in_place(sorted, count_a, x, y, *x < *y);
     sort_in_place(sorted + count_a, count_b, x, y, *x < *y);
-    for (int class = 0; class < COST_CLASS_COUNT; class++)
-        functions_alike(job, sorted, count_a, sorted + count_a, count_b, class, functions_similar_far);
+    for (int class = 0; class < COST_CLASS_COUNT; class ++)
+        functions_alike(
+                job, sorted, count_a, sorted + count_a, count_b, class, functions_similar_far);
     free(sorted);
 }
 
@@ -317,8 +346,9 @@ void align_rest_functions(struct align_job *job)
     functions_climb(job, align_pair_named); // leaves that are at another place now
     for (size_t i = 0; i < job->pool_count; i++) {
         const struct align_pool *pool = &job->pools[i];
-        for (int class = 0; class < COST_CLASS_COUNT; class++) {
-            functions_alike(job, pool->leaves[0], pool->count[0], pool->leaves[1], pool->count[1], class, functions_similar);
+        for (int class = 0; class < COST_CLASS_COUNT; class ++) {
+            functions_alike(job, pool->leaves[0], pool->count[0], pool->leaves[1], pool->count[1],
+                    class, functions_similar);
             functions_replaced(job, pool, class);
         }
     }

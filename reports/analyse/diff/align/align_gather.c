@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places that one side has lost: below a compiled region, a CUDA graph or a scripted module nobody says which module a kernel is
-// of, so that the kernels of twelve blocks stand at one place there, and at a hundred on the other side. Place by place none of
-// them would find its partner. Where that is so, the lowest place that holds both is aligned as one sequence.
+// Places that one side has lost: below a compiled region, a CUDA graph or a scripted module nobody
+// says which module a kernel is of, so that the kernels of twelve blocks stand at one place there,
+// and at a hundred on the other side. Place by place none of them would find its partner. Where
+// that is so, the lowest place that holds both is aligned as one sequence.
 #include <stdlib.h>
 
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 
-// Of the time of kernels that both sides have below a place: less of it at the same places there, and the places say nothing. A
-// kernel that takes longer, came or went leaves all of it where it is (the shorter side counts), so it takes that most moved.
+// Of the time of kernels that both sides have below a place: less of it at the same places there,
+// and the places say nothing. A kernel that takes longer, came or went leaves all of it where it is
+// (the shorter side counts), so it takes that most moved.
 static const double gather_same = 0.5;
-// Kernels of each side: of a few that moved (a copy that another module makes now), what is left over finds itself by name.
+// Kernels of each side: of a few that moved (a copy that another module makes now), what is left
+// over finds itself by name.
 static const size_t gather_least = 16;
 
 struct gather_sum {
     double ns[ALIGN_SIDES]; // of kernels and the like, here and below
     size_t count[ALIGN_SIDES];
-    double same;            // at the same places on both sides
-    bool lost;              // its kernels are one sequence with those below
+    double same; // at the same places on both sides
+    bool lost;   // its kernels are one sequence with those below
 };
 
 static double gather_shorter(const struct gather_sum *sum)
@@ -27,7 +30,8 @@ static double gather_shorter(const struct gather_sum *sum)
 
 static bool gather_is_lost(const struct gather_sum *sum)
 {
-    return sum->count[0] >= gather_least && sum->count[1] >= gather_least && sum->same < gather_same * gather_shorter(sum);
+    return sum->count[0] >= gather_least && sum->count[1] >= gather_least &&
+            sum->same < gather_same * gather_shorter(sum);
 }
 
 void align_gather(struct align_job *job)
@@ -35,7 +39,8 @@ void align_gather(struct align_job *job)
     struct gather_sum *sums = xcalloc(job->pool_count + 1, sizeof *sums);
     uint32_t *to = xcalloc(job->pool_count + 1, sizeof *to);
     for (int s = 0; s < ALIGN_SIDES; s++)
-        for (size_t i = 0; i < job->sides[s].leaf_count && job->sides[s].leaves[i].ordered; i++) { // those come first
+        // those come first
+        for (size_t i = 0; i < job->sides[s].leaf_count && job->sides[s].leaves[i].ordered; i++) {
             struct gather_sum *sum = &sums[job->sides[s].leaves[i].pool];
             sum->ns[s] += job->sides[s].leaves[i].ns;
             sum->count[s]++;

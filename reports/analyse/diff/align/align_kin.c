@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes two kernels of a sequence the same one: names, normalised names, shapes, time; and where a side has lost its places,
-// what generated code says of itself.
+// What makes two kernels of a sequence the same one: names, normalised names, shapes, time; and
+// where a side has lost its places, what generated code says of itself.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,17 +19,20 @@ enum {
 static const float order_never = 3;      // more than one out and one in
 static const float order_time = 0.2f;    // of a cost: times that differ
 static const double order_similar = 0.6; // names that share that many words
-// Of the longer one. Names of templates ("reduce_kernel", "elementwise_kernel") are shared by different work: in one sequence of a
-// whole phase a pair of them with another shape and another time is none for sure. A library picks the grid of the same product
-// anew, which costs or gains some percent.
+// Of the longer one. Names of templates ("reduce_kernel", "elementwise_kernel") are shared by
+// different work: in one sequence of a whole phase a pair of them with another shape and another
+// time is none for sure. A library picks the grid of the same product anew, which costs or gains
+// some percent.
 static const float order_other_time = 0.25f;
 
-float order_cost(const struct order_kin *kin, const struct order_item *a, const struct order_item *b)
+float order_cost(
+        const struct order_kin *kin, const struct order_item *a, const struct order_item *b)
 {
     if (a->kind != b->kind)
         return order_never;
     bool shape = a->shape == b->shape && a->shape != COST_NONE;
-    float longer = a->ns > b->ns ? a->ns : b->ns, time = longer > 0 ? order_time * fabsf(a->ns - b->ns) / longer : 0;
+    float longer = a->ns > b->ns ? a->ns : b->ns,
+          time = longer > 0 ? order_time * fabsf(a->ns - b->ns) / longer : 0;
     if (a->exact == b->exact && a->exact != COST_NONE)
         return (a->shape == b->shape ? 0 : 0.3f) + time;
     if (a->normal == b->normal && a->normal != COST_NONE)
@@ -39,23 +42,27 @@ float order_cost(const struct order_kin *kin, const struct order_item *a, const 
     size_t at = (size_t)a->dense * kin->dense_b + b->dense;
     float similar = kin->similar ? kin->similar[at] : 0;
     if (shape)
-        return (similar >= order_similar || (kin->operator && kin->operator[at]) ? 0.5f : 0.9f) + time;
+        return (similar >= order_similar || (kin->operator&& kin->operator[at]) ? 0.5f : 0.9f) +
+                time;
     return similar >= order_similar ? 1.6f - 0.6f * similar + time : order_never;
 }
 
-enum align_match order_match(const struct align_job *job, const struct order_item *a, const struct order_item *b)
+enum align_match order_match(
+        const struct align_job *job, const struct order_item *a, const struct order_item *b)
 {
     return align_pair_match(&job->sides[0].leaves[a->leaf], &job->sides[1].leaves[b->leaf]);
 }
 
-bool order_is_weak(const struct order_kin *kin, const struct align_job *job, const struct order_item *a, const struct order_item *b)
+bool order_is_weak(const struct order_kin *kin, const struct align_job *job,
+        const struct order_item *a, const struct order_item *b)
 {
-    bool shape = a->shape == b->shape && a->shape != COST_NONE, named = order_match(job, a, b) <= ALIGN_NORMALISED;
+    bool shape = a->shape == b->shape && a->shape != COST_NONE,
+         named = order_match(job, a, b) <= ALIGN_NORMALISED;
     if (!kin->gathered || (named && a->shape == b->shape))
         return !named;
     if (named)
         return fabsf(a->usual - b->usual) > order_other_time * fmaxf(a->usual, b->usual);
-    return !(shape && kin->operator && kin->operator[(size_t)a->dense * kin->dense_b + b->dense]);
+    return !(shape && kin->operator&& kin->operator[(size_t)a->dense * kin->dense_b + b->dense]);
 }
 
 // Small numbers for the normalised names of a stretch; how many.
@@ -74,17 +81,21 @@ static size_t order_dense(struct order_item *items, size_t count, uint32_t *numb
 }
 
 // One name of each normalised name, as it is: what a template is of is lost in the normalised one.
-static const char **order_texts(const struct align_job *job, int s, const struct order_item *items, size_t n, size_t count)
+static const char **order_texts(
+        const struct align_job *job, int s, const struct order_item *items, size_t n, size_t count)
 {
     const char **texts = xcalloc(count + 1, sizeof *texts);
     for (size_t i = n; i-- > 0;) // the first one stays
-        texts[items[i].dense] = job->sides[s].tree->nodes[job->sides[s].leaves[items[i].leaf].node].name;
+        texts[items[i].dense] =
+                job->sides[s].tree->nodes[job->sides[s].leaves[items[i].leaf].node].name;
     return texts;
 }
 
-void order_kin_fill(struct order_kin *kin, struct align_job *job, struct order_item *a, size_t n, struct order_item *b, size_t m)
+void order_kin_fill(struct order_kin *kin, struct align_job *job, struct order_item *a, size_t n,
+        struct order_item *b, size_t m)
 {
-    uint32_t *numbers_a = xcalloc(n + 1, sizeof *numbers_a), *numbers_b = xcalloc(m + 1, sizeof *numbers_b);
+    uint32_t *numbers_a = xcalloc(n + 1, sizeof *numbers_a),
+             *numbers_b = xcalloc(m + 1, sizeof *numbers_b);
     size_t count_a = order_dense(a, n, numbers_a), count_b = order_dense(b, m, numbers_b);
     order_kin_free(kin);
     kin->dense_b = (uint32_t)count_b;
@@ -92,10 +103,12 @@ void order_kin_fill(struct order_kin *kin, struct align_job *job, struct order_i
         kin->similar = xcalloc(count_a * count_b + 1, sizeof *kin->similar);
         for (size_t i = 0; i < count_a; i++)
             for (size_t k = 0; k < count_b; k++)
-                kin->similar[i * count_b + k] = (float)align_similarity(job, numbers_a[i], numbers_b[k]);
+                kin->similar[i * count_b + k] =
+                        (float)align_similarity(job, numbers_a[i], numbers_b[k]);
         if (kin->gathered) {
-            const char **texts_a = order_texts(job, 0, a, n, count_a), **texts_b = order_texts(job, 1, b, m, count_b);
-            kin->operator = xcalloc(count_a * count_b + 1, sizeof *kin->operator);
+            const char **texts_a = order_texts(job, 0, a, n, count_a),
+                       **texts_b = order_texts(job, 1, b, m, count_b);
+            kin->operator= xcalloc(count_a * count_b + 1, sizeof *kin->operator);
             for (size_t i = 0; i < count_a; i++)
                 for (size_t k = 0; k < count_b; k++)
                     kin->operator[i * count_b + k] = names_operator_shared(texts_a[i], texts_b[k]);
@@ -112,17 +125,19 @@ void order_kin_free(struct order_kin *kin)
     free(kin->similar);
     free(kin->operator);
     kin->similar = NULL;
-    kin->operator = NULL;
+    kin->operator= NULL;
 }
 
 static bool order_share(const struct align_job *job, uint32_t a, uint32_t b)
 {
     return names_operator_shared(job->sides[0].tree->nodes[job->sides[0].leaves[a].node].name,
-                                 job->sides[1].tree->nodes[job->sides[1].leaves[b].node].name);
+            job->sides[1].tree->nodes[job->sides[1].leaves[b].node].name);
 }
 
-// Do a[i] and b[k] begin something: an operator's work on both sides, of which nothing stands before either?
-static bool order_begins(const struct align_job *job, const uint32_t *a, size_t i, const uint32_t *b, size_t k)
+// Do a[i] and b[k] begin something: an operator's work on both sides, of which nothing stands
+// before either?
+static bool order_begins(
+        const struct align_job *job, const uint32_t *a, size_t i, const uint32_t *b, size_t k)
 {
     if (!order_share(job, a[i], b[k]))
         return false;
@@ -150,12 +165,14 @@ void order_join(struct align_job *job, const uint32_t *a, size_t n, const uint32
     align_join_several(job, a, n, b, m);
 }
 
-// The shortest one, because the first steps, or another process on the GPU, make some of them many times as long.
+// The shortest one, because the first steps, or another process on the GPU, make some of them many
+// times as long.
 void order_usual(const struct align_job *job, int s, struct order_item *items, size_t count)
 {
     struct order_keyed *keys = xcalloc(count + 1, sizeof *keys);
     for (size_t i = 0; i < count; i++)
-        keys[i] = (struct order_keyed){(uint64_t)items[i].exact << 32 | items[i].shape, (uint32_t)i};
+        keys[i] =
+                (struct order_keyed){(uint64_t)items[i].exact << 32 | items[i].shape, (uint32_t)i};
     order_sort(keys, count);
     for (size_t from = 0, to = 0; from < count; from = to) {
         float least = INFINITY;

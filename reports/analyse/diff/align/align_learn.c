@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When both sides share no names (one side's were scrambled, another library's took their place), names still say which kernels
-// of one side are the same: a first alignment by order and shape votes which name of a became which of b, and where both sides
-// agree the second one follows.
+// When both sides share no names (one side's were scrambled, another library's took their place),
+// names still say which kernels of one side are the same: a first alignment by order and shape
+// votes which name of a became which of b, and where both sides agree the second one follows.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,8 @@
 void align_vote(struct align_job *job, const struct align_leaf *a, const struct align_leaf *b)
 {
     double ns = a->ns < b->ns ? a->ns : b->ns;
-    vector_push(job->votes, job->vote_count, (struct align_vote){.a = a->label, .b = b->label, .count = 1, .ns = ns});
+    vector_push(job->votes, job->vote_count,
+            (struct align_vote){.a = a->label, .b = b->label, .count = 1, .ns = ns});
 }
 
 // By names of a, then b; votes for the same two become one. How many are left.
@@ -41,14 +42,16 @@ static size_t learn_merge(struct align_vote **votes, size_t count)
 }
 
 // More votes, then more time, then the names themselves: their numbers depend on ids.
-static bool learn_better(const struct align_job *job, const struct align_vote *vote, const struct align_vote *best)
+static bool learn_better(
+        const struct align_job *job, const struct align_vote *vote, const struct align_vote *best)
 {
     if (!best || vote->count != best->count)
         return !best || vote->count > best->count;
     if (vote->ns != best->ns)
         return vote->ns > best->ns;
     int order = strcmp(job->texts->nodes[vote->a].name, job->texts->nodes[best->a].name);
-    return order ? order < 0 : strcmp(job->texts->nodes[vote->b].name, job->texts->nodes[best->b].name) < 0;
+    return order ? order < 0
+                 : strcmp(job->texts->nodes[vote->b].name, job->texts->nodes[best->b].name) < 0;
 }
 
 // Pairs of names that are each other's best.
@@ -68,7 +71,8 @@ static uint32_t *learn_pairs(struct align_job *job)
             best[1][vote->b] = vote;
     }
     for (size_t i = 0; i < job->vote_count; i++)
-        if (best[0][job->votes[i].a] == &job->votes[i] && best[1][job->votes[i].b] == &job->votes[i])
+        if (best[0][job->votes[i].a] == &job->votes[i] &&
+                best[1][job->votes[i].b] == &job->votes[i])
             learned[job->votes[i].b] = job->votes[i].a;
     free(best[0]);
     free(best[1]);
@@ -96,7 +100,9 @@ void align_learn(struct align_job *job)
         for (size_t i = 0; i < job->sides[s].leaf_count; i++) {
             struct align_leaf *leaf = &job->sides[s].leaves[i];
             if (leaf->ordered)
-                leaf->learned = s ? learned[leaf->label] : mapped[leaf->label] ? leaf->label : COST_NONE;
+                leaf->learned = s             ? learned[leaf->label]
+                        : mapped[leaf->label] ? leaf->label
+                                              : COST_NONE;
         }
     free(mapped);
     free(learned);

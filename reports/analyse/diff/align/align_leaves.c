@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both sides' leaves as numbers: names, normalised names, shapes. Each name is normalised once. A scratch cost tree is the table
-// that gives equal texts equal numbers.
+// Both sides' leaves as numbers: names, normalised names, shapes. Each name is normalised once. A
+// scratch cost tree is the table that gives equal texts equal numbers.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 #include "reports/analyse/diff/align/align_inside.h"
 #include "reports/analyse/names/names.h"
 
-static const double align_names_share = 0.3; // of the time or the kernels under names that both sides have: below it names say nothing
+static const double align_names_share = 0.3; // of the time or the kernels under names that both
+                                             // sides have: below it names say nothing
 
 bool align_is_place(const struct cost_node *node)
 {
@@ -26,16 +27,19 @@ enum align_match align_pair_match(const struct align_leaf *a, const struct align
     return a->shape == b->shape && a->shape != COST_NONE ? ALIGN_RESOURCES : ALIGN_SIMILAR;
 }
 
-uint32_t align_number(struct align_job *job, enum align_table table, int kind, const char *name, const char *module)
+uint32_t align_number(struct align_job *job, enum align_table table, int kind, const char *name,
+        const char *module)
 {
     // The table stands in the occurrence, which no number here needs.
-    struct cost_key key = {.kind = (enum cost_kind)kind, .name = name, .module = module, .occurrence = table};
+    struct cost_key key = {
+            .kind = (enum cost_kind)kind, .name = name, .module = module, .occurrence = table};
     return cost_tree_child(job->texts, 0, &key);
 }
 
 uint32_t align_normal(struct align_job *job, uint32_t name, const char *text)
 {
-    job->normal = vector_reserve_zero(job->normal, &job->normal_capacity, (size_t)name + 1, sizeof *job->normal);
+    job->normal = vector_reserve_zero(
+            job->normal, &job->normal_capacity, (size_t)name + 1, sizeof *job->normal);
     if (!job->normal[name]) {
         char buf[NAMES_LENGTH_MAX];
         names_normalise(text, buf, sizeof buf);
@@ -48,7 +52,8 @@ uint32_t align_normal(struct align_job *job, uint32_t name, const char *text)
 static const struct align_words *align_words_of(struct align_job *job, uint32_t normal)
 {
     enum { WORDS = 64 };
-    job->words = vector_reserve_zero(job->words, &job->words_capacity, (size_t)normal + 1, sizeof *job->words);
+    job->words = vector_reserve_zero(
+            job->words, &job->words_capacity, (size_t)normal + 1, sizeof *job->words);
     struct align_words *words = &job->words[normal];
     if (!words->words) {
         uint32_t buf[WORDS];
@@ -66,7 +71,8 @@ double align_similarity(struct align_job *job, uint32_t normal_a, uint32_t norma
     align_words_of(job, normal_a);
     align_words_of(job, normal_b);
     const struct align_words *a = &job->words[normal_a], *b = &job->words[normal_b];
-    return a->count && b->count ? names_words_similarity(a->words, a->count, b->words, b->count) : 0;
+    return a->count && b->count ? names_words_similarity(a->words, a->count, b->words, b->count)
+                                : 0;
 }
 
 // "libtorch_cpu.so.1.13.0" and "libtorch_cpu.so" are one; paths lose where they are installed.
@@ -87,21 +93,35 @@ static uint32_t align_shape(struct align_job *job, const struct cost_node *node)
     memcpy(shape.block, node->shape.block, sizeof shape.block);
     if (!shape.bytes && !shape.grid[0] && !shape.block[0])
         return COST_NONE;
-    struct cost_key key = {.kind = (enum cost_kind)node->kind, .name = "", .shape = &shape, .occurrence = ALIGN_TABLE_SHAPE};
+    struct cost_key key = {.kind = (enum cost_kind)node->kind,
+            .name = "",
+            .shape = &shape,
+            .occurrence = ALIGN_TABLE_SHAPE};
     return cost_tree_child(job->texts, 0, &key);
 }
 
 static bool align_ordered(int kind)
 {
-    return kind == COST_KERNEL || kind == COST_GRAPH || kind == COST_TRANSFER || kind == COST_COLLECTIVE;
+    return kind == COST_KERNEL || kind == COST_GRAPH || kind == COST_TRANSFER ||
+            kind == COST_COLLECTIVE;
 }
 
-static void align_leaf_fill(struct align_job *job, const struct cost_tree *tree, uint32_t index, struct align_leaf *leaf)
+static void align_leaf_fill(struct align_job *job, const struct cost_tree *tree, uint32_t index,
+        struct align_leaf *leaf)
 {
     const struct cost_node *node = &tree->nodes[index];
-    *leaf = (struct align_leaf){.node = index, .pool = COST_NONE, .group = COST_NONE, .exact = COST_NONE, .name = COST_NONE,
-                                .normal = COST_NONE, .learned = COST_NONE, .kind = node->kind, .class = node->class, .order = node->order,
-                                .ns = node->ns > 0 ? (double)node->ns : 0, .ordered = align_ordered(node->kind)};
+    *leaf = (struct align_leaf){.node = index,
+            .pool = COST_NONE,
+            .group = COST_NONE,
+            .exact = COST_NONE,
+            .name = COST_NONE,
+            .normal = COST_NONE,
+            .learned = COST_NONE,
+            .kind = node->kind,
+            .class = node->class,
+            .order = node->order,
+            .ns = node->ns > 0 ? (double)node->ns : 0,
+            .ordered = align_ordered(node->kind)};
     leaf->module = align_module(job, node->module);
     leaf->shape = align_shape(job, node);
     uint32_t name = align_number(job, ALIGN_TABLE_NAME, node->kind, node->name, NULL);
@@ -111,7 +131,8 @@ static void align_leaf_fill(struct align_job *job, const struct cost_tree *tree,
         return;
     leaf->name = name;
     leaf->normal = leaf->label;
-    leaf->exact = align_number(job, ALIGN_TABLE_EXACT, node->kind, node->name, job->texts->nodes[leaf->module].name);
+    leaf->exact = align_number(
+            job, ALIGN_TABLE_EXACT, node->kind, node->name, job->texts->nodes[leaf->module].name);
 }
 
 static int align_by_leaf(const void *left_leaf, const void *right_leaf, void *of)
@@ -146,9 +167,10 @@ static void align_sum_below(struct align_job *job, struct align_side *side)
     }
 }
 
-// Do both sides know each other's names? When one side's were scrambled, order, shape and time must do. The side on which common
-// names have the larger share, of time or of kernels, says so: products by new kernels that take ten times as long (without TF32) are
-// 85 % of their side's time, and half of its kernels.
+// Do both sides know each other's names? When one side's were scrambled, order, shape and time must
+// do. The side on which common names have the larger share, of time or of kernels, says so:
+// products by new kernels that take ten times as long (without TF32) are 85 % of their side's time,
+// and half of its kernels.
 static bool align_names_shared(const struct align_job *job)
 {
     size_t count = job->texts->node_count;
@@ -178,11 +200,13 @@ static bool align_names_shared(const struct align_job *job)
     return !any || most >= align_names_share;
 }
 
-// Also a place with time of its own. What ran in no window (what an optimizer fills before its first step) stands where no other
-// step has anything: between the kernels of all steps, of which it would take the partners away.
+// Also a place with time of its own. What ran in no window (what an optimizer fills before its
+// first step) stands where no other step has anything: between the kernels of all steps, of which
+// it would take the partners away.
 static bool align_is_leaf(const struct cost_node *node)
 {
-    return align_is_place(node) ? node->row_last != COST_NONE : node->ns || node->busy_ns || node->count;
+    return align_is_place(node) ? node->row_last != COST_NONE
+                                : node->ns || node->busy_ns || node->count;
 }
 
 void align_leaves(struct align_job *job)
@@ -195,7 +219,8 @@ void align_leaves(struct align_job *job)
         for (size_t i = 0; i < tree->node_count; i++)
             if (align_is_leaf(&tree->nodes[i]))
                 align_leaf_fill(job, tree, (uint32_t)i, &side->leaves[side->leaf_count++]);
-        qsort_r(side->leaves, side->leaf_count, sizeof *side->leaves, align_by_leaf, (void *)(uintptr_t)tree);
+        qsort_r(side->leaves, side->leaf_count, sizeof *side->leaves, align_by_leaf,
+                (void *)(uintptr_t)tree);
         side->partner = arena_alloc(job->arena, tree->node_count + 1, sizeof *side->partner);
         side->pool = arena_alloc(job->arena, tree->node_count + 1, sizeof *side->pool);
         memset(side->partner, 0xff, (tree->node_count + 1) * sizeof *side->partner);
@@ -204,14 +229,16 @@ void align_leaves(struct align_job *job)
     job->names_work = align_names_shared(job);
 }
 
-// Every leaf goes to the pool of the nearest place above it that has a partner, or above that where the places of a side were lost.
+// Every leaf goes to the pool of the nearest place above it that has a partner, or above that where
+// the places of a side were lost.
 void align_fill_pools(struct align_job *job)
 {
     for (int s = 0; s < ALIGN_SIDES; s++) {
         struct align_side *side = &job->sides[s];
         for (size_t i = 0; i < side->tree->node_count; i++)
             if (side->pool[i] == COST_NONE)
-                side->pool[i] = side->pool[side->tree->nodes[i].parent]; // parents come first; the root has one
+                // parents come first; the root has one
+                side->pool[i] = side->pool[side->tree->nodes[i].parent];
         for (size_t i = 0; i < side->leaf_count; i++)
             side->leaves[i].pool = side->pool[side->leaves[i].node];
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that only one side runs has no partner on the other: what is below a Python function that is new there is new, and no leaf
-// of it is the partner of another place's leftover, which a sampler saw on one side by chance. A function that was renamed is not
-// new: then the other side has one, too, that only it knows, at the same place, or does itself there what the function does now.
+// Code that only one side runs has no partner on the other: what is below a Python function that is
+// new there is new, and no leaf of it is the partner of another place's leftover, which a sampler
+// saw on one side by chance. A function that was renamed is not new: then the other side has one,
+// too, that only it knows, at the same place, or does itself there what the function does now.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 
 enum { NEW_TICKS_MIN = 12 }; // of a function: fewer may have been missed on the other side
 static const double new_elsewhere = 0.02; // of its ticks, on the other side: else it is there
-static const double new_renamed = 0.25;   // of its time: functions that only the other side knows, at the same place
+static const double new_renamed =
+        0.25; // of its time: functions that only the other side knows, at the same place
 
 struct new_side {
     double *ticks;      // of each node, with all below it
@@ -66,11 +68,13 @@ static void new_total(struct new_job *new, int s)
 static bool new_only(const struct new_job *new, int s, uint32_t node)
 {
     uint32_t function = new->sides[s].function[node];
-    return function != COST_NONE && new->total[s][function] >= NEW_TICKS_MIN &&
-           new->total[!s][function] <= new_elsewhere * new->total[s][function];
+    return function != COST_NONE &&
+            new->total[s][function] >= NEW_TICKS_MIN &&new->total[!s][function] <=
+            new_elsewhere *new->total[s][function];
 }
 
-// Time below functions that only this side knows, the outermost ones, by the node of their nearest place with a partner.
+// Time below functions that only this side knows, the outermost ones, by the node of their nearest
+// place with a partner.
 static double *new_outermost(const struct new_job *new, int s)
 {
     const struct align_side *side = &new->job->sides[s];
@@ -78,7 +82,8 @@ static double *new_outermost(const struct new_job *new, int s)
     for (uint32_t i = 1; i < side->tree->node_count; i++) {
         uint32_t above = side->tree->nodes[i].parent;
         bool outer = new_only(new, s, i);
-        for (; outer && above != 0 && side->partner[above] == COST_NONE; above = side->tree->nodes[above].parent)
+        for (; outer && above != 0 && side->partner[above] == COST_NONE;
+                above = side->tree->nodes[above].parent)
             outer = !new_only(new, s, above);
         if (outer)
             sums[above] += side->below_ns[i];
@@ -91,7 +96,8 @@ static double new_own(const struct new_job *new, int s, uint32_t place)
 {
     const struct cost_tree *tree = new->job->sides[s].tree;
     double sum = 0;
-    for (uint32_t at = tree->nodes[place].first_child; at != COST_NONE; at = tree->nodes[at].next_sibling)
+    for (uint32_t at = tree->nodes[place].first_child; at != COST_NONE;
+            at = tree->nodes[at].next_sibling)
         sum += tree->nodes[at].kind >= COST_KERNEL ? (double)tree->nodes[at].ns : 0;
     return sum;
 }
@@ -102,7 +108,8 @@ static void new_join(const struct new_job *new, int s, const double *others)
     bool *in = xcalloc(side->tree->node_count + 1, sizeof *in);
     for (uint32_t i = 1; i < side->tree->node_count; i++) {
         uint32_t above = side->tree->nodes[i].parent;
-        in[i] = in[above] && side->partner[i] == COST_NONE; // what it calls may have been there before
+        // what it calls may have been there before
+        in[i] = in[above] && side->partner[i] == COST_NONE;
         if (in[i] || side->partner[i] != COST_NONE || !new_only(new, s, i))
             continue;
         while (above != 0 && side->partner[above] == COST_NONE)

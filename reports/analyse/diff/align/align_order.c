@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of a place, in their order: an edit distance in which equal names cost nothing, equal shapes little, and time breaks
-// ties; long sequences are cut at what is unique on both sides, longer ones get a band. What is then left between matches is
-// fused, split or replaced: with names to trust, everything between two named matches is one group; without, a leftover joins
-// the neighbour whose time it explains.
+// Kernels of a place, in their order: an edit distance in which equal names cost nothing, equal
+// shapes little, and time breaks ties; long sequences are cut at what is unique on both sides,
+// longer ones get a band. What is then left between matches is fused, split or replaced: with names
+// to trust, everything between two named matches is one group; without, a leftover joins the
+// neighbour whose time it explains.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +14,12 @@
 
 enum {
     ORDER_CELLS_MAX = 1000000, // of one table; larger sequences are cut or banded
-    ORDER_BAND = 128,          // places that two sequences may drift apart, beside the difference of their lengths
+    ORDER_BAND = 128, // places that two sequences may drift apart, beside the difference of their
+                      // lengths
     ORDER_BAND_MIN = 16,
 };
-static const double order_unexplained = 0.2; // of a neighbour's time: then it took over the leftover's work
+static const double order_unexplained =
+        0.2; // of a neighbour's time: then it took over the leftover's work
 
 enum order_step_kind { ORDER_BOTH, ORDER_A, ORDER_B };
 struct order_step {
@@ -33,10 +36,12 @@ struct order {
     struct order_kin kin;
 };
 
-static void order_emit(struct order *order, enum order_step_kind kind, const struct order_item *a, const struct order_item *b)
+static void order_emit(struct order *order, enum order_step_kind kind, const struct order_item *a,
+        const struct order_item *b)
 {
     struct order_step *step = &order->steps[order->step_count++];
-    *step = (struct order_step){.a = a ? a->leaf : COST_NONE, .b = b ? b->leaf : COST_NONE, .kind = (uint8_t)kind};
+    *step = (struct order_step){
+            .a = a ? a->leaf : COST_NONE, .b = b ? b->leaf : COST_NONE, .kind = (uint8_t)kind};
     if (kind != ORDER_BOTH)
         return;
     step->match = (uint8_t)order_match(order->job, a, b);
@@ -52,22 +57,28 @@ struct order_band {
 
 static size_t order_from(const struct order_band *band, size_t row) // first column of a row
 {
-    int64_t middle = band->n ? (int64_t)((double)row * (double)band->m / (double)band->n) : 0, from = middle - band->reach;
+    int64_t middle = band->n ? (int64_t)((double)row * (double)band->m / (double)band->n) : 0,
+            from = middle - band->reach;
     return from > 0 ? (size_t)from : 0;
 }
 
 static size_t order_to(const struct order_band *band, size_t row) // last column
 {
-    int64_t middle = band->n ? (int64_t)((double)row * (double)band->m / (double)band->n) : (int64_t)band->m;
+    int64_t middle =
+            band->n ? (int64_t)((double)row * (double)band->m / (double)band->n) : (int64_t)band->m;
     return (size_t)(middle + band->reach) < band->m ? (size_t)(middle + band->reach) : band->m;
 }
 
-static void order_trace(struct order *order, const struct order_band *band, const uint8_t *came, size_t a0, size_t b0)
+static void order_trace(struct order *order, const struct order_band *band, const uint8_t *came,
+        size_t a0, size_t b0)
 {
     size_t i = band->n, k = band->m, first = order->step_count;
     while (i || k) {
-        uint8_t from = !i ? ORDER_CAME_B : !k ? ORDER_CAME_A : came[i * band->width + (k - order_from(band, i))];
-        const struct order_item *a = i ? &order->items[0][a0 + i - 1] : NULL, *b = k ? &order->items[1][b0 + k - 1] : NULL;
+        uint8_t from = !i ? ORDER_CAME_B
+                : !k      ? ORDER_CAME_A
+                          : came[i * band->width + (k - order_from(band, i))];
+        const struct order_item *a = i ? &order->items[0][a0 + i - 1] : NULL,
+                                *b = k ? &order->items[1][b0 + k - 1] : NULL;
         if (from == ORDER_CAME_BOTH)
             order_emit(order, ORDER_BOTH, a, b), i--, k--;
         else if (from == ORDER_CAME_A)
@@ -75,7 +86,8 @@ static void order_trace(struct order *order, const struct order_band *band, cons
         else
             order_emit(order, ORDER_B, NULL, b), k--;
     }
-    for (size_t low = first, high = order->step_count; low + 1 < high; low++, high--) { // it was found backwards
+    // it was found backwards
+    for (size_t low = first, high = order->step_count; low + 1 < high; low++, high--) {
         struct order_step step = order->steps[low];
         order->steps[low] = order->steps[high - 1];
         order->steps[high - 1] = step;
@@ -83,12 +95,14 @@ static void order_trace(struct order *order, const struct order_band *band, cons
 }
 
 // The edit distance of a stretch, in a band around its diagonal.
-static void order_table(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int64_t reach)
+static void order_table(
+        struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int64_t reach)
 {
     struct order_band band = {.n = a1 - a0, .m = b1 - b0, .reach = reach};
     band.width = (size_t)(2 * reach + 3) < band.m + 1 ? (size_t)(2 * reach + 3) : band.m + 1;
     order->job->cells -= (int64_t)((band.n + 1) * band.width);
-    order_kin_fill(&order->kin, order->job, order->items[0] + a0, a1 - a0, order->items[1] + b0, b1 - b0);
+    order_kin_fill(
+            &order->kin, order->job, order->items[0] + a0, a1 - a0, order->items[1] + b0, b1 - b0);
     uint8_t *came = xcalloc((band.n + 1) * band.width, 1);
     float *above = xcalloc(band.m + 2, sizeof *above), *here = xcalloc(band.m + 2, sizeof *here);
     for (size_t k = 0; k <= band.m; k++) {
@@ -102,10 +116,14 @@ static void order_table(struct order *order, size_t a0, size_t a1, size_t b0, si
         const struct order_item *a = &order->items[0][a0 + i - 1];
         uint8_t *row = came + i * band.width;
         for (size_t k = from; k <= to; k++) {
-            float both = k && isfinite(above[k - 1]) ? above[k - 1] + order_cost(&order->kin, a, &order->items[1][b0 + k - 1]) : INFINITY;
+            float both = k && isfinite(above[k - 1])
+                    ? above[k - 1] + order_cost(&order->kin, a, &order->items[1][b0 + k - 1])
+                    : INFINITY;
             float out = above[k] + 1, in = k > from ? here[k - 1] + 1 : INFINITY;
             float best = both <= out && both <= in ? both : out <= in ? out : in;
-            row[k - from] = best == both ? ORDER_CAME_BOTH : best == out ? ORDER_CAME_A : ORDER_CAME_B;
+            row[k - from] = best == both ? ORDER_CAME_BOTH
+                    : best == out        ? ORDER_CAME_A
+                                         : ORDER_CAME_B;
             here[k] = best;
         }
         if (from)
@@ -124,10 +142,12 @@ static void order_table(struct order *order, size_t a0, size_t a1, size_t b0, si
 
 static bool order_equal(const struct order_item *a, const struct order_item *b)
 {
-    return a->exact == b->exact && a->exact != COST_NONE && a->kind == b->kind && a->shape == b->shape;
+    return a->exact == b->exact && a->exact != COST_NONE && a->kind == b->kind &&
+            a->shape == b->shape;
 }
 
-static void order_stretch(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int level);
+static void order_stretch(
+        struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int level);
 
 // Too long even for a band: the k-th of a name is the k-th.
 static void order_names(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1)
@@ -154,14 +174,16 @@ static bool order_cut(struct order *order, size_t a0, size_t a1, size_t b0, size
 {
     size_t n = a1 - a0, m = b1 - b0, least = n < m ? n : m;
     struct order_anchor *anchors = xcalloc(least + 1, sizeof *anchors);
-    size_t count = order_unique(order->items[0] + a0, n, order->items[1] + b0, m, level, false, anchors);
+    size_t count =
+            order_unique(order->items[0] + a0, n, order->items[1] + b0, m, level, false, anchors);
     count = order_rising(anchors, count);
     size_t i = 0, k = 0;
     for (size_t x = 0; count && x <= count; x++) {
         size_t end_a = x < count ? anchors[x].a : n, end_b = x < count ? anchors[x].b : m;
         order_stretch(order, a0 + i, a0 + end_a, b0 + k, b0 + end_b, level + 1);
         if (x < count)
-            order_emit(order, ORDER_BOTH, &order->items[0][a0 + end_a], &order->items[1][b0 + end_b]);
+            order_emit(
+                    order, ORDER_BOTH, &order->items[0][a0 + end_a], &order->items[1][b0 + end_b]);
         i = end_a + 1;
         k = end_b + 1;
     }
@@ -171,7 +193,8 @@ static bool order_cut(struct order *order, size_t a0, size_t a1, size_t b0, size
 
 static void order_middle(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int level)
 {
-    int64_t n = (int64_t)(a1 - a0), m = (int64_t)(b1 - b0), longer = n > m ? n : m, apart = llabs(n - m);
+    int64_t n = (int64_t)(a1 - a0), m = (int64_t)(b1 - b0), longer = n > m ? n : m,
+            apart = llabs(n - m);
     if (n * m <= ORDER_CELLS_MAX && n * m <= order->job->cells) {
         order_table(order, a0, a1, b0, b1, longer);
         return;
@@ -187,7 +210,8 @@ static void order_middle(struct order *order, size_t a0, size_t a1, size_t b0, s
     order_names(order, a0, a1, b0, b1);
 }
 
-static void order_stretch(struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int level)
+static void order_stretch(
+        struct order *order, size_t a0, size_t a1, size_t b0, size_t b1, int level)
 {
     size_t tail = 0;
     while (a0 < a1 && b0 < b1 && order_equal(&order->items[0][a0], &order->items[1][b0]))
@@ -206,8 +230,8 @@ static void order_stretch(struct order *order, size_t a0, size_t a1, size_t b0, 
         order_emit(order, ORDER_BOTH, &order->items[0][a1 + i], &order->items[1][b1 + i]);
 }
 
-// A library sets a few bytes before one product and not before another, and all sets are called alike: they say of no kernel
-// where its work begins, nor do they take it over.
+// A library sets a few bytes before one product and not before another, and all sets are called
+// alike: they say of no kernel where its work begins, nor do they take it over.
 static bool order_is_set(const struct order *order, const struct order_step *step)
 {
     int s = step->a == COST_NONE;
@@ -221,8 +245,8 @@ static bool order_is_set_pair(const struct order *order, const struct order_step
     return step->kind == ORDER_BOTH && order_is_set(order, step);
 }
 
-// Steps [from, to) become one group, communication and the rest apart: they never fuse. Sets stay out, but for one that stands
-// where the other side has a kernel.
+// Steps [from, to) become one group, communication and the rest apart: they never fuse. Sets stay
+// out, but for one that stands where the other side has a kernel.
 static void order_group(struct order *order, size_t from, size_t to)
 {
     struct align_job *job = order->job;
@@ -237,11 +261,14 @@ static void order_group(struct order *order, size_t from, size_t to)
         size_t count_a = 0, count_b = 0;
         for (size_t i = from; i < to; i++) {
             const struct order_step *step = &order->steps[i];
-            if (names && order_is_set(order, step) && (step->kind == ORDER_BOTH || (kernels[0] && kernels[1])))
+            if (names && order_is_set(order, step) &&
+                    (step->kind == ORDER_BOTH || (kernels[0] && kernels[1])))
                 continue;
-            if (step->a != COST_NONE && (job->sides[0].leaves[step->a].kind == COST_COLLECTIVE) == comm)
+            if (step->a != COST_NONE &&
+                    (job->sides[0].leaves[step->a].kind == COST_COLLECTIVE) == comm)
                 leaves[count_a++] = step->a;
-            if (step->b != COST_NONE && (job->sides[1].leaves[step->b].kind == COST_COLLECTIVE) == comm)
+            if (step->b != COST_NONE &&
+                    (job->sides[1].leaves[step->b].kind == COST_COLLECTIVE) == comm)
                 other[count_b++] = step->b;
         }
         if (!count_a || !count_b) // of one side only: it may be at another place
@@ -259,7 +286,8 @@ static double order_ns(const struct order *order, int s, uint32_t leaf)
     return leaf == COST_NONE ? 0 : order->job->sides[s].leaves[leaf].ns;
 }
 
-// Without names: how much better a neighbour's times agree when the leftover [from, to) is added to its shorter side. 0: no better.
+// Without names: how much better a neighbour's times agree when the leftover [from, to) is added to
+// its shorter side. 0: no better.
 static double order_gain(const struct order *order, size_t from, size_t to, size_t neighbour)
 {
     double sums[ALIGN_SIDES] = {0};
@@ -267,7 +295,8 @@ static double order_gain(const struct order *order, size_t from, size_t to, size
         sums[0] += order_ns(order, 0, order->steps[i].a);
         sums[1] += order_ns(order, 1, order->steps[i].b);
     }
-    double a = order_ns(order, 0, order->steps[neighbour].a), b = order_ns(order, 1, order->steps[neighbour].b);
+    double a = order_ns(order, 0, order->steps[neighbour].a),
+           b = order_ns(order, 1, order->steps[neighbour].b);
     double before = fabs(a - b), after = fabs(a + sums[0] - b - sums[1]);
     return before > order_unexplained * (a > b ? a : b) ? before - after : 0;
 }
@@ -282,8 +311,10 @@ static void order_blind(struct order *order, size_t from, size_t to, size_t *don
         order_group(order, from, to);
         return;
     }
-    double before = from > *done && order->steps[from - 1].weak ? order_gain(order, from, to, from - 1) : 0;
-    double behind = to < order->step_count && order->steps[to].weak ? order_gain(order, from, to, to) : 0;
+    double before =
+            from > *done && order->steps[from - 1].weak ? order_gain(order, from, to, from - 1) : 0;
+    double behind =
+            to < order->step_count && order->steps[to].weak ? order_gain(order, from, to, to) : 0;
     if (before > 0 && before >= behind)
         order_group(order, from - 1, to);
     else if (behind > 0)
@@ -301,8 +332,9 @@ static void order_groups(struct order *order)
             continue;
         }
         size_t end = i + 1;
-        while (end < order->step_count && (order->steps[end].kind != ORDER_BOTH || (names && order->steps[end].weak) ||
-                                           (names && order_is_set_pair(order, &order->steps[end])))) {
+        while (end < order->step_count &&
+                (order->steps[end].kind != ORDER_BOTH || (names && order->steps[end].weak) ||
+                        (names && order_is_set_pair(order, &order->steps[end])))) {
             any |= order->steps[end].kind != ORDER_BOTH;
             end++;
         }
@@ -317,7 +349,7 @@ static void order_groups(struct order *order)
     for (size_t i = 0; i < order->step_count; i++) {
         const struct order_step *step = &order->steps[i];
         if (step->kind == ORDER_BOTH && order->job->sides[0].leaves[step->a].group == COST_NONE &&
-            order->job->sides[1].leaves[step->b].group == COST_NONE)
+                order->job->sides[1].leaves[step->b].group == COST_NONE)
             align_join(order->job, step->match, &step->a, 1, &step->b, 1);
     }
 }
@@ -326,7 +358,8 @@ static void order_votes(struct order *order)
 {
     for (size_t i = 0; i < order->step_count; i++)
         if (order->steps[i].weak)
-            align_vote(order->job, &order->job->sides[0].leaves[order->steps[i].a], &order->job->sides[1].leaves[order->steps[i].b]);
+            align_vote(order->job, &order->job->sides[0].leaves[order->steps[i].a],
+                    &order->job->sides[1].leaves[order->steps[i].b]);
 }
 
 void align_order(struct align_job *job, const struct align_pool *pool)
@@ -335,13 +368,20 @@ void align_order(struct align_job *job, const struct align_pool *pool)
     size_t counts[ALIGN_SIDES];
     for (int s = 0; s < ALIGN_SIDES; s++) {
         const struct align_leaf *leaves = job->sides[s].leaves;
-        for (counts[s] = 0; counts[s] < pool->count[s] && leaves[pool->leaves[s][counts[s]]].ordered;) // those come first
+        // those come first
+        for (counts[s] = 0;
+                counts[s] < pool->count[s] && leaves[pool->leaves[s][counts[s]]].ordered;)
             counts[s]++;
         order.items[s] = xcalloc(counts[s] + 1, sizeof *order.items[s]);
         for (size_t i = 0; i < counts[s]; i++) {
             const struct align_leaf *leaf = &leaves[pool->leaves[s][i]];
-            order.items[s][i] = (struct order_item){.leaf = pool->leaves[s][i], .exact = leaf->exact, .normal = leaf->normal,
-                                                    .learned = leaf->learned, .shape = leaf->shape, .ns = (float)leaf->ns, .kind = leaf->kind};
+            order.items[s][i] = (struct order_item){.leaf = pool->leaves[s][i],
+                    .exact = leaf->exact,
+                    .normal = leaf->normal,
+                    .learned = leaf->learned,
+                    .shape = leaf->shape,
+                    .ns = (float)leaf->ns,
+                    .kind = leaf->kind};
         }
         if (pool->gathered)
             order_usual(job, s, order.items[s], counts[s]);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which place of one side is which of the other's, top down among siblings: by name and module, normalised, by name alone, then
-// by what the time below was spent on. A place that only one side has (a wrapper that came with a version) is taken out, so that
-// its children compete one level up; what has no partner in the end leaves its leaves to the place above.
+// Which place of one side is which of the other's, top down among siblings: by name and module,
+// normalised, by name alone, then by what the time below was spent on. A place that only one side
+// has (a wrapper that came with a version) is taken out, so that its children compete one level up;
+// what has no partner in the end leaves its leaves to the place above.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,10 +14,10 @@
 #include "reports/analyse/names/names.h"
 
 enum {
-    PLACES_ROUNDS_MAX = 64,  // wrappers inside wrappers
-    PLACES_DEPTH_MAX = 4,    // a wrapper is that far above what it wraps
-    PLACES_SEEN_MAX = 256,   // descendants looked at
-    PLACES_SIMILAR_MAX = 48, // siblings of a side compared by content
+    PLACES_ROUNDS_MAX = 64,      // wrappers inside wrappers
+    PLACES_DEPTH_MAX = 4,        // a wrapper is that far above what it wraps
+    PLACES_SEEN_MAX = 256,       // descendants looked at
+    PLACES_SIMILAR_MAX = 48,     // siblings of a side compared by content
     PLACES_SIGNATURE_MAX = 2000, // nodes below a place that say what it is
 };
 static const double places_similar = 0.5;
@@ -41,7 +42,7 @@ struct places {
     uint32_t *key[ALIGN_SIDES][3]; // of each place: exact, normalised, name alone
     uint32_t *leaf[ALIGN_SIDES];   // of each node; COST_NONE
     struct places_list open[ALIGN_SIDES];
-    uint8_t *mark;                 // by key
+    uint8_t *mark; // by key
 };
 
 static void places_pair(struct places *places, uint32_t a, uint32_t b, uint32_t parent)
@@ -50,7 +51,8 @@ static void places_pair(struct places *places, uint32_t a, uint32_t b, uint32_t 
     job->sides[0].partner[a] = b;
     job->sides[1].partner[b] = a;
     job->sides[0].pool[a] = job->sides[1].pool[b] = (uint32_t)job->pool_count;
-    vector_push(job->pools, job->pool_count, (struct align_pool){.place = {a, b}, .parent = parent});
+    vector_push(
+            job->pools, job->pool_count, (struct align_pool){.place = {a, b}, .parent = parent});
 }
 
 static void places_keys(struct places *places)
@@ -67,9 +69,12 @@ static void places_keys(struct places *places)
                 continue;
             names_place(node->name, name, sizeof name);
             names_place(node->module ? node->module : "", module, sizeof module);
-            places->key[s][0][i] = align_number(job, ALIGN_TABLE_PLACE, node->kind, node->name, node->module);
-            places->key[s][1][i] = align_number(job, ALIGN_TABLE_PLACE_NORMAL, node->kind, name, module);
-            places->key[s][2][i] = align_number(job, ALIGN_TABLE_PLACE_NAME, node->kind, name, NULL);
+            places->key[s][0][i] =
+                    align_number(job, ALIGN_TABLE_PLACE, node->kind, node->name, node->module);
+            places->key[s][1][i] =
+                    align_number(job, ALIGN_TABLE_PLACE_NORMAL, node->kind, name, module);
+            places->key[s][2][i] =
+                    align_number(job, ALIGN_TABLE_PLACE_NAME, node->kind, name, NULL);
         }
         places->leaf[s] = xcalloc(tree->node_count + 1, sizeof(uint32_t));
         memset(places->leaf[s], 0xff, (tree->node_count + 1) * sizeof(uint32_t));
@@ -98,11 +103,13 @@ static void places_open(struct places *places, int s, uint32_t node)
     const struct cost_tree *tree = places->job->sides[s].tree;
     struct places_list *list = &places->open[s];
     size_t from = list->count;
-    for (uint32_t child = tree->nodes[node].first_child; child != COST_NONE; child = tree->nodes[child].next_sibling)
+    for (uint32_t child = tree->nodes[node].first_child; child != COST_NONE;
+            child = tree->nodes[child].next_sibling)
         if (align_is_place(&tree->nodes[child]))
             vector_push(list->nodes, list->count, child);
     if (list->count > from)
-        qsort_r(list->nodes + from, list->count - from, sizeof *list->nodes, places_by_name, (void *)(uintptr_t)tree);
+        qsort_r(list->nodes + from, list->count - from, sizeof *list->nodes, places_by_name,
+                (void *)(uintptr_t)tree);
 }
 
 static void places_drop(struct places_list *list) // those that were paired
@@ -153,7 +160,8 @@ static bool places_wraps(const struct places *places, int s, uint32_t node)
     for (size_t i = 0; i < count; i++) {
         if (tree->nodes[queue[i]].depth - depth >= PLACES_DEPTH_MAX)
             continue;
-        for (uint32_t child = tree->nodes[queue[i]].first_child; child != COST_NONE; child = tree->nodes[child].next_sibling) {
+        for (uint32_t child = tree->nodes[queue[i]].first_child; child != COST_NONE;
+                child = tree->nodes[child].next_sibling) {
             if (!align_is_place(&tree->nodes[child]))
                 continue;
             if (places->mark[places->key[s][1][child]] || places->mark[places->key[s][2][child]])
@@ -168,7 +176,8 @@ static bool places_wraps(const struct places *places, int s, uint32_t node)
 static void places_mark(struct places *places, int s, uint8_t value)
 {
     for (size_t i = 0; i < places->open[s].count; i++)
-        places->mark[places->key[s][1][places->open[s].nodes[i]]] = places->mark[places->key[s][2][places->open[s].nodes[i]]] = value;
+        places->mark[places->key[s][1][places->open[s].nodes[i]]] =
+                places->mark[places->key[s][2][places->open[s].nodes[i]]] = value;
 }
 
 // Takes wrappers of one side out. all: everything that is left.
@@ -209,7 +218,7 @@ static struct places_signature places_sign(struct places *places, int s, uint32_
         if (index != COST_NONE && job->sides[s].leaves[index].ns > 0) {
             const struct align_leaf *leaf = &job->sides[s].leaves[index];
             uint32_t key = job->names_work && leaf->normal != COST_NONE ? leaf->normal
-                           : leaf->shape != COST_NONE                   ? leaf->shape
+                    : leaf->shape != COST_NONE                          ? leaf->shape
                                                                         : leaf->module;
             shares[count++] = (struct places_share){key, leaf->ns};
             total += leaf->ns;
@@ -262,23 +271,27 @@ static bool places_by_content(struct places *places, uint32_t pool)
     if (places->job->signs <= 0)
         return false;
     for (int s = 0; s < ALIGN_SIDES; s++) {
-        counts[s] = places->open[s].count < PLACES_SIMILAR_MAX ? places->open[s].count : PLACES_SIMILAR_MAX;
+        counts[s] = places->open[s].count < PLACES_SIMILAR_MAX ? places->open[s].count
+                                                               : PLACES_SIMILAR_MAX;
         for (size_t i = 0; i < counts[s]; i++)
             signs[s][i] = places_sign(places, s, places->open[s].nodes[i]);
     }
     struct places_couple *list = xcalloc(counts[0] * counts[1] + 1, sizeof *list);
     for (uint32_t i = 0; i < counts[0]; i++)
         for (uint32_t k = 0; k < counts[1]; k++) {
-            const struct cost_node *a = &places->job->sides[0].tree->nodes[places->open[0].nodes[i]];
-            const struct cost_node *b = &places->job->sides[1].tree->nodes[places->open[1].nodes[k]];
-            double score = 0.8 * places_overlap(&signs[0][i], &signs[1][k]) + 0.2 * names_similarity(a->name, b->name);
+            const struct cost_node *a =
+                    &places->job->sides[0].tree->nodes[places->open[0].nodes[i]];
+            const struct cost_node *b =
+                    &places->job->sides[1].tree->nodes[places->open[1].nodes[k]];
+            double score = 0.8 * places_overlap(&signs[0][i], &signs[1][k]) +
+                    0.2 * names_similarity(a->name, b->name);
             if (a->kind == b->kind && score >= places_similar)
                 list[couples++] = (struct places_couple){score, i, k};
         }
     sort_in_place(list, couples, x, y,
-                  x->score != y->score ? x->score > y->score
-                  : x->a != y->a       ? x->a < y->a
-                                       : x->b < y->b);
+            x->score != y->score   ? x->score > y->score
+                    : x->a != y->a ? x->a < y->a
+                                   : x->b < y->b);
     bool any = false;
     for (size_t i = 0; i < couples; i++) {
         uint32_t *a = &places->open[0].nodes[list[i].a], *b = &places->open[1].nodes[list[i].b];
@@ -308,7 +321,8 @@ static void places_below(struct places *places, uint32_t pool)
             places_by_equal(places, k, pool);
         if (!places->open[0].count || !places->open[1].count)
             return; // what one side has left belongs to the place above
-        if (places_unwrap(places, 0, false) || places_unwrap(places, 1, false) || places_by_content(places, pool))
+        if (places_unwrap(places, 0, false) || places_unwrap(places, 1, false) ||
+                places_by_content(places, pool))
             continue;
         bool first = places_unwrap(places, 0, true), second = places_unwrap(places, 1, true);
         if (!first && !second)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is left of kernels when all places are done: a run of leftovers on each side behind the same matched kernel (or before it)
-// is one piece of work at two places: one group. What is left then exists on one side only.
+// What is left of kernels when all places are done: a run of leftovers on each side behind the same
+// matched kernel (or before it) is one piece of work at two places: one group. What is left then
+// exists on one side only.
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,11 +43,14 @@ static void rest_group(struct align_job *job, size_t a0, size_t a1, size_t b0, s
     free(b);
 }
 
-// The leftovers of side b that follow the partner of the kernel before [from, to), or go before that of the one behind.
-static void rest_find(struct align_job *job, const struct rest_ends *ends, size_t from, size_t to, size_t count_a, size_t count_b)
+// The leftovers of side b that follow the partner of the kernel before [from, to), or go before
+// that of the one behind.
+static void rest_find(struct align_job *job, const struct rest_ends *ends, size_t from, size_t to,
+        size_t count_a, size_t count_b)
 {
     const struct align_side *a = &job->sides[0], *b = &job->sides[1];
-    uint32_t before = from ? a->leaves[from - 1].group : COST_NONE, behind = to < count_a ? a->leaves[to].group : COST_NONE;
+    uint32_t before = from ? a->leaves[from - 1].group : COST_NONE,
+             behind = to < count_a ? a->leaves[to].group : COST_NONE;
     if (before != COST_NONE && ends[before].last != COST_NONE) {
         size_t first = ends[before].last + 1, last = first;
         while (last < count_b && rest_left(b, last))

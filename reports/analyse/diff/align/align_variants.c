@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel whose grid follows from the data (unique rows of a sparse gradient) has another shape in every step: a hundred leaves at
-// one place, of which no two sides have the same ones. Leaves of one name and place that stand at one position of a step, and of
-// which a step executes one, are one kernel: one leaf.
+// A kernel whose grid follows from the data (unique rows of a sparse gradient) has another shape in
+// every step: a hundred leaves at one place, of which no two sides have the same ones. Leaves of
+// one name and place that stand at one position of a step, and of which a step executes one, are
+// one kernel: one leaf.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 #include "reports/analyse/diff/align/align_inside.h"
 #include "reports/analyse/diff/align/align_order.h"
 
-// Of positions: two kernels of a step are one apart, and their means drift as the number of kernels before them does.
+// Of positions: two kernels of a step are one apart, and their means drift as the number of kernels
+// before them does.
 static const double variants_apart = 1;
 
 static double variants_steps(const struct cost_tree *tree)
@@ -22,14 +24,18 @@ static double variants_steps(const struct cost_tree *tree)
 }
 
 // Is leaf `index` another shape of the kernel `first`?
-static bool variants_fit(const struct align_side *side, const struct align_leaf *first, const struct align_leaf *leaf, double steps)
+static bool variants_fit(const struct align_side *side, const struct align_leaf *first,
+        const struct align_leaf *leaf, double steps)
 {
-    const struct cost_node *a = &side->tree->nodes[first->node], *b = &side->tree->nodes[leaf->node];
-    return a->parent == b->parent && a->kind == b->kind && strcmp(a->name, b->name) == 0 && first->shape != leaf->shape &&
-           first->count + leaf->count <= steps && fabs(leaf->order - first->order) < variants_apart;
+    const struct cost_node *a = &side->tree->nodes[first->node],
+                           *b = &side->tree->nodes[leaf->node];
+    return a->parent == b->parent && a->kind == b->kind && strcmp(a->name, b->name) == 0 &&
+            first->shape != leaf->shape && first->count + leaf->count <= steps &&
+            fabs(leaf->order - first->order) < variants_apart;
 }
 
-static void variants_join(struct align_job *job, struct align_side *side, struct align_leaf *first, struct align_leaf *leaf)
+static void variants_join(struct align_job *job, struct align_side *side, struct align_leaf *first,
+        struct align_leaf *leaf)
 {
     if (!side->variant) {
         side->variant = arena_alloc(job->arena, side->tree->node_count + 1, sizeof *side->variant);
@@ -50,8 +56,11 @@ static void variants_side(struct align_job *job, struct align_side *side)
     for (size_t i = 0; i < side->leaf_count; i++) {
         struct align_leaf *leaf = &side->leaves[i];
         leaf->count = (double)side->tree->nodes[leaf->node].count;
-        if (leaf->ordered && leaf->shape != COST_NONE && leaf->count < steps) // what is in every step has one shape
-            keys[count++] = (struct order_keyed){(uint64_t)side->tree->nodes[leaf->node].parent << 32 | leaf->label, (uint32_t)i};
+        // what is in every step has one shape
+        if (leaf->ordered && leaf->shape != COST_NONE && leaf->count < steps)
+            keys[count++] = (struct order_keyed){
+                    (uint64_t)side->tree->nodes[leaf->node].parent << 32 | leaf->label,
+                    (uint32_t)i};
     }
     order_sort(keys, count); // equal ones stay in the order of a step
     bool *several = xcalloc(side->leaf_count + 1, sizeof *several);

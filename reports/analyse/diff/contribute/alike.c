@@ -12,10 +12,10 @@
 enum { ALIKE_KERNELS_MIN = 5 };
 static const double alike_clock_min = 0.03; // below it a clock is not told from its kernels
 static const double alike_clock_spread =
-    0.35; // of the change: how far kernels may differ from the median
+        0.35; // of the change: how far kernels may differ from the median
 static const double alike_clock_share = 0.8; // of kernel time that has to go along
 static const double alike_clock_kernels =
-    0.75; // of their number: TF32 off slows all products, and leaves the others
+        0.75; // of their number: TF32 off slows all products, and leaves the others
 static const double alike_threads_min = 1.25;
 
 struct alike_ratio {
@@ -75,12 +75,12 @@ static void alike_clock(const struct diff_job *job, struct diff_group *groups, s
     }
     free(ratios);
     if (kernels < ALIKE_KERNELS_MIN || !(fabs(median - 1) > alike_clock_min) ||
-        near < alike_clock_share * total || near_kernels < ALIKE_KERNELS_MIN ||
-        (double)near_kernels < alike_clock_kernels * (double)kernels)
+            near < alike_clock_share * total || near_kernels < ALIKE_KERNELS_MIN ||
+            (double)near_kernels < alike_clock_kernels * (double)kernels)
         return;
     for (size_t i = 0; i < count; i++)
         if (isfinite(alike_kernel_ratio(job, &groups[i])) &&
-            alike_is_near(alike_kernel_ratio(job, &groups[i]), median))
+                alike_is_near(alike_kernel_ratio(job, &groups[i]), median))
             groups[i].kind = DIFF_CLOCK_THROTTLE;
 }
 
@@ -100,8 +100,8 @@ static void alike_threads(const struct diff_job *job, struct diff_group *groups,
     for (size_t i = 0; i < count; i++) {
         struct diff_group *group = &groups[i];
         double ratio = lost ? group->b / group->a : group->a / group->b;
-        bool matched =
-            group->group->match <= ALIGN_NORMALISED && diff_leaf(job, group)->kind == COST_FUNCTION;
+        bool matched = group->group->match <= ALIGN_NORMALISED &&
+                diff_leaf(job, group)->kind == COST_FUNCTION;
         if (matched && group->kind == DIFF_CPU_FUNCTION_SLOWER && ratio > 1.15 && ratio < most)
             group->kind = DIFF_PARALLELISM;
     }

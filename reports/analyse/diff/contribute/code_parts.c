@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What code that one side alone has can be made of: the Python functions of both sides with how many samples of a step show them, in
-// the trees (where the host is on the path) and on the way to launches; and runs of operations that one side has more of. Pure.
+// What code that one side alone has can be made of: the Python functions of both sides with how
+// many samples of a step show them, in the trees (where the host is on the path) and on the way to
+// launches; and runs of operations that one side has more of. Pure.
 #include "reports/analyse/diff/contribute/code_parts.h"
 
 #include <math.h>
@@ -30,13 +31,15 @@ static size_t function_key(char key[KEY_MAX], const char *name, const char *modu
     return length < KEY_MAX ? length : KEY_MAX - 1;
 }
 
-static uint32_t function_of(struct code *code, struct intern *names, const char *name, const char *module)
+static uint32_t function_of(
+        struct code *code, struct intern *names, const char *name, const char *module)
 {
     char key[KEY_MAX];
     uint32_t known = intern_count(names);
     uint32_t number = intern_number(names, key, function_key(key, name, module));
     if (number == known)
-        vector_push(code->functions, code->function_count, (struct code_function){.name = name, .module = module, .depth = UINT16_MAX});
+        vector_push(code->functions, code->function_count,
+                (struct code_function){.name = name, .module = module, .depth = UINT16_MAX});
     return number;
 }
 
@@ -67,7 +70,9 @@ static void functions_count(struct code *code, struct intern *names, int side)
     code->function_of[side][0] = COST_NONE;
     for (uint32_t i = 1; i < tree->node_count; i++) {
         const struct cost_node *node = &tree->nodes[i];
-        uint32_t function = node->kind == COST_PYTHON ? function_of(code, names, node->name, node->module) : COST_NONE;
+        uint32_t function = node->kind == COST_PYTHON
+                ? function_of(code, names, node->name, node->module)
+                : COST_NONE;
         code->function_of[side][i] = COST_NONE;
         if (function == COST_NONE || function_around(code, side, node->parent, function))
             continue;
@@ -79,13 +84,15 @@ static void functions_count(struct code *code, struct intern *names, int side)
     const uint32_t *group_of = code->group_of[side];
     for (size_t i = 0, sample = 0; i < tree->caller_count; i++) {
         const struct cost_caller *caller = &tree->callers[i];
-        uint32_t function = code->callers[side][i] = function_of(code, names, caller->name, caller->module);
+        uint32_t function = code->callers[side][i] =
+                function_of(code, names, caller->name, caller->module);
         struct code_function *of = &code->functions[function];
         sample = caller->depth ? sample : i;
         if (caller_before(code, side, sample, i)) // it called itself
             continue;
         of->ticks[side] += 1;
-        of->shared[side] += group_of[caller->node] == COST_NONE || !diff_launches_more(job, group_of[caller->node]);
+        of->shared[side] += group_of[caller->node] == COST_NONE ||
+                !diff_launches_more(job, group_of[caller->node]);
         of->depth = caller->depth < of->depth ? caller->depth : of->depth;
     }
     free(below);
@@ -98,7 +105,9 @@ static void functions_elsewhere(struct code *code, const struct intern *names, i
     char key[KEY_MAX];
     for (size_t i = 0; i < tree->elsewhere_count; i++) {
         const struct cost_elsewhere *of = &tree->elsewhere[i];
-        uint32_t function = of->kind == COST_PYTHON ? intern_find(names, key, function_key(key, of->name, of->module)) : INTERN_NONE;
+        uint32_t function = of->kind == COST_PYTHON
+                ? intern_find(names, key, function_key(key, of->name, of->module))
+                : INTERN_NONE;
         if (function != INTERN_NONE)
             code->functions[function].elsewhere[side] += (double)of->ticks;
     }
@@ -109,12 +118,14 @@ void code_ask(struct code *code, int side, uint32_t function)
     const struct cost_tree *tree = code->all->job->workload->trees[side];
     bool *below = code->below[side], counted = false;
     for (size_t i = 1; i < tree->node_count; i++) // parents come before their children
-        below[i] = code->function_of[side][i] == function || (below[tree->nodes[i].parent] && !code->partner[side][i]);
+        below[i] = code->function_of[side][i] == function ||
+                (below[tree->nodes[i].parent] && !code->partner[side][i]);
     for (size_t i = 0; i < code->run_count; i++)
         code->runs[i].votes = code->runs[i].called = 0;
     for (size_t i = 0; i < tree->caller_count; i++) {
         const struct cost_caller *caller = &tree->callers[i];
-        uint32_t group = code->group_of[side][caller->node], run = group == COST_NONE ? COST_NONE : code->run_of[group];
+        uint32_t group = code->group_of[side][caller->node],
+                 run = group == COST_NONE ? COST_NONE : code->run_of[group];
         counted = caller->depth ? counted : false; // another sample
         if (run == COST_NONE || code->runs[run].side != side)
             continue;
@@ -152,19 +163,24 @@ static double *ticks_below(const struct code *code, int side, uint32_t function)
 
 bool code_moved(const struct code *code, int side, uint32_t function)
 {
-    return contributions_moves(code->functions[function].ticks, code->functions[function].elsewhere, side);
+    return contributions_moves(
+            code->functions[function].ticks, code->functions[function].elsewhere, side);
 }
 
-// Whoever calls another one to be what it is: a decorator's function, one of the same file that the other side does not have either; or one
-// that the other side has, where it does not call what is new. What moved is what it is, and not who calls it here.
+// Whoever calls another one to be what it is: a decorator's function, one of the same file that the
+// other side does not have either; or one that the other side has, where it does not call what is
+// new. What moved is what it is, and not who calls it here.
 static bool function_leads(const struct code *code, int side, uint32_t outer, uint32_t inner)
 {
     const struct code_function *a = &code->functions[outer], *b = &code->functions[inner];
-    bool moved = code_moved(code, side, inner), fresh = code_other(code, side, outer) > 0 && code_other(code, side, inner) == 0;
-    if (strstr(a->name, "<locals>") || strstr(a->name, "wrapper") || (!code_moved(code, side, outer) && (moved || fresh)))
+    bool moved = code_moved(code, side, inner),
+         fresh = code_other(code, side, outer) > 0 && code_other(code, side, inner) == 0;
+    if (strstr(a->name, "<locals>") || strstr(a->name, "wrapper") ||
+            (!code_moved(code, side, outer) && (moved || fresh)))
         return true;
-    return a->module && b->module && !strcmp(a->module, b->module) && !strstr(b->name, "<locals>") &&
-           (moved || code_other(code, side, inner) <= CODE_ELSEWHERE * b->ticks[side]);
+    return a->module && b->module && !strcmp(a->module, b->module) &&
+            !strstr(b->name, "<locals>") &&
+            (moved || code_other(code, side, inner) <= CODE_ELSEWHERE * b->ticks[side]);
 }
 
 uint32_t code_wrapped(const struct code *code, int side, uint32_t function)
@@ -173,9 +189,12 @@ uint32_t code_wrapped(const struct code *code, int side, uint32_t function)
     uint32_t best = function;
     for (;;) {
         uint32_t inner = COST_NONE;
-        for (uint32_t i = 0; i < code->function_count; i++) // what calls has as many samples, and stands further out
-            if (ticks[i] >= DIFF_MOST * ticks[function] && code->functions[i].depth > code->functions[best].depth &&
-                function_leads(code, side, best, i) && (inner == COST_NONE || code->functions[i].depth < code->functions[inner].depth))
+        // what calls has as many samples, and stands further out
+        for (uint32_t i = 0; i < code->function_count; i++)
+            if (ticks[i] >= DIFF_MOST * ticks[function] &&
+                    code->functions[i].depth > code->functions[best].depth &&
+                    function_leads(code, side, best, i) &&
+                    (inner == COST_NONE || code->functions[i].depth < code->functions[inner].depth))
                 inner = i;
         if (inner == COST_NONE)
             break;
@@ -191,12 +210,14 @@ uint32_t code_repeated(const struct code *code, int side, uint32_t function)
     uint32_t best = COST_NONE;
     for (uint32_t i = 0; i < code->function_count; i++) {
         const struct code_function *of = &code->functions[i];
-        bool both = of->ticks[0] + of->elsewhere[0] - (side ? 0 : ticks[i]) >= again_elsewhere * ticks[i] &&
-                    of->ticks[1] + of->elsewhere[1] - (side ? ticks[i] : 0) >= again_elsewhere * ticks[i];
+        bool both = of->ticks[0] + of->elsewhere[0] - (side ? 0 : ticks[i]) >=
+                        again_elsewhere * ticks[i] &&
+                of->ticks[1] + of->elsewhere[1] - (side ? ticks[i] : 0) >=
+                        again_elsewhere * ticks[i];
         if (i == function || !both || ticks[i] < again_most * ticks[function])
             continue;
         if (best == COST_NONE || ticks[i] > ticks[best] ||
-            (ticks[i] == ticks[best] && of->depth < code->functions[best].depth))
+                (ticks[i] == ticks[best] && of->depth < code->functions[best].depth))
             best = i;
     }
     free(ticks);
@@ -221,20 +242,23 @@ static void run_add(struct code *code, struct code_run *run, uint32_t group)
     size_t at = 0;
     while (at < run->name_count && run->names[at] < name)
         at++;
-    if (name == COST_NONE || run->name_count == CODE_NAMES_MAX || (at < run->name_count && run->names[at] == name))
+    if (name == COST_NONE || run->name_count == CODE_NAMES_MAX ||
+            (at < run->name_count && run->names[at] == name))
         return;
     memmove(run->names + at + 1, run->names + at, (run->name_count++ - at) * sizeof *run->names);
     run->names[at] = name;
 }
 
-// Waits have no place among the launches: they are of the run that is at their place, mostly where a copy brings what they wait for.
+// Waits have no place among the launches: they are of the run that is at their place, mostly where
+// a copy brings what they wait for.
 static void runs_waits(struct code *code, int side)
 {
     const struct contributions *all = code->all;
     const struct cost_tree *tree = all->job->workload->trees[side];
     for (uint32_t g = 0; g < all->group_count; g++) {
         const struct align_group *of = all->groups[g].group;
-        if (!diff_launches_more(all->job, g) || code->run_of[g] != COST_NONE || (side ? of->count_b : of->count_a) == 0)
+        if (!diff_launches_more(all->job, g) || code->run_of[g] != COST_NONE ||
+                (side ? of->count_b : of->count_a) == 0)
             continue;
         const struct cost_node *wait = &tree->nodes[side ? of->b[0] : of->a[0]];
         struct code_run *best = NULL;
@@ -248,7 +272,9 @@ static void runs_waits(struct code *code, int side)
                 here |= leaf->parent == wait->parent;
                 copies |= leaf->parent == wait->parent && leaf->kind == COST_TRANSFER;
             }
-            if (here && (!best || copies > best_copies || (copies == best_copies && run->count > best->count))) {
+            if (here &&
+                    (!best || copies > best_copies ||
+                            (copies == best_copies && run->count > best->count))) {
                 best = run;
                 best_copies = copies;
             }
@@ -269,11 +295,14 @@ static void runs_make(struct code *code, int side)
         for (size_t k = 0; k < (side ? of->count_b : of->count_a); k++) {
             uint32_t node = (side ? of->b : of->a)[k];
             if (diff_is_counted(&tree->nodes[node]) && tree->nodes[node].kind != COST_SYNC)
-                leaves[count++] = (struct run_leaf){node, g, tree->nodes[node].order, diff_launches_more(all->job, g)};
+                leaves[count++] = (struct run_leaf){
+                        node, g, tree->nodes[node].order, diff_launches_more(all->job, g)};
         }
     }
-    sort_in_place(leaves, count, x, y, x->order != y->order ? x->order < y->order : x->node < y->node);
-    count = count && leaves[count - 1].order > 0 ? count : 0; // nobody says in which order they were launched
+    sort_in_place(
+            leaves, count, x, y, x->order != y->order ? x->order < y->order : x->node < y->node);
+    // nobody says in which order they were launched
+    count = count && leaves[count - 1].order > 0 ? count : 0;
     size_t most = code->run_count + RUNS_MAX; // a side's
     for (size_t i = 0; i < count; i++) {
         bool begins = !i || !leaves[i - 1].more;
@@ -315,7 +344,8 @@ const char *code_run_repeats(const struct code *code, const struct code_run *run
     size_t count = 0, of_both = 0;
     for (uint32_t g = 0; g < all->group_count; g++) {
         const struct diff_group *group = &all->groups[g];
-        if (group->group->count_a == 0 || group->group->count_b == 0 || code->name_of[g] == COST_NONE)
+        if (group->group->count_a == 0 || group->group->count_b == 0 ||
+                code->name_of[g] == COST_NONE)
             continue;
         for (size_t i = 0; i < run->name_count; i++) {
             if (run->names[i] != code->name_of[g])
@@ -334,7 +364,8 @@ const char *code_run_repeats(const struct code *code, const struct code_run *run
 
 static double *orders_make(const struct cost_tree *tree)
 {
-    double *sum = xcalloc(tree->node_count + 1, sizeof *sum), *count = xcalloc(tree->node_count + 1, sizeof *count);
+    double *sum = xcalloc(tree->node_count + 1, sizeof *sum),
+           *count = xcalloc(tree->node_count + 1, sizeof *count);
     for (size_t i = tree->node_count; i-- > 0;) { // children come after their parents
         const struct cost_node *node = &tree->nodes[i];
         if (diff_is_counted(node) && node->kind != COST_SYNC) {
@@ -394,8 +425,10 @@ void code_parts_make(struct code *code)
         functions_elsewhere(code, names, side);
     const uint32_t *place_b = all->job->workload->alignment->place_b;
     for (size_t i = 0; place_b && i < all->job->workload->trees[0]->node_count; i++) {
-        const struct cost_tree *const *trees = (const struct cost_tree *const *)all->job->workload->trees;
-        if (place_b[i] == COST_NONE || strcmp(trees[0]->nodes[i].name, trees[1]->nodes[place_b[i]].name) != 0)
+        const struct cost_tree *const *trees =
+                (const struct cost_tree *const *)all->job->workload->trees;
+        if (place_b[i] == COST_NONE ||
+                strcmp(trees[0]->nodes[i].name, trees[1]->nodes[place_b[i]].name) != 0)
             continue; // another function does the work there
         code->partner[0][i] = code->partner[1][place_b[i]] = true;
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the parts that find code which one side alone has: Python functions by how often both sides' stacks show them, and
-// runs of operations. Internal to this room. One owner thread.
+// Between the parts that find code which one side alone has: Python functions by how often both
+// sides' stacks show them, and runs of operations. Internal to this room. One owner thread.
 #ifndef UPGATE_DIFF_CODE_PARTS_H
 #define UPGATE_DIFF_CODE_PARTS_H
 
 #include "reports/analyse/diff/contribute/contributions.h"
 
-struct code_function {        // of Python; both sides'
+struct code_function {         // of Python; both sides'
     const char *name, *module; // module NULL: none
     double ticks[2];           // samples that show it, of all windows
     double shared[2];          // of them, on the way to operations that both sides have
@@ -15,7 +15,8 @@ struct code_function {        // of Python; both sides'
 };
 
 enum { CODE_NAMES_MAX = 64, CODE_TICKS_MIN = 12 }; // fewer samples tell nothing
-#define CODE_ELSEWHERE 0.02 // of a function's samples, of a part's time: more on the other side, and it is on both
+#define CODE_ELSEWHERE \
+    0.02 // of a function's samples, of a part's time: more on the other side, and it is on both
 
 struct code_run { // operations one behind the other that one side alone executes, or more often
     int side;
@@ -23,7 +24,8 @@ struct code_run { // operations one behind the other that one side alone execute
     size_t count;
     uint32_t names[CODE_NAMES_MAX]; // normalised, sorted
     size_t name_count;
-    double votes, called; // samples on the way to its launches; of the function that was asked for last
+    double votes,
+            called; // samples on the way to its launches; of the function that was asked for last
 };
 
 struct code {
@@ -38,8 +40,10 @@ struct code {
     uint32_t *callers[2];     // of each of tree->callers: its function
     uint32_t *group_of[2];    // of each node of a side; COST_NONE
     bool *partner[2];         // of each place of a side: the other side has it
-    double *order[2];         // of each place of a side: where its operations stand among the launches of a step, in the mean; NAN: none
-    bool *below[2];           // of each node of a side: below the function that was asked for last, and below no place that both sides have
+    double *order[2]; // of each place of a side: where its operations stand among the launches of a
+                      // step, in the mean; NAN: none
+    bool *below[2]; // of each node of a side: below the function that was asked for last, and below
+                    // no place that both sides have
     struct code_run *runs;
     size_t run_count;
     struct contributions_whole *wholes;
@@ -62,12 +66,15 @@ bool code_run_calls(const struct code_run *run);
 bool code_runs_alike(const struct code_run *a, const struct code_run *b);
 // What both sides do at another place, too: "forward > layers.*"; NULL.
 const char *code_run_repeats(const struct code *code, const struct code_run *run);
-// Does the other side run it elsewhere in its launches, and not here, and this side here in place of that?
+// Does the other side run it elsewhere in its launches, and not here, and this side here in place
+// of that?
 bool code_moved(const struct code *code, int side, uint32_t function);
-// The smallest function that nearly all below the one that was asked for last is in: what a decorator's function is around, what one
-// of the same file calls, what is new, or moved, below one that is not. Else that one itself.
+// The smallest function that nearly all below the one that was asked for last is in: what a
+// decorator's function is around, what one of the same file calls, what is new, or moved, below one
+// that is not. Else that one itself.
 uint32_t code_wrapped(const struct code *code, int side, uint32_t function);
-// The outermost function that nearly all below the one that was asked for last is in, and that both sides have elsewhere; COST_NONE.
+// The outermost function that nearly all below the one that was asked for last is in, and that both
+// sides have elsewhere; COST_NONE.
 uint32_t code_repeated(const struct code *code, int side, uint32_t function);
 
 #endif

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stage that contributes: aligned groups, what each took on both sides, and the contributions made of them. Internal to this room
-// and its unit tests; contributions.h is between its own files.
+// The stage that contributes: aligned groups, what each took on both sides, and the contributions
+// made of them. Internal to this room and its unit tests; contributions.h is between its own files.
 #ifndef UPGATE_DIFF_CONTRIBUTE_H
 #define UPGATE_DIFF_CONTRIBUTE_H
 
 #include "reports/analyse/diff/diff_job.h"
 
-#define DIFF_MOST 0.8 // of a change: a place or a kind that holds so much of it is what all of it is told by
+#define DIFF_MOST \
+    0.8 // of a change: a place or a kind that holds so much of it is what all of it is told by
 
 // One aligned group: what it is, and its place in the list of contributions.
 struct diff_group {
@@ -16,17 +17,19 @@ struct diff_group {
     int side;                                // of leaf
     double a, b;                             // ns a step, scaled
     double busy_a, busy_b, count_a, count_b; // a step
-    double launch_a, launch_b; // of a and b: waiting for launches that it owns; negative: given to those
-    const char *name_a, *name_b;             // NULL: not on that side
-    uint32_t native_place;                   // of DIFF_NATIVE_CODE: the place that both sides have, of tree b
+    double launch_a,
+            launch_b; // of a and b: waiting for launches that it owns; negative: given to those
+    const char *name_a, *name_b; // NULL: not on that side
+    uint32_t native_place;       // of DIFF_NATIVE_CODE: the place that both sides have, of tree b
 };
 // launches.c: an operation that only one side has owns the waiting for its launches, where the
 // device had nothing else. Moves it from the group of the waiting to the operation's.
 void diff_launches_make(struct diff_job *job);
 // Adds what moves to (or from) a group, per unit; NULL: no moves.
-void diff_launches_add(const struct diff_job *job, const struct align_group *group,
-                       double *const ns[2]);
-// Stands on one side only, which has more executions of its name altogether: not the same work under another shape.
+void diff_launches_add(
+        const struct diff_job *job, const struct align_group *group, double *const ns[2]);
+// Stands on one side only, which has more executions of its name altogether: not the same work
+// under another shape.
 bool diff_launches_more(const struct diff_job *job, size_t group);
 double diff_launches_sum(const struct diff_job *job, const struct align_group *group, int side);
 // Does the host launch it or wait in it? Each execution is recorded then, not sampled.
@@ -40,34 +43,36 @@ void diff_groups_make(struct diff_job *job, struct diff_group *groups);
 // Members with the largest change first: they say what it is called, and where.
 void diff_groups_sort(struct diff_group *groups, uint32_t *members, size_t count);
 // Sums the windows of a group per unit into ns[2][units.count].
-void diff_groups_add(const struct diff_job *job, const struct align_group *group,
-                     double *const ns[2]);
-uint32_t *diff_groups_of(const struct diff_job *job, int side); // of each node its group; COST_NONE. The caller frees
+void diff_groups_add(
+        const struct diff_job *job, const struct align_group *group, double *const ns[2]);
+// of each node its group; COST_NONE. The caller frees
+uint32_t *diff_groups_of(const struct diff_job *job, int side);
 struct diff_key { // what groups are one by
     char *text;
     uint32_t group;
 };
 void diff_keys_sort(struct diff_key *keys, size_t count);
-// contributions.c: contributions, parts, residual. Gives the groups that they are of; the caller frees.
+// contributions.c: contributions, parts, residual. Gives the groups that they are of; the caller
+// frees.
 struct diff_group *diff_contribute(struct diff_job *job);
 // alike.c: what many groups show together (all kernels slower alike, threads lost) becomes
 // their kind.
 void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count);
 
-// where.c. The place that holds at least four fifths of the weights: "backward > layers.*.attn"; "" for the
-// whole step.
+// where.c. The place that holds at least four fifths of the weights: "backward > layers.*.attn"; ""
+// for the whole step.
 const char *diff_where(struct diff_job *job, const struct diff_group *groups,
-                       const uint32_t *members, size_t count);
+        const uint32_t *members, size_t count);
 // Path of a place, indexes as *; at most six links.
 const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node);
 // Its links, outermost first; how many.
 size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
-                        const char *names[DIFF_DEPTH_MAX]);
+        const char *names[DIFF_DEPTH_MAX]);
 size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
-                         const uint32_t *members, size_t count);
+        const uint32_t *members, size_t count);
 
-static inline const struct cost_node *diff_leaf(const struct diff_job *job,
-                                                const struct diff_group *group)
+static inline const struct cost_node *diff_leaf(
+        const struct diff_job *job, const struct diff_group *group)
 {
     return &job->workload->trees[group->side]->nodes[group->leaf];
 }

@@ -14,7 +14,7 @@
 enum { CONTRIBUTIONS_HIT_MIN = 5 };
 static const double contributions_floor = 0.002; // of the step: below it nothing is named
 static const double contributions_hidden =
-    0.05; // of the change of busy time: a kernel of which less is on the path is hidden
+        0.05; // of the change of busy time: a kernel of which less is on the path is hidden
 static const double contributions_residual = 0.01, contributions_small = 0.05;
 
 static void key_normalised(struct strbuf *text, const char *name)
@@ -87,12 +87,13 @@ static void contributions_merge(struct contributions *all)
         all->members[i] = all->keys[i].group;
         if (fresh)
             all->items[all->count++] = (struct contributions_item){
-                .first = i, .kind = all->groups[all->keys[i].group].kind};
+                    .first = i, .kind = all->groups[all->keys[i].group].kind};
         all->items[all->count - 1].count++;
     }
 }
 
-void contributions_estimate_groups(const struct contributions *all, const uint32_t *groups, size_t count, struct diff_estimate *ret)
+void contributions_estimate_groups(const struct contributions *all, const uint32_t *groups,
+        size_t count, struct diff_estimate *ret)
 {
     size_t units = all->job->units.count;
     double *ns[2] = {xcalloc(units + 1, sizeof **ns), xcalloc(units + 1, sizeof **ns)};
@@ -106,7 +107,8 @@ void contributions_estimate_groups(const struct contributions *all, const uint32
 void contributions_estimate(struct contributions *all, size_t from, size_t end)
 {
     for (size_t i = from; i < end; i++)
-        contributions_estimate_groups(all, all->members + all->items[i].first, all->items[i].count, &all->items[i].estimate);
+        contributions_estimate_groups(all, all->members + all->items[i].first, all->items[i].count,
+                &all->items[i].estimate);
 }
 
 double contributions_floor_ns(const struct diff_job *job)
@@ -114,26 +116,26 @@ double contributions_floor_ns(const struct diff_job *job)
     return contributions_floor * job->untraced.step[0];
 }
 
-static bool contributions_shows(const struct diff_job *job, const struct diff_estimate *estimate,
-                                double half, double busy)
+static bool contributions_shows(
+        const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy)
 {
     size_t hit_min = job->units.count < 2 * CONTRIBUTIONS_HIT_MIN ? 1 : CONTRIBUTIONS_HIT_MIN;
     double delta = fabs(estimate->delta);
     // Behind other work, but for what is in its gaps.
     bool hidden = delta < contributions_hidden * fabs(busy);
     return isfinite(half) && delta > half && delta >= contributions_floor_ns(job) &&
-           estimate->agrees && estimate->units_hit >= hit_min && !hidden;
+            estimate->agrees && estimate->units_hit >= hit_min && !hidden;
 }
 
-bool contributions_told(const struct diff_job *job, const struct diff_estimate *estimate,
-                        double half, double busy)
+bool contributions_told(
+        const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy)
 {
     return contributions_shows(job, estimate, half, busy) &&
-           !diff_units_modes(job, estimate->delta);
+            !diff_units_modes(job, estimate->delta);
 }
 
-static bool contributions_is_candidate(const struct contributions *all,
-                                       const struct contributions_item *item)
+static bool contributions_is_candidate(
+        const struct contributions *all, const struct contributions_item *item)
 {
     return fmax(item->estimate.a, item->estimate.b) >= contributions_floor_ns(all->job);
 }
@@ -149,9 +151,9 @@ static void contributions_learn(struct contributions *all)
     free(things);
 }
 
-// Which are named: half of the error is for all that could be, which is those that are long enough on
-// either side, the other half for what is spread over a place: half as many in a count of twice as many
-// are the same.
+// Which are named: half of the error is for all that could be, which is those that are long enough
+// on either side, the other half for what is spread over a place: half as many in a count of twice
+// as many are the same.
 static void contributions_judge(struct contributions *all)
 {
     const struct diff_job *job = all->job;
@@ -171,21 +173,24 @@ static void contributions_judge(struct contributions *all)
         item->half = diff_units_half(job, &item->estimate, 2 * all->candidates);
         item->nearest = 0;
         item->named = contributions_told(job, &item->estimate, item->half, busy);
-        double certain = item->named ? 0 : contributions_executes_more(all, all->members + item->first, item->count, &item->estimate);
+        double certain = item->named ? 0
+                                     : contributions_executes_more(all, all->members + item->first,
+                                               item->count, &item->estimate);
         if (certain >= floor)
-            item->named = contributions_told(job, &item->estimate,
-                                             fabs(item->estimate.delta) - certain, busy);
+            item->named = contributions_told(
+                    job, &item->estimate, fabs(item->estimate.delta) - certain, busy);
         item->nearest = item->named ? copysign(certain, item->estimate.nearest) : 0;
         double many = diff_units_half_of_many(job, &item->estimate, 2 * all->candidates);
         item->few = !item->named && fabs(item->estimate.delta) > 5 * floor &&
-                    contributions_shows(job, &item->estimate, many, busy);
+                contributions_shows(job, &item->estimate, many, busy);
     }
 }
 
-static bool contributions_is_small(const struct contributions *all, const struct contributions_item *item)
+static bool contributions_is_small(
+        const struct contributions *all, const struct contributions_item *item)
 {
     return item->kind == DIFF_PYTHON_OVERHEAD && !item->named &&
-           fabs(item->estimate.delta) < contributions_small * all->job->untraced.step[0];
+            fabs(item->estimate.delta) < contributions_small * all->job->untraced.step[0];
 }
 
 // Python functions of which none alone is named may together be: the interpreter itself got slower.
@@ -227,7 +232,8 @@ static int item_compare(const void *left, const void *right, void *sign)
     const struct contributions_item *a = left, *b = right;
     if (a->named != b->named)
         return a->named ? -1 : 1;
-    bool own_a = a->estimate.delta * *(double *)sign > 0, own_b = b->estimate.delta * *(double *)sign > 0;
+    bool own_a = a->estimate.delta * *(double *)sign > 0,
+         own_b = b->estimate.delta * *(double *)sign > 0;
     if (a->named && own_a != own_b)
         return own_a ? -1 : 1;
     double x = fabs(a->estimate.delta), y = fabs(b->estimate.delta);
@@ -244,8 +250,8 @@ static void contributions_drop_empty(struct contributions *all)
     all->count = kept;
 }
 
-// What is named makes two lists, of losses and of gains. First comes the one that goes as the step does; where that is not told
-// from 0, the larger one.
+// What is named makes two lists, of losses and of gains. First comes the one that goes as the step
+// does; where that is not told from 0, the larger one.
 static void contributions_order(struct contributions *all)
 {
     struct diff_workload *workload = all->job->workload;
@@ -261,22 +267,22 @@ static void contributions_order(struct contributions *all)
 }
 
 static void contributions_fill(struct contributions *all, const struct contributions_item *item,
-                               int rank, struct diff_contribution *made)
+        int rank, struct diff_contribution *made)
 {
     struct diff_job *job = all->job;
     uint32_t *members = all->members + item->first;
     const struct diff_estimate *estimate = &item->estimate;
     *made = (struct diff_contribution){.rank = rank,
-                                       .kind = item->kind,
-                                       .a_ns = estimate->a,
-                                       .b_ns = estimate->b,
-                                       .delta_ns = estimate->delta,
-                                       .ci_lo_ns = estimate->delta - item->half,
-                                       .ci_hi_ns = estimate->delta + item->half,
-                                       .share = estimate->delta / job->untraced.step[0],
-                                       .named = item->named,
-                                       .few = item->few && !item->named,
-                                       .group_count = item->count};
+            .kind = item->kind,
+            .a_ns = estimate->a,
+            .b_ns = estimate->b,
+            .delta_ns = estimate->delta,
+            .ci_lo_ns = estimate->delta - item->half,
+            .ci_hi_ns = estimate->delta + item->half,
+            .share = estimate->delta / job->untraced.step[0],
+            .named = item->named,
+            .few = item->few && !item->named,
+            .group_count = item->count};
     if (item->parts)
         contributions_parts(all, item, made);
     diff_groups_sort(all->groups, members, item->count);
@@ -284,7 +290,7 @@ static void contributions_fill(struct contributions *all, const struct contribut
         made->kind = DIFF_CODE_MOVED;
     const struct diff_group *top = &all->groups[members[0]];
     made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members,
-                          item->count * sizeof *members);
+            item->count * sizeof *members);
     enum cost_kind kind = diff_leaf(job, top)->kind;
     bool counted = !item->parts && kind != COST_FUNCTION && kind != COST_GAP;
     made->count_a = made->count_b = counted ? 0 : NAN;
@@ -307,8 +313,8 @@ static void contributions_fill(struct contributions *all, const struct contribut
     if (item->kind == DIFF_NATIVE_CODE && !item->parts)
         made->label = contributions_label(all, item); // it says the place
     else if (!item->parts)
-        made->label = contributions_label_called(job, diff_leaf(job, top),
-                                                 contributions_label(all, item), made->where);
+        made->label = contributions_label_called(
+                job, diff_leaf(job, top), contributions_label(all, item), made->where);
 }
 
 static void contributions_classes(struct diff_job *job)
@@ -328,8 +334,8 @@ static void contributions_classes(struct diff_job *job)
             known[side] += (double)row->ns;
             idle[side] += class == COST_IDLE ? (double)row->ns : 0;
         }
-        workload->unaccounted[side] =
-            (job->units.total_wall[side] - known[side] + idle[side]) / job->units.total_wall[side];
+        workload->unaccounted[side] = (job->units.total_wall[side] - known[side] + idle[side]) /
+                job->units.total_wall[side];
     }
 }
 
@@ -342,10 +348,10 @@ static void contributions_close(struct diff_job *job)
     workload->residual_ns = workload->delta_ns - sum;
     if (fabs(workload->residual_ns) > contributions_residual * workload->step_a_ns)
         diff_note(job,
-                  "%s of the difference (%.1f %% of a step) are in no contribution: not all time "
-                  "of the traced windows is accounted for.",
-                  diff_time(job, workload->residual_ns),
-                  100 * fabs(workload->residual_ns) / workload->step_a_ns);
+                "%s of the difference (%.1f %% of a step) are in no contribution: not all time "
+                "of the traced windows is accounted for.",
+                diff_time(job, workload->residual_ns),
+                100 * fabs(workload->residual_ns) / workload->step_a_ns);
 }
 
 struct diff_group *diff_contribute(struct diff_job *job)
@@ -379,7 +385,7 @@ struct diff_group *diff_contribute(struct diff_job *job)
     contributions_drop_empty(&all);
     contributions_order(&all);
     workload->contributions =
-        arena_alloc(job->arena, all.count + 1, sizeof *workload->contributions);
+            arena_alloc(job->arena, all.count + 1, sizeof *workload->contributions);
     workload->contribution_count = all.count;
     for (size_t i = 0; i < all.count; i++)
         contributions_fill(&all, &all.items[i], (int)i + 1, &workload->contributions[i]);

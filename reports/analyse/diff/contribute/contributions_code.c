@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest part of the program that carries a difference. Code that one side alone has, or runs more often, is one line with all
-// that it causes: its kernels, copies and waits, the launches that are late for them, its functions and its Python. Two kinds of
-// parts are asked. A Python function that only one side's stacks show: what is below it, and the operations that are launched from
-// it. A run of operations, one behind the other in the order of launches, that one side alone executes (or executes more often):
-// of those that no function explains, the same run at many places is one.
-// Which list is the shortest is asked as a minimum description length. A line costs what the least that is worth one takes. What
-// a list leaves unsaid costs its time: of a part that is said to be new, what the other side has of it; of single things those that
-// are not told from noise. A part is told where that makes the list shorter. Outer functions are asked before inner ones. Of rare slow
-// steps, of first ones and of CPU time functions are asked alone, and have to be in those of each launch. Of first steps the samples of
-// all other instants say what is new in a launch, and what only moved. Pure.
+// The smallest part of the program that carries a difference. Code that one side alone has, or runs
+// more often, is one line with all that it causes: its kernels, copies and waits, the launches that
+// are late for them, its functions and its Python. Two kinds of parts are asked. A Python function
+// that only one side's stacks show: what is below it, and the operations that are launched from it.
+// A run of operations, one behind the other in the order of launches, that one side alone executes
+// (or executes more often): of those that no function explains, the same run at many places is one.
+// Which list is the shortest is asked as a minimum description length. A line costs what the least
+// that is worth one takes. What a list leaves unsaid costs its time: of a part that is said to be
+// new, what the other side has of it; of single things those that are not told from noise. A part
+// is told where that makes the list shorter. Outer functions are asked before inner ones. Of rare
+// slow steps, of first ones and of CPU time functions are asked alone, and have to be in those of
+// each launch. Of first steps the samples of all other instants say what is new in a launch, and
+// what only moved. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,17 +23,20 @@
 #include "reports/analyse/names/names.h"
 
 enum { CODE_FUNCTIONS_MAX = 200 };
-static const double code_shared = 0.1;     // on their way to what both sides launch: the other side has it, without a sample
-static const double code_below = 0.5;      // of a group: it is below a function
-static const double code_in_direction = 0.7; // of the changes of a part's groups: else it is several things
-static const double code_behind = 2; // times what grew before it: a host that is slower is late everywhere
+static const double code_shared =
+        0.1; // on their way to what both sides launch: the other side has it, without a sample
+static const double code_below = 0.5; // of a group: it is below a function
+static const double code_in_direction =
+        0.7; // of the changes of a part's groups: else it is several things
+static const double code_behind =
+        2; // times what grew before it: a host that is slower is late everywhere
 static const double code_behind_least = 0.02; // of the part: else nothing is late for it
-static const double code_one = 0.7;        // of a whole: it is this one thing, with what comes with it
+static const double code_one = 0.7; // of a whole: it is this one thing, with what comes with it
 
 struct code_set { // what is asked
     uint32_t *groups;
     size_t count;
-    double own, other;  // time of the side that has it, and of the other one
+    double own, other; // time of the side that has it, and of the other one
 };
 
 static double group_delta(const struct contributions *all, uint32_t group)
@@ -48,12 +54,14 @@ static void set_add(const struct code *code, struct code_set *set, int side, uin
 
 // ---- which is the shorter list ----
 
-// What single lines cost for these groups: those named that are mostly here, and the time of what is not named. ret_kinds: how
-// many single things there are. ret_most: the one that takes most.
-static double cost_of_items(const struct code *code, const struct code_set *set, size_t *ret_kinds, size_t *ret_most, double *ret_held)
+// What single lines cost for these groups: those named that are mostly here, and the time of what
+// is not named. ret_kinds: how many single things there are. ret_most: the one that takes most.
+static double cost_of_items(const struct code *code, const struct code_set *set, size_t *ret_kinds,
+        size_t *ret_most, double *ret_held)
 {
     const struct contributions *all = code->all;
-    double *held = xcalloc(all->count + 1, sizeof *held), line = contributions_floor_ns(all->job), cost = 0;
+    double *held = xcalloc(all->count + 1, sizeof *held), line = contributions_floor_ns(all->job),
+           cost = 0;
     *ret_kinds = *ret_most = 0;
     for (size_t i = 0; i < set->count; i++)
         held[code->item_of[set->groups[i]]] += group_delta(all, set->groups[i]);
@@ -71,7 +79,8 @@ static double cost_of_items(const struct code *code, const struct code_set *set,
     return cost;
 }
 
-static void set_estimate(const struct contributions *all, const struct code_set *set, struct diff_estimate *ret, double *ret_busy)
+static void set_estimate(const struct contributions *all, const struct code_set *set,
+        struct diff_estimate *ret, double *ret_busy)
 {
     *ret_busy = 0;
     for (size_t i = 0; i < set->count; i++)
@@ -97,13 +106,17 @@ static const char *run_label(const struct code *code, const struct code_set *set
             if (code->item_of[group] != i)
                 continue;
             held += fabs(group_delta(all, group));
-            top = top == COST_NONE || fabs(group_delta(all, group)) > fabs(group_delta(all, top)) ? group : top;
+            top = top == COST_NONE || fabs(group_delta(all, group)) > fabs(group_delta(all, top))
+                    ? group
+                    : top;
         }
         if (top == COST_NONE)
             continue;
         const char *name = side ? all->groups[top].name_b : all->groups[top].name_a;
         const struct cost_node *leaf = diff_leaf(job, &all->groups[top]);
-        name = leaf->kind == COST_TRANSFER ? arena_print(job->arena, "%s copy", leaf->name) : name ? name : leaf->name;
+        name = leaf->kind == COST_TRANSFER ? arena_print(job->arena, "%s copy", leaf->name)
+                : name                     ? name
+                                           : leaf->name;
         more++;
         for (int at = 0; at < 2; at++) {
             if (held <= times[at])
@@ -141,12 +154,13 @@ static double set_order(const struct contributions *all, const struct code_set *
     return first;
 }
 
-// Launches of what both sides run come late behind more launches: the waiting that grew behind them and not before them is theirs.
-// Returns how many groups it added.
+// Launches of what both sides run come late behind more launches: the waiting that grew behind them
+// and not before them is theirs. Returns how many groups it added.
 static size_t set_behind(const struct code *code, struct code_set *set, int side)
 {
     const struct contributions *all = code->all;
-    double first = set_order(all, set, side), before = 0, behind = 0, net = set->own - set->other, sign = side ? 1 : -1;
+    double first = set_order(all, set, side), before = 0, behind = 0, net = set->own - set->other,
+           sign = side ? 1 : -1;
     size_t count = set->count;
     bool *own = xcalloc(all->group_count + 1, sizeof *own);
     for (size_t i = 0; i < count; i++)
@@ -155,7 +169,8 @@ static size_t set_behind(const struct code *code, struct code_set *set, int side
         const struct diff_group *group = &all->groups[g];
         double delta = sign * group_delta(all, g);
         const struct align_group *of = group->group;
-        if (group->kind != DIFF_LAUNCH_GAP || own[g] || code->owner[g] != COST_NONE || (side ? of->count_b : of->count_a) == 0)
+        if (group->kind != DIFF_LAUNCH_GAP || own[g] || code->owner[g] != COST_NONE ||
+                (side ? of->count_b : of->count_a) == 0)
             continue;
         const struct cost_tree *tree = all->job->workload->trees[side];
         double order = code->order[side][tree->nodes[(side ? of->b : of->a)[0]].parent];
@@ -167,12 +182,14 @@ static size_t set_behind(const struct code *code, struct code_set *set, int side
         vector_push(set->groups, set->count, g);
     }
     free(own);
-    bool theirs = behind > code_behind_least * net && behind <= net && behind >= code_behind * fabs(before);
+    bool theirs = behind > code_behind_least * net && behind <= net &&
+            behind >= code_behind * fabs(before);
     set->count = theirs ? set->count : count;
     return set->count - count;
 }
 
-// What the operations of the set take that one side executes more often in each of its windows; 0: the times alone can tell.
+// What the operations of the set take that one side executes more often in each of its windows; 0:
+// the times alone can tell.
 static double set_executes_more(const struct contributions *all, const struct code_set *set)
 {
     struct code_set of = {0};
@@ -181,19 +198,23 @@ static double set_executes_more(const struct contributions *all, const struct co
         if (diff_is_counted(diff_leaf(all->job, &all->groups[set->groups[i]])))
             vector_push(of.groups, of.count, set->groups[i]);
     contributions_estimate_groups(all, of.groups, of.count, &estimate);
-    double certain = of.count ? contributions_executes_more(all, of.groups, of.count, &estimate) : 0;
+    double certain =
+            of.count ? contributions_executes_more(all, of.groups, of.count, &estimate) : 0;
     free(of.groups);
     return certain;
 }
 
-static enum diff_kind code_kind(int side, bool repeated) // repeated: the other side has the same, less often
+// repeated: the other side has the same, less often
+static enum diff_kind code_kind(int side, bool repeated)
 {
     return repeated ? DIFF_CODE_REPEATED : side ? DIFF_CODE_ADDED : DIFF_CODE_REMOVED;
 }
 
-// Takes the groups where one line for them makes the list shorter; of what moved also where they are one thing, as that is not new.
-// label NULL: as the two things of it that take most, which is as long as two lines.
-static bool code_tell(struct code *code, struct code_set *set, int side, enum diff_kind kind, const char *label)
+// Takes the groups where one line for them makes the list shorter; of what moved also where they
+// are one thing, as that is not new. label NULL: as the two things of it that take most, which is
+// as long as two lines.
+static bool code_tell(
+        struct code *code, struct code_set *set, int side, enum diff_kind kind, const char *label)
 {
     struct contributions *all = code->all;
     struct contributions_whole whole = {0};
@@ -206,7 +227,8 @@ static bool code_tell(struct code *code, struct code_set *set, int side, enum di
         gross += fabs(group_delta(all, set->groups[i]));
     }
     bool shorter = kinds > 1 && (label ? 1 : 2) * line + set->other < cost;
-    if (!(shorter || (kind == DIFF_CODE_MOVED && kinds)) || fabs(net) < code_in_direction * gross || (net > 0) != (side == 1))
+    if (!(shorter || (kind == DIFF_CODE_MOVED && kinds)) || fabs(net) < code_in_direction * gross ||
+            (net > 0) != (side == 1))
         return false;
     set_estimate(all, set, &whole.estimate, &busy);
     whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
@@ -214,7 +236,9 @@ static bool code_tell(struct code *code, struct code_set *set, int side, enum di
         return false;
     if (steps && !contributions_told(all->job, &whole.estimate, whole.half, busy)) {
         double certain = set_executes_more(all, set);
-        if (certain < line || !contributions_told(all->job, &whole.estimate, fabs(whole.estimate.delta) - certain, busy))
+        if (certain < line ||
+                !contributions_told(
+                        all->job, &whole.estimate, fabs(whole.estimate.delta) - certain, busy))
             return false;
         whole.nearest = copysign(certain, whole.estimate.delta);
     }
@@ -234,8 +258,10 @@ static bool code_tell(struct code *code, struct code_set *set, int side, enum di
 static bool function_only(const struct code *code, uint32_t function, int side)
 {
     const struct code_function *of = &code->functions[function];
-    bool only = code_other(code, side, function) <= CODE_ELSEWHERE * of->ticks[side] || code_moved(code, side, function);
-    return of->ticks[side] >= CODE_TICKS_MIN && only && of->shared[side] <= code_shared * of->ticks[side];
+    bool only = code_other(code, side, function) <= CODE_ELSEWHERE * of->ticks[side] ||
+            code_moved(code, side, function);
+    return of->ticks[side] >= CODE_TICKS_MIN && only &&
+            of->shared[side] <= code_shared * of->ticks[side];
 }
 
 // Time of the leaves of a group on one side; of it, that below the function that was asked for.
@@ -258,10 +284,15 @@ static void set_fill(const struct code *code, int side, struct code_set *set)
 {
     const struct contributions *all = code->all;
     for (uint32_t i = 0; i < all->group_count; i++) {
-        double of = 0, below = code->owner[i] == COST_NONE && code->run_of[i] == COST_NONE ? group_below(code, side, i, &of) : 0;
-        bool start = all->job->subject == DIFF_SUBJECT_FIRST || all->job->subject == DIFF_SUBJECT_CPU;
+        double of = 0,
+               below = code->owner[i] == COST_NONE && code->run_of[i] == COST_NONE
+                ? group_below(code, side, i, &of)
+                : 0;
+        bool start =
+                all->job->subject == DIFF_SUBJECT_FIRST || all->job->subject == DIFF_SUBJECT_CPU;
         bool compiles = all->groups[i].kind == DIFF_COMPILE && start; // it has a name
-        if (all->groups[i].kind != DIFF_NATIVE_CODE && !compiles && below > 0 && below >= code_below * of)
+        if (all->groups[i].kind != DIFF_NATIVE_CODE && !compiles && below > 0 &&
+                below >= code_below * of)
             set_add(code, set, side, i);
     }
     for (size_t i = 0; i < code->run_count; i++) {
@@ -278,7 +309,9 @@ static const char *function_name(const struct code *code, uint32_t function)
 {
     const struct code_function *of = &code->functions[function];
     char name[NAMES_LENGTH_MAX] = "";
-    const char *import = of->module && !strcmp(of->name, "<module>") ? host_path_import(code->all->job->arena, of->module, false) : NULL;
+    const char *import = of->module && !strcmp(of->name, "<module>")
+            ? host_path_import(code->all->job->arena, of->module, false)
+            : NULL;
     if (import)
         return import;
     names_label(of->name, name, sizeof name, CONTRIBUTIONS_LABEL_MAX);
@@ -291,10 +324,12 @@ static int by_ticks(const void *left, const void *right)
     double x = (*a)->ticks[0] + (*a)->ticks[1], y = (*b)->ticks[0] + (*b)->ticks[1];
     if (x != y)
         return x > y ? -1 : 1;
-    return (*a)->depth != (*b)->depth ? (*a)->depth < (*b)->depth ? -1 : 1 : strcmp((*a)->name, (*b)->name);
+    return (*a)->depth != (*b)->depth ? (*a)->depth < (*b)->depth ? -1 : 1
+                                      : strcmp((*a)->name, (*b)->name);
 }
 
-// What a function runs again: a function that both sides have elsewhere, or the operations of another place; NULL: neither.
+// What a function runs again: a function that both sides have elsewhere, or the operations of
+// another place; NULL: neither.
 static const char *function_repeats(const struct code *code, int side, uint32_t function)
 {
     uint32_t again = code_repeated(code, side, function);
@@ -329,7 +364,8 @@ static void code_functions(struct code *code)
         if (again)
             label = arena_print(code->all->job->arena, "%s, called by %s", again, label);
         if (set.count)
-            code_tell(code, &set, side, moved ? DIFF_CODE_MOVED : code_kind(side, again != NULL), label);
+            code_tell(code, &set, side, moved ? DIFF_CODE_MOVED : code_kind(side, again != NULL),
+                    label);
         free(set.groups);
     }
     free(only);
@@ -344,12 +380,14 @@ static bool group_in_phase(const struct code *code, int side, uint32_t group, co
     const struct cost_tree *tree = code->all->job->workload->trees[side];
     size_t count = side ? of->count_b : of->count_a, in = 0;
     for (size_t i = 0; i < count; i++)
-        for (uint32_t node = (side ? of->b : of->a)[i]; node != COST_NONE && node != 0; node = tree->nodes[node].parent)
+        for (uint32_t node = (side ? of->b : of->a)[i]; node != COST_NONE && node != 0;
+                node = tree->nodes[node].parent)
             in += tree->nodes[node].kind == COST_PHASE && !strcmp(tree->nodes[node].name, phase);
     return 2 * in > count;
 }
 
-// The one function that is new in the forward pass of a side, or runs more often; COST_NONE: there is none, or several.
+// The one function that is new in the forward pass of a side, or runs more often; COST_NONE: there
+// is none, or several.
 static uint32_t code_new_forward(const struct code *code, int side)
 {
     uint32_t found = COST_NONE;
@@ -369,8 +407,8 @@ static uint32_t code_new_forward(const struct code *code, int side)
     return found;
 }
 
-// What autograd runs backward for an operation has no Python of its own. Where one function alone is new in the forward pass, the
-// operations that are new in the backward pass are its.
+// What autograd runs backward for an operation has no Python of its own. Where one function alone
+// is new in the forward pass, the operations that are new in the backward pass are its.
 static void code_backward(struct code *code, int side)
 {
     struct contributions *all = code->all;
@@ -380,7 +418,8 @@ static void code_backward(struct code *code, int side)
     for (size_t i = 0; whole != COST_NONE && i < code->run_count; i++) {
         const struct code_run *run = &code->runs[i];
         for (size_t k = 0; run->side == side && k < run->count; k++)
-            if (code->owner[run->groups[k]] == COST_NONE && group_in_phase(code, side, run->groups[k], "backward"))
+            if (code->owner[run->groups[k]] == COST_NONE &&
+                    group_in_phase(code, side, run->groups[k], "backward"))
                 set_add(code, &set, side, run->groups[k]);
     }
     bool theirs = set.count && set.other <= CODE_ELSEWHERE * set.own;
@@ -392,7 +431,8 @@ static void code_backward(struct code *code, int side)
             set_add(code, &set, side, g);
     if (theirs) {
         set_estimate(all, &set, &code->wholes[whole].estimate, &busy);
-        code->wholes[whole].half = diff_units_half(all->job, &code->wholes[whole].estimate, 2 * (all->candidates + code->asked));
+        code->wholes[whole].half = diff_units_half(
+                all->job, &code->wholes[whole].estimate, 2 * (all->candidates + code->asked));
     }
     free(set.groups);
 }
@@ -420,7 +460,8 @@ static void code_runs(struct code *code)
             cost_of_items(code, &set, &kinds, &most, &held);
         const char *again = set.count ? code_run_repeats(code, run) : NULL;
         // One thing with what comes with it, a wait behind a copy, has its own kind and name.
-        bool one = !again && set.count && all->items[most].named && fabs(held) >= code_one * fabs(set.own - set.other);
+        bool one = !again && set.count && all->items[most].named &&
+                fabs(held) >= code_one * fabs(set.own - set.other);
         if (set.count && !one)
             code_tell(code, &set, run->side, code_kind(run->side, again != NULL), again);
         free(set.groups);
@@ -438,7 +479,8 @@ void contributions_code(struct contributions *all)
             code.item_of[all->members[all->items[i].first + k]] = (uint32_t)i;
     code_parts_make(&code);
     code_functions(&code);
-    if (all->job->subject == DIFF_SUBJECT_STEPS) { // elsewhere each operation of a side without it is one that the other has more often
+    if (all->job->subject == DIFF_SUBJECT_STEPS) { // elsewhere each operation of a side without it
+                                                   // is one that the other has more often
         code_backward(&code, 0);
         code_backward(&code, 1);
         code_runs(&code);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is executed more often on one side than on the other. Executions on the device and calls that wait for it are
-// counted, not sampled: a kernel or a synchronisation that every window of every launch of one side has more of than any
-// window of the other is there because of the side, whatever the times of a shared machine say of how much it takes (three
-// launches that differ by 10 % leave no interval without 0). The sign of what those executions take is known then, and of no more:
-// of a product that runs 101 times and not 100, the hundredth part. By how much is the interval's to say. Pure.
+// What is executed more often on one side than on the other. Executions on the device and calls
+// that wait for it are counted, not sampled: a kernel or a synchronisation that every window of
+// every launch of one side has more of than any window of the other is there because of the side,
+// whatever the times of a shared machine say of how much it takes (three launches that differ by 10
+// % leave no interval without 0). The sign of what those executions take is known then, and of no
+// more: of a product that runs 101 times and not 100, the hundredth part. By how much is the
+// interval's to say. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +13,12 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
 
-enum { EXECUTIONS_PAIRS_MIN = 2, EXECUTIONS_UNITS_MIN = 10 }; // one pair may differ by the launches themselves
+// one pair may differ by the launches themselves
+enum { EXECUTIONS_PAIRS_MIN = 2, EXECUTIONS_UNITS_MIN = 10 };
 
 // counts[unit] += executions of a group on one side. False: it holds what is not counted.
-static bool executions_add(const struct diff_job *job, const struct align_group *group, int side, double *counts)
+static bool executions_add(
+        const struct diff_job *job, const struct align_group *group, int side, double *counts)
 {
     const struct cost_tree *tree = job->workload->trees[side];
     const uint32_t *leaves = side ? group->b : group->a;
@@ -32,7 +36,8 @@ static bool executions_add(const struct diff_job *job, const struct align_group 
 }
 
 // Least and most executions a step over the units. Returns how many units there are.
-static size_t executions_range(const struct diff_units *units, const double *counts, int side, double range[2])
+static size_t executions_range(
+        const struct diff_units *units, const double *counts, int side, double range[2])
 {
     size_t count = 0;
     range[0] = INFINITY;
@@ -48,7 +53,8 @@ static size_t executions_range(const struct diff_units *units, const double *cou
     return count;
 }
 
-double contributions_executes_more(const struct contributions *all, const uint32_t *groups, size_t count, const struct diff_estimate *estimate)
+double contributions_executes_more(const struct contributions *all, const uint32_t *groups,
+        size_t count, const struct diff_estimate *estimate)
 {
     const struct diff_job *job = all->job;
     const struct diff_units *units = &job->units;

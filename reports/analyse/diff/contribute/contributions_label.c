@@ -13,7 +13,8 @@ enum { LABEL_PARTS = 3 };
 
 // ---- what several kernels of one side are called together: those that take most first ----
 
-enum { KERNELS_MAX = 64, KERNELS_TOLD = 3, KERNELS_MORE = 4 }; // more: of a name, for the number of others
+// more: of a name, for the number of others
+enum { KERNELS_MAX = 64, KERNELS_TOLD = 3, KERNELS_MORE = 4 };
 
 struct kernel { // of one side of several groups, by normalised name
     const char *name, *normal;
@@ -35,8 +36,7 @@ static void kernels_add(struct kernels *kernels, const struct cost_node *leaf)
         }
     kernels->more |= kernels->count == KERNELS_MAX;
     if (kernels->count < KERNELS_MAX)
-        kernels->of[kernels->count++] =
-            (struct kernel){.name = leaf->name, .ns = (double)leaf->ns};
+        kernels->of[kernels->count++] = (struct kernel){.name = leaf->name, .ns = (double)leaf->ns};
 }
 
 // "triton_red_fused_sum_1" and "_4" are one.
@@ -66,7 +66,7 @@ static int kernels_compare(const void *left, const void *right)
 }
 
 static void kernels_group(struct kernels *kernels, const struct diff_job *job,
-                          const struct align_group *group, int side)
+        const struct align_group *group, int side)
 {
     const struct cost_tree *tree = job->workload->trees[side];
     const uint32_t *leaves = side ? group->b : group->a;
@@ -75,7 +75,8 @@ static void kernels_group(struct kernels *kernels, const struct diff_job *job,
 }
 
 // The longest `told` of them, each at most `max` bytes.
-static const char *kernels_text(struct diff_job *job, struct kernels *kernels, size_t told, size_t max)
+static const char *kernels_text(
+        struct diff_job *job, struct kernels *kernels, size_t told, size_t max)
 {
     struct strbuf text = {0};
     kernels_merge(job, kernels);
@@ -94,7 +95,8 @@ static const char *kernels_text(struct diff_job *job, struct kernels *kernels, s
 }
 
 // "GammaBetaBackwardCUDAKer… + 4 more": what took most on a side.
-static const char *kernels_side(const struct contributions *all, const struct contributions_item *item, int side)
+static const char *kernels_side(
+        const struct contributions *all, const struct contributions_item *item, int side)
 {
     struct kernels kernels = {.count = 0};
     for (size_t i = 0; i < item->count; i++)
@@ -111,11 +113,12 @@ const char *contributions_group_side(struct diff_job *job, const struct diff_gro
 
 // ---- one thing ----
 
-const struct cost_node *contributions_place(const struct cost_tree *tree, uint32_t leaf, bool outermost)
+const struct cost_node *contributions_place(
+        const struct cost_tree *tree, uint32_t leaf, bool outermost)
 {
     uint32_t place = tree->nodes[leaf].parent;
     while (outermost && place != COST_NONE && place != 0 && tree->nodes[place].parent != 0 &&
-           tree->nodes[place].parent != COST_NONE)
+            tree->nodes[place].parent != COST_NONE)
         place = tree->nodes[place].parent;
     return &tree->nodes[place == COST_NONE ? 0 : place];
 }
@@ -146,7 +149,7 @@ static const char *label_native(struct diff_job *job, const struct diff_group *g
 }
 
 static const char *label_make(struct contributions *all, const struct contributions_item *item,
-                              const struct diff_group *group)
+        const struct diff_group *group)
 {
     struct diff_job *job = all->job;
     const struct cost_tree *tree = job->workload->trees[group->side];
@@ -156,15 +159,16 @@ static const char *label_make(struct contributions *all, const struct contributi
         return label_stall(job, leaf);
     case DIFF_KERNEL_REPLACED:
     case DIFF_CPU_FUNCTION_REPLACED:
-        return arena_print(job->arena, "%s -> %s", kernels_side(all, item, 0), kernels_side(all, item, 1));
+        return arena_print(
+                job->arena, "%s -> %s", kernels_side(all, item, 0), kernels_side(all, item, 1));
     case DIFF_CLOCK_THROTTLE:
         return arena_print(job->arena, "%zu kernels", item->count);
     case DIFF_PARALLELISM:
         return arena_print(job->arena, "%.0f threads -> %.0f", round(job->parallel[0].threads),
-                           round(job->parallel[1].threads));
+                round(job->parallel[1].threads));
     case DIFF_LAUNCH_GAP:
         return arena_print(job->arena, "launches of %s",
-                           label_short(job, contributions_place(tree, group->leaf, true)->name, 40));
+                label_short(job, contributions_place(tree, group->leaf, true)->name, 40));
     case DIFF_DATA_WAIT:
         return "next batch";
     case DIFF_COMPILE:
@@ -172,30 +176,30 @@ static const char *label_make(struct contributions *all, const struct contributi
     case DIFF_NATIVE_CODE:
         return label_native(job, group);
     case DIFF_MEMCPY: // "DtoD" alone is no thing
-        return strcmp(leaf->name, "set") == 0    ? "memset"
-               : strcmp(leaf->name, "copy") == 0 ? "copy"
-                                                 : arena_print(job->arena, "%s copy", leaf->name);
+        return strcmp(leaf->name, "set") == 0     ? "memset"
+                : strcmp(leaf->name, "copy") == 0 ? "copy"
+                                                  : arena_print(job->arena, "%s copy", leaf->name);
     default:
         if (leaf->kind == COST_FUNCTION && leaf->name[0] == '[' && leaf->module)
-            return arena_print(job->arena, "%s in %s", leaf->name,
-                               label_short(job, leaf->module, 40));
+            return arena_print(
+                    job->arena, "%s in %s", leaf->name, label_short(job, leaf->module, 40));
         return label_short(job,
-                           group->side && group->name_b ? group->name_b
-                           : group->name_a              ? group->name_a
-                                                        : leaf->name,
-                           CONTRIBUTIONS_LABEL_MAX);
+                group->side && group->name_b ? group->name_b
+                        : group->name_a      ? group->name_a
+                                             : leaf->name,
+                CONTRIBUTIONS_LABEL_MAX);
     }
 }
 
 // The same Python function at many places keeps its name; several functions together have none.
 static const char *label_python(struct diff_job *job, const struct diff_group *groups,
-                                const uint32_t *members, size_t count)
+        const uint32_t *members, size_t count)
 {
     const char *name = NULL;
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &groups[members[i]];
         const struct cost_node *place =
-            contributions_place(job->workload->trees[group->side], group->leaf, false);
+                contributions_place(job->workload->trees[group->side], group->leaf, false);
         if (place->kind == COST_ROOT || (name && strcmp(name, place->name) != 0))
             return "Python interpreter";
         name = place->name;
@@ -213,8 +217,8 @@ const char *contributions_label(struct contributions *all, const struct contribu
     return label_make(all, item, &all->groups[members[0]]);
 }
 
-const char *contributions_label_called(struct diff_job *job, const struct cost_node *leaf,
-                                       const char *label, const char *where)
+const char *contributions_label_called(
+        struct diff_job *job, const struct cost_node *leaf, const char *label, const char *where)
 {
     const char *last = NULL;
     for (const char *at = where; (at = strstr(at, " > ")); at += 3)
@@ -228,17 +232,18 @@ const char *contributions_label_called(struct diff_job *job, const struct cost_n
 
 // ---- what is spread over a place ----
 
-// "Block.attend: gemm_kernel, copy_kernel and more": the place, and what makes half of the change there, three
-// at most.
-static const char *label_place(struct diff_job *job, const char *place,
-                               const struct diff_contribution *made)
+// "Block.attend: gemm_kernel, copy_kernel and more": the place, and what makes half of the change
+// there, three at most.
+static const char *label_place(
+        struct diff_job *job, const char *place, const struct diff_contribution *made)
 {
     char name[NAMES_LENGTH_MAX] = "";
     struct strbuf text = {0};
     double held = 0;
     size_t shown = 0;
     const struct diff_contribution_part *first = &made->parts[0];
-    if (first->kind == DIFF_NATIVE_CODE && (first->b_ns - first->a_ns) / made->delta_ns >= DIFF_MOST)
+    if (first->kind == DIFF_NATIVE_CODE &&
+            (first->b_ns - first->a_ns) / made->delta_ns >= DIFF_MOST)
         return first->label; // it says the place
     names_label(place, name, sizeof name, CONTRIBUTIONS_HALF_MAX);
     strbuf_add(&text, "%s:", name);
@@ -248,8 +253,8 @@ static const char *label_place(struct diff_job *job, const char *place,
         strbuf_add(&text, "%s %s", shown ? "," : "", name);
         held += (part->b_ns - part->a_ns) / made->delta_ns;
     }
-    const char *label = arena_print(job->arena, "%s%s", text.text,
-                                    shown < made->part_count ? " and more" : "");
+    const char *label =
+            arena_print(job->arena, "%s%s", text.text, shown < made->part_count ? " and more" : "");
     strbuf_free(&text);
     return label;
 }
@@ -263,18 +268,18 @@ struct part { // of what is spread over a place
 
 static enum diff_kind part_family(enum diff_kind kind)
 {
-    return kind <= DIFF_KERNEL_REPLACED         ? DIFF_KERNEL_SLOWER
-           : kind <= DIFF_CPU_FUNCTION_REPLACED ? DIFF_CPU_FUNCTION_SLOWER
-                                                : kind;
+    return kind <= DIFF_KERNEL_REPLACED          ? DIFF_KERNEL_SLOWER
+            : kind <= DIFF_CPU_FUNCTION_REPLACED ? DIFF_CPU_FUNCTION_SLOWER
+                                                 : kind;
 }
 
 static int part_compare_label(const void *left, const void *right)
 {
     const struct part *a = left, *b = right;
     int order = strcmp(a->told.label, b->told.label);
-    return order              ? order
-           : a->family != b->family ? (int)a->family - (int)b->family
-                                    : (a->top > b->top) - (a->top < b->top);
+    return order                     ? order
+            : a->family != b->family ? (int)a->family - (int)b->family
+                                     : (a->top > b->top) - (a->top < b->top);
 }
 
 static int part_compare(const void *left, const void *right)
@@ -292,23 +297,23 @@ static size_t parts_merge(struct part *parts, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct part *last = kept ? &parts[kept - 1] : NULL;
         if (!last || last->family != parts[i].family ||
-            strcmp(last->told.label, parts[i].told.label) != 0) {
+                strcmp(last->told.label, parts[i].told.label) != 0) {
             parts[kept++] = parts[i];
             continue;
         }
         last->told.a_ns += parts[i].told.a_ns;
         last->told.b_ns += parts[i].told.b_ns;
         if (last->family == DIFF_KERNEL_SLOWER || last->family == DIFF_CPU_FUNCTION_SLOWER)
-            last->told.kind = last->told.a_ns <= 0   ? last->family + 1
-                              : last->told.b_ns <= 0 ? last->family + 2
-                                                     : last->family;
+            last->told.kind = last->told.a_ns <= 0 ? last->family + 1
+                    : last->told.b_ns <= 0         ? last->family + 2
+                                                   : last->family;
     }
     qsort(parts, kept, sizeof *parts, part_compare);
     return kept;
 }
 
-// The kind of most of the change. Functions of which some are added, some replaced and some slower are work that got slower: "added"
-// is said where it is four fifths of that.
+// The kind of most of the change. Functions of which some are added, some replaced and some slower
+// are work that got slower: "added" is said where it is four fifths of that.
 static enum diff_kind parts_kind(const struct diff_contribution *made, double sign)
 {
     double sums[DIFF_KIND_COUNT] = {0}, families[DIFF_KIND_COUNT] = {0};
@@ -329,7 +334,7 @@ static enum diff_kind parts_kind(const struct diff_contribution *made, double si
 }
 
 void contributions_parts(struct contributions *all, const struct contributions_item *item,
-                         struct diff_contribution *made)
+        struct diff_contribution *made)
 {
     struct diff_job *job = all->job;
     struct part *parts = xcalloc(item->part_count + 1, sizeof *parts);
@@ -338,12 +343,12 @@ void contributions_parts(struct contributions *all, const struct contributions_i
         const struct contributions_item *one = &item->parts[i];
         diff_groups_sort(all->groups, all->members + one->first, one->count);
         parts[i] = (struct part){.told = {.kind = one->kind,
-                                          .label = contributions_label(all, one),
-                                          .a_ns = one->estimate.a,
-                                          .b_ns = one->estimate.b},
-                                 .family = part_family(one->kind),
-                                 .top = all->members[one->first],
-                                 .sign = sign};
+                                         .label = contributions_label(all, one),
+                                         .a_ns = one->estimate.a,
+                                         .b_ns = one->estimate.b},
+                .family = part_family(one->kind),
+                .top = all->members[one->first],
+                .sign = sign};
     }
     made->part_count = parts_merge(parts, item->part_count);
     made->parts = arena_alloc(job->arena, made->part_count, sizeof *made->parts);

@@ -1,30 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is what one side alone has in its first steps new, or did it move there? The samples of all other instants of the launches tell: the
-// other side has it among them, and this side has not. Of Python functions code_parts.c asks; of native ones that no such function
-// explains (the first call of a library, say, that was made before) it is asked here. Pure.
+// Is what one side alone has in its first steps new, or did it move there? The samples of all other
+// instants of the launches tell: the other side has it among them, and this side has not. Of Python
+// functions code_parts.c asks; of native ones that no such function explains (the first call of a
+// library, say, that was made before) it is asked here. Pure.
 #include <string.h>
 
 #include "reports/analyse/diff/contribute/code_parts.h"
 
-// What moved is sampled there about as often as it is here. The limits are round numbers, wide for noise and slower machines; docs/PLANTS.md has
-// what the rule was made with. Each is held by the test of tests/unit/test_diff_first.c that is named.
-static const double moved_least = 0.5; // of the samples here: so many more has the other side elsewhere (a_function_that_both_sides_call_...)
-static const double moved_most = 2;    // likewise: far more is other work of the same name (what_the_other_side_does_far_more_of_...)
-// Of the other side's samples elsewhere: where this side has more, both do it there, and the difference may be noise (what_both_sides_do_...).
+// What moved is sampled there about as often as it is here. The limits are round numbers, wide for
+// noise and slower machines; docs/PLANTS.md has what the rule was made with. Each is held by the
+// test of tests/unit/test_diff_first.c that is named.
+static const double moved_least = 0.5; // of the samples here: so many more has the other side
+                                       // elsewhere (a_function_that_both_sides_call_...)
+static const double moved_most = 2;    // likewise: far more is other work of the same name
+                                       // (what_the_other_side_does_far_more_of_...)
+// Of the other side's samples elsewhere: where this side has more, both do it there, and the
+// difference may be noise (what_both_sides_do_...).
 static const double moved_stays = 0.5;
 
 bool contributions_moves(const double here[2], const double elsewhere[2], int side)
 {
     double own = elsewhere[side], other = elsewhere[!side];
-    return here[side] > 0 && here[!side] <= CODE_ELSEWHERE * here[side] && own <= moved_stays * other && other - own >= moved_least * here[side] &&
-           other - own <= moved_most * here[side];
+    return here[side] > 0 && here[!side] <= CODE_ELSEWHERE * here[side] &&
+            own <= moved_stays * other && other - own >= moved_least * here[side] &&
+            other - own <= moved_most * here[side];
 }
 
 static double moved_elsewhere(const struct cost_tree *tree, const struct cost_node *leaf)
 {
     for (size_t i = 0; i < tree->elsewhere_count; i++) {
         const struct cost_elsewhere *of = &tree->elsewhere[i];
-        bool module = of->module && leaf->module ? !strcmp(of->module, leaf->module) : of->module == leaf->module;
+        bool module = of->module && leaf->module ? !strcmp(of->module, leaf->module)
+                                                 : of->module == leaf->module;
         if (of->kind == COST_FUNCTION && module && !strcmp(of->name, leaf->name))
             return (double)of->ticks;
     }
@@ -35,7 +42,8 @@ bool contributions_moved(const struct contributions *all, const struct contribut
 {
     const struct diff_job *job = all->job;
     int side = item->kind == DIFF_CPU_FUNCTION_ADDED;
-    if (job->subject != DIFF_SUBJECT_FIRST || item->parts || (!side && item->kind != DIFF_CPU_FUNCTION_REMOVED))
+    if (job->subject != DIFF_SUBJECT_FIRST || item->parts ||
+            (!side && item->kind != DIFF_CPU_FUNCTION_REMOVED))
         return false;
     const struct cost_node *leaf = diff_leaf(job, &all->groups[all->members[item->first]]);
     double here[2] = {0}, elsewhere[2];

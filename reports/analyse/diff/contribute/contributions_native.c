@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Native code that only one side has names for is compared by place, not by function. A library without symbols is one function
-// that got faster, beside ten that are new: the same operators, once without names and once with them. At a place (a Python
-// function, mostly) where much of one side's native time has no name, and on the other side it has one, all native functions are one
+// Native code that only one side has names for is compared by place, not by function. A library
+// without symbols is one function that got faster, beside ten that are new: the same operators,
+// once without names and once with them. At a place (a Python function, mostly) where much of one
+// side's native time has no name, and on the other side it has one, all native functions are one
 // thing. Code that both sides have no names for (generated at run time, say) stays as it is. Pure.
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
 
-static const double native_unlike = 0.2; // of the place's native time: by how much more of it has no name on one side
+static const double native_unlike =
+        0.2; // of the place's native time: by how much more of it has no name on one side
 
 struct native_place { // by node of tree b
     double ns[2], unnamed[2];
@@ -19,22 +21,27 @@ struct native_place { // by node of tree b
 static bool native_is(const struct diff_job *job, const struct diff_group *group)
 {
     const struct cost_node *leaf = diff_leaf(job, group);
-    return group->kind >= DIFF_CPU_FUNCTION_SLOWER && group->kind <= DIFF_CPU_FUNCTION_REPLACED && leaf->kind == COST_FUNCTION &&
-           (!leaf->module || strcmp(leaf->module, "[kernel]") != 0);
+    return group->kind >= DIFF_CPU_FUNCTION_SLOWER && group->kind <= DIFF_CPU_FUNCTION_REPLACED &&
+            leaf->kind == COST_FUNCTION && (!leaf->module || strcmp(leaf->module, "[kernel]") != 0);
 }
 
-// The innermost place around a leaf that both sides have, as a node of tree b. a_of: of each node of tree b, its partner's.
-static uint32_t native_common(const struct diff_job *job, const uint32_t *a_of, int side, uint32_t node)
+// The innermost place around a leaf that both sides have, as a node of tree b. a_of: of each node
+// of tree b, its partner's.
+static uint32_t native_common(
+        const struct diff_job *job, const uint32_t *a_of, int side, uint32_t node)
 {
     const struct diff_workload *workload = job->workload;
     const struct cost_tree *tree = workload->trees[side];
     const uint32_t *b_of = workload->alignment->place_b;
-    while (node != 0 && (tree->nodes[node].kind >= COST_KERNEL || (side ? a_of[node] : b_of[node]) == COST_NONE))
+    while (node != 0 &&
+            (tree->nodes[node].kind >= COST_KERNEL ||
+                    (side ? a_of[node] : b_of[node]) == COST_NONE))
         node = tree->nodes[node].parent;
     return node == 0 ? 0 : side ? node : b_of[node];
 }
 
-static void native_sum(const struct diff_job *job, const struct align_group *group, int side, struct native_place *place)
+static void native_sum(const struct diff_job *job, const struct align_group *group, int side,
+        struct native_place *place)
 {
     const struct cost_tree *tree = job->workload->trees[side];
     for (size_t i = 0; i < (side ? group->count_b : group->count_a); i++) {
@@ -61,7 +68,8 @@ void contributions_native(struct contributions *all)
     if (!b_of)
         return;
     struct native_place *places = xcalloc(count[1] + 1, sizeof *places);
-    uint32_t *a_of = xcalloc(count[1] + 1, sizeof *a_of), *at = xcalloc(all->group_count + 1, sizeof *at);
+    uint32_t *a_of = xcalloc(count[1] + 1, sizeof *a_of),
+             *at = xcalloc(all->group_count + 1, sizeof *at);
     memset(a_of, 0xff, (count[1] + 1) * sizeof *a_of);
     for (uint32_t i = 0; i < count[0]; i++)
         if (b_of[i] != COST_NONE)

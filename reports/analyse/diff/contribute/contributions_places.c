@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is spread: an operator that got slower shows in ten kernels and functions, none of which is
-// told from noise, while their sum at the place that they have in common is. Every place of the step
-// (phase, module, Python function; both sides' in one tree) is a hypothesis: the sum of all below it that no
-// named contribution holds. The deepest places that are told become contributions: they hold four fifths of what
-// is told above them together, or half where the rest is not told from noise. Half of the 1 % of error is spent on contributions of one thing,
-// the other half on places. Pure.
+// told from noise, while their sum at the place that they have in common is. Every place of the
+// step (phase, module, Python function; both sides' in one tree) is a hypothesis: the sum of all
+// below it that no named contribution holds. The deepest places that are told become contributions:
+// they hold four fifths of what is told above them together, or half where the rest is not told
+// from noise. Half of the 1 % of error is spent on contributions of one thing, the other half on
+// places. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +14,18 @@
 #include "reports/analyse/diff/contribute/contributions.h"
 
 static const double places_half = 0.5;
-// Of the step: at the borders of a place the nearest sample says where an instant belongs, which may be a
-// whole tick (1 ms) off. Hundredths of a step are told there that are none.
+// Of the step: at the borders of a place the nearest sample says where an instant belongs, which
+// may be a whole tick (1 ms) off. Hundredths of a step are told there that are none.
 static const double places_floor = 0.01;
 
 struct places_node {
-    uint32_t group;     // the first one here; COST_NONE
-    double a, b;        // of all groups here and below
-    bool counted;       // a hypothesis
+    uint32_t group; // the first one here; COST_NONE
+    double a, b;    // of all groups here and below
+    bool counted;   // a hypothesis
     bool told, picked;
-    bool deeper;        // picked, but those picked below it are named
-    double held;        // by what is picked here and below
-    bool mixed;         // some of which got slower, some faster
+    bool deeper; // picked, but those picked below it are named
+    double held; // by what is picked here and below
+    bool mixed;  // some of which got slower, some faster
     struct diff_estimate estimate;
     double half;
 };
@@ -33,14 +34,14 @@ struct places {
     struct contributions *all;
     struct cost_tree *tree; // of places, by name
     struct places_node *nodes;
-    uint32_t *node, *next;  // of each group: its place; the next group there
-    bool *named;            // of each group: a named item holds it
+    uint32_t *node, *next; // of each group: its place; the next group there
+    bool *named;           // of each group: a named item holds it
     size_t counted;
 };
 
 // The place of a group; both sides' places are told by the names of b's.
 static size_t places_names(struct contributions *all, const struct diff_group *group,
-                           const char *names[DIFF_DEPTH_MAX])
+        const char *names[DIFF_DEPTH_MAX])
 {
     const struct diff_workload *workload = all->job->workload;
     const struct align_group *aligned = group->group;
@@ -64,11 +65,11 @@ static void places_build(struct places *places)
         const char *names[DIFF_DEPTH_MAX];
         uint32_t at = 0;
         size_t depth = all->groups[i].a > 0 || all->groups[i].b > 0
-                           ? places_names(all, &all->groups[i], names)
-                           : 0;
+                ? places_names(all, &all->groups[i], names)
+                : 0;
         for (size_t k = 0; k < depth; k++)
-            at = cost_tree_child(places->tree, at,
-                                 &(struct cost_key){.kind = COST_MODULE, .name = names[k]});
+            at = cost_tree_child(
+                    places->tree, at, &(struct cost_key){.kind = COST_MODULE, .name = names[k]});
         places->node[i] = at;
     }
     places->nodes = xcalloc(places->tree->node_count, sizeof *places->nodes);
@@ -137,25 +138,25 @@ static bool places_rest_told(const struct places *places, const struct places_su
             rest.all[side][i] = sums->all[side][i] - sums->held[side][i];
     diff_units_estimate(job, rest.all, &estimate);
     sums_hand_up(&rest, &(struct places_sums){0}, 0);
-    return contributions_told(job, &estimate, diff_units_half(job, &estimate, 2 * places->counted), 0);
+    return contributions_told(
+            job, &estimate, diff_units_half(job, &estimate, 2 * places->counted), 0);
 }
 
-// Whether the place is named rather than those below it, which hold less than four fifths of its change. Where they hold
-// half and the rest is not told from noise, they are in the end; places above ask what this one holds all the same. What
-// goes the other way below it is told apart.
-static void places_choose(struct places *places, struct places_node *node,
-                          const struct places_sums *sums)
+// Whether the place is named rather than those below it, which hold less than four fifths of its
+// change. Where they hold half and the rest is not told from noise, they are in the end; places
+// above ask what this one holds all the same. What goes the other way below it is told apart.
+static void places_choose(
+        struct places *places, struct places_node *node, const struct places_sums *sums)
 {
     double delta = node->estimate.delta, held = node->held;
-    if (!node->told || node->mixed || held * delta < 0 ||
-        fabs(held) >= DIFF_MOST * fabs(delta))
+    if (!node->told || node->mixed || held * delta < 0 || fabs(held) >= DIFF_MOST * fabs(delta))
         return;
     node->deeper = fabs(held) >= places_half * fabs(delta) && !places_rest_told(places, sums);
     node->picked = true;
     node->held = delta;
     for (int side = 0; side < 2; side++)
         memcpy(sums->held[side], sums->all[side],
-               places->all->job->units.count * sizeof **sums->all);
+                places->all->job->units.count * sizeof **sums->all);
 }
 
 // Adds what no named contribution holds, here and below; returns the change of its busy time.
@@ -173,7 +174,7 @@ static double places_visit(struct places *places, uint32_t id, const struct plac
         busy += group->busy_b - group->busy_a;
     }
     for (uint32_t child = places->tree->nodes[id].first_child; child != COST_NONE;
-         child = places->tree->nodes[child].next_sibling) {
+            child = places->tree->nodes[child].next_sibling) {
         const struct places_node *below = &places->nodes[child];
         busy += places_visit(places, child, &sums);
         node->mixed = node->mixed || below->mixed || node->held * below->held < 0;
@@ -184,7 +185,7 @@ static double places_visit(struct places *places, uint32_t id, const struct plac
     diff_units_estimate(job, sums.all, &node->estimate);
     node->half = diff_units_half(job, &node->estimate, 2 * places->counted);
     node->told = fabs(node->estimate.delta) >= places_floor * job->untraced.step[0] &&
-                 contributions_told(job, &node->estimate, node->half, busy);
+            contributions_told(job, &node->estimate, node->half, busy);
     places_choose(places, node, &sums);
     sums_hand_up(&sums, above, job->units.count);
     return busy;
@@ -216,8 +217,9 @@ void contributions_places(struct contributions *all)
     struct contributions_whole *wholes = xcalloc(places.tree->node_count, sizeof *wholes);
     for (size_t i = 1; i < places.tree->node_count; i++)
         if (places.nodes[i].picked)
-            wholes[i] = (struct contributions_whole){.estimate = places.nodes[i].estimate, .half = places.nodes[i].half,
-                                                     .place = arena_copy(all->job->arena, places.tree->nodes[i].name)};
+            wholes[i] = (struct contributions_whole){.estimate = places.nodes[i].estimate,
+                    .half = places.nodes[i].half,
+                    .place = arena_copy(all->job->arena, places.tree->nodes[i].name)};
     for (size_t i = 0; i < all->group_count; i++)
         owner[i] = places_owner(&places, i);
     contributions_split(all, owner, wholes, places.tree->node_count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wholes taken out of the items: groups that are told together, of whatever kinds and names they are, become an item with parts, and
-// the items that they were of are told without them. Pure.
+// Wholes taken out of the items: groups that are told together, of whatever kinds and names they
+// are, become an item with parts, and the items that they were of are told without them. Pure.
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@
 #include "reports/analyse/diff/contribute/contributions.h"
 
 // The members of an item that a whole owns, behind taken->first; false: none.
-static bool split_take(const struct contributions *all, const struct contributions_item *item, const uint32_t *owner,
-                       uint32_t whole, uint32_t *members, struct contributions_item *taken)
+static bool split_take(const struct contributions *all, const struct contributions_item *item,
+        const uint32_t *owner, uint32_t whole, uint32_t *members, struct contributions_item *taken)
 {
     size_t first = taken->first;
     *taken = (struct contributions_item){.first = first, .kind = item->kind};
@@ -26,7 +26,7 @@ static bool split_take(const struct contributions *all, const struct contributio
 }
 
 static void split_whole(const struct contributions *all, const uint32_t *owner, uint32_t id,
-                        const struct contributions_whole *whole, uint32_t *members, struct contributions_item *made)
+        const struct contributions_whole *whole, uint32_t *members, struct contributions_item *made)
 {
     struct contributions_item part = {.first = made->first};
     made->estimate = whole->estimate;
@@ -53,7 +53,8 @@ static void split_whole(const struct contributions *all, const uint32_t *owner, 
     made->place = NULL;
 }
 
-void contributions_split(struct contributions *all, const uint32_t *owner, const struct contributions_whole *wholes, size_t count)
+void contributions_split(struct contributions *all, const uint32_t *owner,
+        const struct contributions_whole *wholes, size_t count)
 {
     uint32_t *members = xcalloc(all->group_count + 1, sizeof *members);
     struct contributions_item *items = xcalloc(all->count + count + 2, sizeof *items);

@@ -16,58 +16,53 @@ enum { GROUPS_NAMES_MAX = 3 };
 
 // A name begins with one of these: memory is asked for, given back, or brought in by a page fault.
 static const char *const groups_memory[] = {
-    // libc's allocator
-    "malloc", "calloc", "realloc", "__libc_malloc", "__libc_free", "_int_malloc", "_int_free", "_int_realloc", "cfree", "sysmalloc",
-    "systrim", "malloc_consolidate", "unlink_chunk", "tcache_", "posix_memalign", "memalign", "aligned_alloc", "_mid_memalign",
-    "operator new", "operator delete",
-    // calls of the kernel
-    "mmap", "munmap", "__mmap", "__munmap", "mremap", "madvise", "__madvise", "brk", "sbrk",
-    // a page fault
-    "clear_page", "clear_huge_page", "clear_subpage", "clear_user_highpage", "do_anonymous_page", "do_huge_pmd_anonymous_page",
-    "asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "do_mem_abort", "do_page_fault", "do_translation_fault",
-    "handle_mm_fault", "__handle_mm_fault",
-    // pages taken and given back, ranges of them
-    "__alloc_pages", "get_page_from_freelist", "free_unref_page", "free_pages_and_swap", "free_pcppages_bulk", "release_pages",
-    "unmap_page_range", "zap_pte_range", "zap_page_range", "do_mmap", "do_munmap", "__do_munmap", "vm_mmap",
-    // other allocators
-    "je_malloc", "je_free", "tc_malloc", "tc_free", "mi_malloc", "mi_free", "c10::alloc_cpu", "c10::free_cpu",
-    // as the path names them; more of the kernel
-    "page fault", "page_fault", "folio_add_lru", "rmqueue", NULL};
+        // libc's allocator
+        "malloc", "calloc", "realloc", "__libc_malloc", "__libc_free", "_int_malloc", "_int_free",
+        "_int_realloc", "cfree", "sysmalloc", "systrim", "malloc_consolidate", "unlink_chunk",
+        "tcache_", "posix_memalign", "memalign", "aligned_alloc", "_mid_memalign", "operator new",
+        "operator delete",
+        // calls of the kernel
+        "mmap", "munmap", "__mmap", "__munmap", "mremap", "madvise", "__madvise", "brk", "sbrk",
+        // a page fault
+        "clear_page", "clear_huge_page", "clear_subpage", "clear_user_highpage",
+        "do_anonymous_page", "do_huge_pmd_anonymous_page", "asm_exc_page_fault", "exc_page_fault",
+        "do_user_addr_fault", "do_mem_abort", "do_page_fault", "do_translation_fault",
+        "handle_mm_fault", "__handle_mm_fault",
+        // pages taken and given back, ranges of them
+        "__alloc_pages", "get_page_from_freelist", "free_unref_page", "free_pages_and_swap",
+        "free_pcppages_bulk", "release_pages", "unmap_page_range", "zap_pte_range",
+        "zap_page_range", "do_mmap", "do_munmap", "__do_munmap", "vm_mmap",
+        // other allocators
+        "je_malloc", "je_free", "tc_malloc", "tc_free", "mi_malloc", "mi_free", "c10::alloc_cpu",
+        "c10::free_cpu",
+        // as the path names them; more of the kernel
+        "page fault", "page_fault", "folio_add_lru", "rmqueue", NULL};
 
-static const char *const groups_memory_calls[] = {
-    "Malloc",       "MemAlloc",       "cudaFree", "cuMemFree", "HostAlloc",
-    "HostRegister", "HostUnregister", "MemHost",  "MemPool",   NULL};
-static const char *const groups_cold_calls[] = {
-    "ModuleLoad",        "LibraryLoad", "ModuleGetFunction", "LibraryGetKernel",
-    "KernelGetFunction", "CtxCreate",   "PrimaryCtxRetain",  NULL};
-static const char *const groups_compile_places[] = {"torch/_dynamo",    "torch/_inductor",
-                                                    "torch/_functorch", "triton/compiler",
-                                                    "triton/runtime",   NULL};
+static const char *const groups_memory_calls[] = {"Malloc", "MemAlloc", "cudaFree", "cuMemFree",
+        "HostAlloc", "HostRegister", "HostUnregister", "MemHost", "MemPool", NULL};
+static const char *const groups_cold_calls[] = {"ModuleLoad", "LibraryLoad", "ModuleGetFunction",
+        "LibraryGetKernel", "KernelGetFunction", "CtxCreate", "PrimaryCtxRetain", NULL};
+static const char *const groups_compile_places[] = {"torch/_dynamo", "torch/_inductor",
+        "torch/_functorch", "triton/compiler", "triton/runtime", NULL};
 
-// Of these what calls compiled code, in every step of a program that is done with compiling: it is around a compilation too, but
-// there the compiler is below it. Their own functions that compile have one of the words.
-static const char *const groups_compiled_runs[] = {
-    "torch/_dynamo/eval_frame.py",
-    "torch/_dynamo/external_utils.py",
-    "torch/_dynamo/decorators.py",
-    "torch/_dynamo/utils.py",
-    "torch/_functorch/aot_autograd.py",
-    "torch/_functorch/_aot_autograd/runtime_wrappers.py",
-    "torch/_functorch/_aot_autograd/utils.py",
-    "torch/_inductor/output_code.py",
-    "torch/_inductor/utils.py",
-    "torch/_inductor/runtime/triton_heuristics.py",
-    "torch/_inductor/runtime/static_",
-    "triton/runtime/jit.py",
-    NULL};
+// Of these what calls compiled code, in every step of a program that is done with compiling: it is
+// around a compilation too, but there the compiler is below it. Their own functions that compile
+// have one of the words.
+static const char *const groups_compiled_runs[] = {"torch/_dynamo/eval_frame.py",
+        "torch/_dynamo/external_utils.py", "torch/_dynamo/decorators.py", "torch/_dynamo/utils.py",
+        "torch/_functorch/aot_autograd.py", "torch/_functorch/_aot_autograd/runtime_wrappers.py",
+        "torch/_functorch/_aot_autograd/utils.py", "torch/_inductor/output_code.py",
+        "torch/_inductor/utils.py", "torch/_inductor/runtime/triton_heuristics.py",
+        "torch/_inductor/runtime/static_", "triton/runtime/jit.py", NULL};
 static const char *const groups_compile_words[] = {"precompile", "autotune", "bench", NULL};
 
-// Of what one side's kernels of a pair take, the other side's: a fill beside a batch norm is not what it replaced, and names nothing.
+// Of what one side's kernels of a pair take, the other side's: a fill beside a batch norm is not
+// what it replaced, and names nothing.
 static const double groups_next_to_nothing = 0.05;
 
 // Waits that say nothing but that there was nothing to do yet.
-static const char *const groups_waits[] = {"sleep", "futex_wait", "epoll",  "poll",
-                                           "child", "pipe",       "socket", NULL};
+static const char *const groups_waits[] = {
+        "sleep", "futex_wait", "epoll", "poll", "child", "pipe", "socket", NULL};
 
 static bool groups_compiles(const struct cost_tree *tree, uint32_t node)
 {
@@ -76,9 +71,9 @@ static bool groups_compiles(const struct cost_tree *tree, uint32_t node)
         if (place->kind == COST_PHASE && strcmp(place->name, "compile") == 0)
             return true;
         if (place->kind == COST_PYTHON && place->module &&
-            words_within(place->module, groups_compile_places) &&
-            (!words_within(place->module, groups_compiled_runs) ||
-             words_within(place->name, groups_compile_words)))
+                words_within(place->module, groups_compile_places) &&
+                (!words_within(place->module, groups_compiled_runs) ||
+                        words_within(place->name, groups_compile_words)))
             return true;
     }
     return false;
@@ -95,10 +90,10 @@ static bool groups_in_phase(const struct cost_tree *tree, uint32_t node, const c
 static bool groups_is_interpreter(const struct cost_node *leaf)
 {
     return strcmp(leaf->name, "Python interpreter") == 0 ||
-           strcmp(leaf->name, "garbage collection") == 0 ||
-           strncmp(leaf->name, "_PyEval", 7) == 0 ||
-           (leaf->module && strncmp(leaf->module, "libpython", 9) == 0) ||
-           (leaf->module && strncmp(leaf->module, "python3", 7) == 0);
+            strcmp(leaf->name, "garbage collection") == 0 ||
+            strncmp(leaf->name, "_PyEval", 7) == 0 ||
+            (leaf->module && strncmp(leaf->module, "libpython", 9) == 0) ||
+            (leaf->module && strncmp(leaf->module, "python3", 7) == 0);
 }
 
 static enum diff_kind groups_by_match(enum align_match match, enum diff_kind slower)
@@ -147,7 +142,8 @@ static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_
         return DIFF_COMM_EXPOSED;
     if (leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH) {
         enum diff_kind kind = groups_by_match(group->group->match, DIFF_KERNEL_SLOWER);
-        if (kind != DIFF_KERNEL_REPLACED || fmin(group->a, group->b) >= groups_next_to_nothing * fmax(group->a, group->b))
+        if (kind != DIFF_KERNEL_REPLACED ||
+                fmin(group->a, group->b) >= groups_next_to_nothing * fmax(group->a, group->b))
             return kind;
         return group->b > group->a ? DIFF_KERNEL_ADDED : DIFF_KERNEL_REMOVED;
     }
@@ -156,7 +152,7 @@ static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_
     if (groups_compiles(tree, leaf->parent))
         return DIFF_COMPILE;
     if (words_within(leaf->name, groups_cold_calls) &&
-        (leaf->kind == COST_SYNC || leaf->class == COST_LAUNCH_BOUND))
+            (leaf->kind == COST_SYNC || leaf->class == COST_LAUNCH_BOUND))
         return DIFF_COLD_START;
     if (leaf->kind == COST_SYNC)
         return words_within(leaf->name, groups_memory_calls) ? DIFF_MEMORY_ALLOC : DIFF_SYNC_ADDED;
@@ -289,8 +285,8 @@ uint32_t *diff_groups_of(const struct diff_job *job, int side)
     return groups;
 }
 
-void diff_groups_add(const struct diff_job *job, const struct align_group *group,
-                     double *const ns[2])
+void diff_groups_add(
+        const struct diff_job *job, const struct align_group *group, double *const ns[2])
 {
     diff_launches_add(job, group, ns);
     for (int side = 0; side < 2; side++) {
@@ -299,7 +295,7 @@ void diff_groups_add(const struct diff_job *job, const struct align_group *group
         size_t count = side ? group->count_b : group->count_a;
         for (size_t i = 0; i < count; i++) {
             for (uint32_t r = job->first[side][leaves[i]]; r < job->first[side][leaves[i] + 1];
-                 r++) {
+                    r++) {
                 uint32_t unit = job->units.of_window[side][tree->rows[r].window];
                 if (unit != UINT32_MAX)
                     ns[side][unit] += (double)tree->rows[r].ns;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that are late belong to what they launch. A program that is bound by its launches pays for a kernel more with the
-// time that the host takes to launch it, ten times what the kernel itself takes: told as "launches of forward", it would say what
-// waited and not for what. So an operation that only one side has (or has once more) takes over what of the waiting at its place
-// was before it, as far as the side has more executions of its name: shapes that follow the data (the number of rows a batch
-// touches) make leaves of one side out of kernels that both run. And a wait for the device that only one side has drains the
-// queue: launches behind it come late until the host is as far ahead as it was, which is its cost too, as far as the other side
-// waits less there. What both sides launch keeps its waiting where it is: there it is the host that got slower. Only sums of
-// contributions move; classes and the decomposition do not. Pure.
+// Launches that are late belong to what they launch. A program that is bound by its launches pays
+// for a kernel more with the time that the host takes to launch it, ten times what the kernel
+// itself takes: told as "launches of forward", it would say what waited and not for what. So an
+// operation that only one side has (or has once more) takes over what of the waiting at its place
+// was before it, as far as the side has more executions of its name: shapes that follow the data
+// (the number of rows a batch touches) make leaves of one side out of kernels that both run. And a
+// wait for the device that only one side has drains the queue: launches behind it come late until
+// the host is as far ahead as it was, which is its cost too, as far as the other side waits less
+// there. What both sides launch keeps its waiting where it is: there it is the host that got
+// slower. Only sums of contributions move; classes and the decomposition do not. Pure.
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,8 @@
 #include "reports/analyse/diff/contribute/contribute.h"
 #include "reports/analyse/names/names.h"
 
-static const double launches_more = 0.5; // of the executions that stand on one side only: those that are more
+static const double launches_more =
+        0.5; // of the executions that stand on one side only: those that are more
 
 struct launches_move {
     uint32_t group, unit;
@@ -50,17 +53,20 @@ static struct launches_name *launches_name(struct launches_names *names, const c
     if (raw == known) {
         char buf[NAMES_LENGTH_MAX] = "";
         names_normalise(name, buf, sizeof buf);
-        names->normal_of = vector_reserve(names->normal_of, &names->normal_capacity, (size_t)raw + 1, sizeof *names->normal_of);
+        names->normal_of = vector_reserve(names->normal_of, &names->normal_capacity,
+                (size_t)raw + 1, sizeof *names->normal_of);
         names->normal_of[raw] = intern_text(names->normal, buf);
     }
     uint32_t normal = names->normal_of[raw];
-    names->of = vector_reserve_zero(names->of, &names->of_capacity, (size_t)normal + 1, sizeof *names->of);
+    names->of = vector_reserve_zero(
+            names->of, &names->of_capacity, (size_t)normal + 1, sizeof *names->of);
     return &names->of[normal];
 }
 
 bool diff_is_counted(const struct cost_node *leaf)
 {
-    return leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH || leaf->kind == COST_TRANSFER || leaf->kind == COST_SYNC;
+    return leaf->kind == COST_KERNEL || leaf->kind == COST_GRAPH || leaf->kind == COST_TRANSFER ||
+            leaf->kind == COST_SYNC;
 }
 
 static bool launches_own(const struct align_group *group, const struct cost_node *leaf)
@@ -104,16 +110,18 @@ static double launches_growth(const struct diff_job *job, uint32_t group, int si
     return ns[side] - ns[!side] + moved_ns * units->scale[side] / units->total_steps[side];
 }
 
-// Of the waiting behind a wait that drained the queue only as much is by it as the other side, which did not wait, has less there.
-static size_t launches_after_waits(const struct diff_job *job, struct launches_move *moves, size_t count, struct launches_move *waits,
-                                   size_t wait_count)
+// Of the waiting behind a wait that drained the queue only as much is by it as the other side,
+// which did not wait, has less there.
+static size_t launches_after_waits(const struct diff_job *job, struct launches_move *moves,
+        size_t count, struct launches_move *waits, size_t wait_count)
 {
     size_t groups = job->workload->alignment->count;
     for (int side = 0; side < 2 && wait_count; side++) {
         double *of = xcalloc(groups + 1, sizeof *of), *moved = xcalloc(groups + 1, sizeof *moved);
         for (size_t i = 0; i < count; i++)
             moved[moves[i].group] += moves[i].side == side ? moves[i].ns : 0;
-        for (size_t i = 0; i + 1 < wait_count; i += 2) // to the wait, and from the waiting behind it
+        // to the wait, and from the waiting behind it
+        for (size_t i = 0; i + 1 < wait_count; i += 2)
             of[waits[i + 1].group] -= waits[i].side == side ? waits[i + 1].ns : 0;
         for (size_t g = 0; g < groups; g++) {
             double ns = of[g] * job->units.scale[side] / job->units.total_steps[side];
@@ -132,10 +140,12 @@ static size_t launches_after_waits(const struct diff_job *job, struct launches_m
     return count + wait_count;
 }
 
-static bool launches_are_more(const struct diff_job *job, struct launches_names *names, const struct align_group *group)
+static bool launches_are_more(
+        const struct diff_job *job, struct launches_names *names, const struct align_group *group)
 {
     int side = group->count_b > 0;
-    const struct cost_node *leaf = &job->workload->trees[side]->nodes[side ? group->b[0] : group->a[0]];
+    const struct cost_node *leaf =
+            &job->workload->trees[side]->nodes[side ? group->b[0] : group->a[0]];
     if (!launches_own(group, leaf))
         return false;
     const struct launches_name *name = launches_name(names, leaf->name);
@@ -166,7 +176,8 @@ void diff_launches_make(struct diff_job *job)
         uint32_t *groups = diff_groups_of(job, side);
         for (size_t i = 0; i < tree->late_count; i++) {
             const struct cost_late *late = &tree->lates[i];
-            uint32_t owner = groups[late->node], from = groups[late->gap], unit = job->units.of_window[side][late->window];
+            uint32_t owner = groups[late->node], from = groups[late->gap],
+                     unit = job->units.of_window[side][late->window];
             if (owner == COST_NONE || from == COST_NONE || unit == UINT32_MAX)
                 continue;
             if (!launches->more[owner])
@@ -186,10 +197,12 @@ void diff_launches_make(struct diff_job *job)
     free(names.normal_of);
     free(names.of);
     sort_in_place(moves, count, x, y,
-                  x->group != y->group ? x->group < y->group
-                  : x->side != y->side ? x->side < y->side
-                  : x->unit != y->unit ? x->unit < y->unit
-                                       : x->ns < y->ns); // sums come out the same whatever the order they were found in
+            x->group != y->group         ? x->group < y->group
+                    : x->side != y->side ? x->side < y->side
+                    : x->unit != y->unit
+                    ? x->unit < y->unit
+                    // sums come out the same whatever the order they were found in
+                    : x->ns < y->ns);
     launches->alignment = alignment;
     launches->count = count;
     launches->moves = arena_alloc(job->arena, count + 1, sizeof *moves);
@@ -199,7 +212,8 @@ void diff_launches_make(struct diff_job *job)
 }
 
 // Those of a group; how many.
-static size_t launches_find(const struct diff_job *job, const struct align_group *group, const struct launches_move **ret)
+static size_t launches_find(const struct diff_job *job, const struct align_group *group,
+        const struct launches_move **ret)
 {
     const struct diff_launches *launches = job->launches;
     const struct alignment *alignment = job->workload->alignment;
@@ -214,7 +228,8 @@ static size_t launches_find(const struct diff_job *job, const struct align_group
     return end - low;
 }
 
-void diff_launches_add(const struct diff_job *job, const struct align_group *group, double *const ns[2])
+void diff_launches_add(
+        const struct diff_job *job, const struct align_group *group, double *const ns[2])
 {
     const struct launches_move *moves = NULL;
     size_t count = launches_find(job, group, &moves);

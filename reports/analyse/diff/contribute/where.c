@@ -10,7 +10,12 @@
 #include "reports/analyse/diff/contribute/contribute.h"
 #include "reports/analyse/names/names.h"
 
-enum { WHERE_DEPTH_MAX = DIFF_DEPTH_MAX, WHERE_LINKS = 6, WHERE_NAME_MAX = 160, WHERE_NAMES_MAX = 64 };
+enum {
+    WHERE_DEPTH_MAX = DIFF_DEPTH_MAX,
+    WHERE_LINKS = 6,
+    WHERE_NAME_MAX = 160,
+    WHERE_NAMES_MAX = 64
+};
 static const double where_net = 0.3;
 
 // ---- what is around all phases ----
@@ -79,7 +84,7 @@ static const bool *trunk_of(struct diff_job *job, int side)
     uint32_t places[TRUNK_PHASES_MAX];
     size_t count = 0;
     for (uint32_t phase = tree->nodes[0].first_child;
-         phase != COST_NONE && count < TRUNK_PHASES_MAX; phase = tree->nodes[phase].next_sibling)
+            phase != COST_NONE && count < TRUNK_PHASES_MAX; phase = tree->nodes[phase].next_sibling)
         if (trunk_child(tree, phase, NULL) != COST_NONE)
             places[count++] = phase;
     for (int depth = 0; depth < TRUNK_DEPTH_MAX; depth++) {
@@ -112,7 +117,7 @@ static const char *where_name(struct diff_job *job, const struct cost_tree *tree
     char name[NAMES_LENGTH_MAX] = "";
     if (!job->place_names[side])
         job->place_names[side] =
-            arena_alloc(job->arena, tree->node_count + 1, sizeof **job->place_names);
+                arena_alloc(job->arena, tree->node_count + 1, sizeof **job->place_names);
     const char **known = &job->place_names[side][id];
     if (*known)
         return *known;
@@ -123,13 +128,13 @@ static const char *where_name(struct diff_job *job, const struct cost_tree *tree
     return *known = arena_copy(job->arena, name);
 }
 
-static void where_path(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
-                       struct where_path *path)
+static void where_path(
+        struct diff_job *job, const struct cost_tree *tree, uint32_t node, struct where_path *path)
 {
     uint32_t nodes[WHERE_DEPTH_MAX];
     size_t depth = 0;
     for (; node != COST_NONE && node != 0 && tree->nodes[node].kind >= COST_KERNEL;
-         node = tree->nodes[node].parent)
+            node = tree->nodes[node].parent)
         ;
     // Of a path that is too deep the outermost links are kept: they are what places have in common.
     for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent) {
@@ -168,7 +173,7 @@ static const char *where_join(struct diff_job *job, const struct where_path *pat
 }
 
 size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
-                        const char *names[DIFF_DEPTH_MAX])
+        const char *names[DIFF_DEPTH_MAX])
 {
     struct where_path path;
     where_path(job, tree, node, &path);
@@ -184,8 +189,8 @@ const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint3
 }
 
 // The place of a group: the one that its leaves have in common, on the side where it took most.
-static void where_group(struct diff_job *job, const struct diff_group *group,
-                        struct where_path *path)
+static void where_group(
+        struct diff_job *job, const struct diff_group *group, struct where_path *path)
 {
     const struct align_group *aligned = group->group;
     uint32_t place = group->side ? aligned->place_b : aligned->place_a;
@@ -195,8 +200,8 @@ static void where_group(struct diff_job *job, const struct diff_group *group,
 }
 
 // What a group adds to the change of all: what goes the other way counts against its place.
-static void where_weigh(const struct diff_group *groups, const uint32_t *members, size_t count,
-                        double *weights)
+static void where_weigh(
+        const struct diff_group *groups, const uint32_t *members, size_t count, double *weights)
 {
     double net = 0, all = 0;
     for (size_t i = 0; i < count; i++) {
@@ -218,7 +223,7 @@ struct where_sum {
 
 // The name that holds most at this depth.
 static struct where_sum where_candidate(const struct where_path *paths, const double *weights,
-                                        const bool *in, size_t count, size_t depth, bool raw)
+        const bool *in, size_t count, size_t depth, bool raw)
 {
     struct where_sum sums[WHERE_NAMES_MAX], best = {NULL, 0};
     size_t sum_count = 0;
@@ -243,15 +248,14 @@ static struct where_sum where_candidate(const struct where_path *paths, const do
 
 // One layer of many is told by its index: "layers.2.mlp", not "layers.*.mlp".
 static const char *where_exact(const struct where_path *paths, const double *weights,
-                               const bool *in, size_t count, size_t depth, const char *name,
-                               double total)
+        const bool *in, size_t count, size_t depth, const char *name, double total)
 {
     struct where_sum raw = where_candidate(paths, weights, in, count, depth, true);
     return raw.name && raw.held >= DIFF_MOST * total ? raw.name : name;
 }
 
 const char *diff_where(struct diff_job *job, const struct diff_group *groups,
-                       const uint32_t *members, size_t count)
+        const uint32_t *members, size_t count)
 {
     // What changed most says where; thousands of places more would say the same.
     if (count > 2000)
@@ -274,7 +278,7 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
             in[i] = in[i] && paths[i].count > found.count &&
                     strcmp(paths[i].names[found.count], best.name) == 0;
         found.names[found.count] =
-            where_exact(paths, weights, in, count, found.count, best.name, total);
+                where_exact(paths, weights, in, count, found.count, best.name, total);
         found.count++;
     }
     const char *where = where_join(job, &found, found.count);
@@ -285,7 +289,7 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
 }
 
 size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
-                         const uint32_t *members, size_t count)
+        const uint32_t *members, size_t count)
 {
     uint64_t *places = xcalloc(count + 1, sizeof *places);
     size_t distinct = 0;

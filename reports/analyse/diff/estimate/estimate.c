@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large a difference is, and what its launches say about it. It is estimated from all units, as a
-// share of the traced time times the untraced step. How far it may be off by chance is what launches of
-// one side differ by among each other: no number of windows within a launch tells that. prior.c
-// makes intervals of it. Pure.
+// How large a difference is, and what its launches say about it. It is estimated from all units, as
+// a share of the traced time times the untraced step. How far it may be off by chance is what
+// launches of one side differ by among each other: no number of windows within a launch tells that.
+// prior.c makes intervals of it. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void moments_add(struct units_moments *moments, double value)
     moments->squares += step * (value - moments->mean);
 }
 
-struct units_spread { // what the launches of all pairs say
+struct units_spread {                 // what the launches of all pairs say
     struct units_moments launches[2]; // their means
     struct units_moments pairs;       // the differences of the means of a pair
     double least, most;               // of those
@@ -42,8 +42,8 @@ struct units_sums { // of one launch
 // is that of a ratio: a window in which everything took longer says little about one thing, and is
 // counted by what the thing took beyond its share of that window (the ratio estimator's
 // linearisation; the mean stays). A rare long event moves both, and most of it cancels.
-static double units_rate(const struct diff_units *units, int side, const struct units_sums *sums,
-                         double share)
+static double units_rate(
+        const struct diff_units *units, int side, const struct units_sums *sums, double share)
 {
     if (!(sums->steps > 0))
         return NAN;
@@ -57,7 +57,7 @@ static double moments_variance(const struct units_moments *moments) // of the me
 }
 
 static void spread_pair(struct units_spread *spread, const double rate[2],
-                        const struct units_moments *couples, const struct units_moments alone[2])
+        const struct units_moments *couples, const struct units_moments alone[2])
 {
     if (!isfinite(rate[0]) || !isfinite(rate[1]))
         return;
@@ -72,7 +72,7 @@ static void spread_pair(struct units_spread *spread, const double rate[2],
 }
 
 static void units_spread(const struct diff_job *job, double *const ns[2], const double share[2],
-                         struct units_spread *spread)
+        struct units_spread *spread)
 {
     const struct diff_units *units = &job->units;
     for (size_t i = 0; i < units->count;) {
@@ -95,8 +95,8 @@ static void units_spread(const struct diff_job *job, double *const ns[2], const 
             if (unit->side < 0 && isfinite(rate[0]) && isfinite(rate[1]))
                 moments_add(&couples, rate[1] - rate[0]);
         }
-        const double rate[2] = {units_rate(units, 0, &sums[0], share[0]),
-                                units_rate(units, 1, &sums[1], share[1])};
+        const double rate[2] = {
+                units_rate(units, 0, &sums[0], share[0]), units_rate(units, 1, &sums[1], share[1])};
         spread_pair(spread, rate, &couples, alone);
     }
 }
@@ -128,8 +128,7 @@ static double step_distortion(const struct diff_job *job, double error, double d
         ratio = units->total_wall[1] / units->total_wall[0] * job->untraced.step[0] /
                 job->untraced.step[1];
     double apart = isfinite(ratio) && ratio > 0 ? fabs(log(ratio)) : 0;
-    double noise =
-        degrees > 0 ? distribution_t_quantile(units_apart_quantile, degrees) * error : 0;
+    double noise = degrees > 0 ? distribution_t_quantile(units_apart_quantile, degrees) * error : 0;
     return apart > noise ? 1 - exp(noise - apart) : 0;
 }
 
@@ -143,14 +142,13 @@ void diff_units_step(struct diff_job *job)
         moments_add(&own, untraced->ratios[i]);
     double degrees = fmax(traced.n - 1, 0) + fmax(own.n - 1, 0);
     double sd = degrees > 0 ? sqrt((traced.squares + own.squares) / degrees) : 0;
-    units->step_half = isfinite(untraced->lo)
-                           ? (untraced->hi - untraced->lo) / 2 / untraced->step[0]
-                           : 0;
+    units->step_half =
+            isfinite(untraced->lo) ? (untraced->hi - untraced->lo) / 2 / untraced->step[0] : 0;
     if (degrees > 0)
         units->step_half = distribution_t_quantile(1 - units_step_alpha / 2, degrees) * sd /
-                           sqrt(own.n > 0 ? own.n : traced.n);
+                sqrt(own.n > 0 ? own.n : traced.n);
     units->distortion =
-        step_distortion(job, sd * sqrt(1 / traced.n + (own.n > 0 ? 1 / own.n : 0)), degrees);
+            step_distortion(job, sd * sqrt(1 / traced.n + (own.n > 0 ? 1 / own.n : 0)), degrees);
 }
 
 void diff_units_estimate(const struct diff_job *job, double *const ns[2], struct diff_estimate *ret)
@@ -176,11 +174,10 @@ void diff_units_estimate(const struct diff_job *job, double *const ns[2], struct
         ret->degrees += sums[side] > 0 ? pairs - 1 : 0;
     }
     ret->squares = pairs > 0 ? (ret->a * ret->a + ret->b * ret->b) / pairs : 0;
-    ret->step_half = units->step_half * (ret->a + ret->b) / 2 +
-                     units->distortion * fmax(ret->a, ret->b);
+    ret->step_half =
+            units->step_half * (ret->a + ret->b) / 2 + units->distortion * fmax(ret->a, ret->b);
     if (spread.least * spread.most > 0)
         ret->nearest = fmin(fabs(spread.least), fabs(spread.most)) * (spread.least < 0 ? -1 : 1);
     ret->agrees = spread.least * spread.most > 0 &&
-                  fmin(fabs(spread.least), fabs(spread.most)) >=
-                      units_agree * fabs(spread.pairs.mean);
+            fmin(fabs(spread.least), fabs(spread.most)) >= units_agree * fabs(spread.pairs.mean);
 }

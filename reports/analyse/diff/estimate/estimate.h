@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stage that estimates: how long a step takes untraced, what of both sides is compared with what, how large the difference of one
-// thing is and how sure. Internal to this room and its unit tests.
+// The stage that estimates: how long a step takes untraced, what of both sides is compared with
+// what, how large the difference of one thing is and how sure. Internal to this room and its unit
+// tests.
 #ifndef UPGATE_DIFF_ESTIMATE_H
 #define UPGATE_DIFF_ESTIMATE_H
 
@@ -13,7 +14,7 @@
 
 struct diff_job;
 
-struct diff_cell { // of the workload, as it was judged
+struct diff_cell {                   // of the workload, as it was judged
     double a, ratio, lo, hi, margin; // NAN: not measured
     bool gates, fails, inconclusive; // its verdict, whether it gates or not
     const char *unit;                // "": there is no such cell
@@ -23,12 +24,12 @@ struct diff_cell { // of the workload, as it was judged
 struct diff_untraced {
     const char *unit; // "step", "request", "launch"
     double step[2], delta, lo, hi;
-    bool mean;     // the mean step is compared: its change is another one than the median's
+    bool mean;      // the mean step is compared: its change is another one than the median's
     double *ratios; // ln(b / a) of each pair
     size_t ratio_count;
     struct diff_untraced_once {
         double of[2], lo, hi; // bounds: of b - a
-    } cold, cpu; // first step; CPU time of a launch, all threads
+    } cold, cpu;              // first step; CPU time of a launch, all threads
 };
 
 // What is compared with what: blocks of one couple, or runs of windows where launches took no
@@ -46,7 +47,7 @@ struct diff_units {
     uint32_t *of_window[2]; // UINT32_MAX: left out
     double *steps[2];       // of each window, in units of what is compared
     double total_steps[2], total_wall[2];
-    double scale[2]; // untraced over traced
+    double scale[2];   // untraced over traced
     double step_half;  // of the step that all is scaled to: half of its interval, a share of it
     double distortion; // by how much tracing can have moved what it did not slow: a share
     size_t used[2], left_out;
@@ -54,11 +55,13 @@ struct diff_units {
 };
 
 struct diff_estimate {
-    double a, b, delta;       // ns a step, scaled
-    double variance, degrees; // of delta, by what launches of a side differ by; degrees 0: one launch a side
-    double within;            // the same, by what windows within a launch differ by
-    double squares;           // (a^2 + b^2) / launches of a side: variance, were it all of the size
-    double step_half;   // what the untraced step's interval and unlike tracing of the sides add to half of the interval
+    double a, b, delta; // ns a step, scaled
+    double variance,
+            degrees; // of delta, by what launches of a side differ by; degrees 0: one launch a side
+    double within;   // the same, by what windows within a launch differ by
+    double squares;  // (a^2 + b^2) / launches of a side: variance, were it all of the size
+    double step_half;   // what the untraced step's interval and unlike tracing of the sides add to
+                        // half of the interval
     uint32_t units_hit; // in which it has any time
     double nearest;     // of the pairs' differences the one nearest to 0, 0 where signs differ
     bool agrees;        // every pair of launches says the same sign, and none next to nothing
@@ -75,25 +78,30 @@ struct diff_prior { // what all contributions of a store say about the spread of
     size_t next;
 };
 
-int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struct error *err); // measure.c, too
+// measure.c, too
+int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struct error *err);
 int diff_measure(struct diff_job *job, struct error *err);
 // False: there is nothing to compare. Needs trees, untraced numbers and has_gpu.
 bool diff_units_make(struct diff_job *job);
 void diff_units_clear(struct diff_units *units);
-// step_half and distortion: the spread of the step from pair to pair, untraced and traced. estimate.c
+// step_half and distortion: the spread of the step from pair to pair, untraced and traced.
+// estimate.c
 void diff_units_step(struct diff_job *job);
 // ns[side][unit]: what one thing took, unscaled.
-void diff_units_estimate(const struct diff_job *job, double *const ns[2],
-                         struct diff_estimate *ret);
-void diff_prior_learn(struct diff_prior *prior, const struct diff_estimate *const *things, size_t count);
-// Half the width of the interval for one of `count` things told at once; NAN: none. 99 % for all: halves of 0.8 %
-// for contributions and for places, 0.2 % for the step.
-double diff_units_half(const struct diff_job *job, const struct diff_estimate *estimate, size_t count);
+void diff_units_estimate(
+        const struct diff_job *job, double *const ns[2], struct diff_estimate *ret);
+void diff_prior_learn(
+        struct diff_prior *prior, const struct diff_estimate *const *things, size_t count);
+// Half the width of the interval for one of `count` things told at once; NAN: none. 99 % for all:
+// halves of 0.8 % for contributions and for places, 0.2 % for the step.
+double diff_units_half(
+        const struct diff_job *job, const struct diff_estimate *estimate, size_t count);
 // The same, had many launches differed as these few do.
-double diff_units_half_of_many(const struct diff_job *job, const struct diff_estimate *estimate,
-                               size_t count);
-// Could launches of two kinds that differ by as much have fallen so that each side has those of one kind, in one
-// run of 200? An autotuner's choice stays for a launch. Not asked where the untraced step says the same sign.
+double diff_units_half_of_many(
+        const struct diff_job *job, const struct diff_estimate *estimate, size_t count);
+// Could launches of two kinds that differ by as much have fallen so that each side has those of one
+// kind, in one run of 200? An autotuner's choice stays for a launch. Not asked where the untraced
+// step says the same sign.
 bool diff_units_modes(const struct diff_job *job, double delta);
 
 #endif

@@ -21,7 +21,8 @@ enum { MEASURE_COLD_STEPS = 5 };
 // would explain too little.
 static const double measure_tail = 0.015, measure_tail_far = 0.05;
 
-static const struct diff_cell measure_none = {.a = NAN, .ratio = NAN, .lo = NAN, .hi = NAN, .margin = NAN, .unit = ""};
+static const struct diff_cell measure_none = {
+        .a = NAN, .ratio = NAN, .lo = NAN, .hi = NAN, .margin = NAN, .unit = ""};
 
 static bool measure_usable(const struct diff_cell *cell)
 {
@@ -33,17 +34,22 @@ int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struc
     for (int i = 0; i < METRIC_COUNT; i++)
         cells[i] = measure_none;
     sqlite3_stmt *stmt = store_query(job->store, err,
-                                     "SELECT metric, median_a, ratio, ci_lower, ci_upper, margin, gating, verdict, unit FROM cell WHERE workload = ?",
-                                     "s", job->workload->name);
+            "SELECT metric, median_a, ratio, ci_lower, ci_upper, margin, gating, verdict, unit FROM cell WHERE workload = ?",
+            "s", job->workload->name);
     int rc;
     while ((rc = store_step(job->store, stmt, err)) > 0) {
-        const char *metric = (const char *)sqlite3_column_text(stmt, 0), *verdict = (const char *)sqlite3_column_text(stmt, 7);
+        const char *metric = (const char *)sqlite3_column_text(stmt, 0),
+                   *verdict = (const char *)sqlite3_column_text(stmt, 7);
         const char *unit = (const char *)sqlite3_column_text(stmt, 8);
-        const struct diff_cell cell = {.a = store_double(stmt, 1), .ratio = store_double(stmt, 2), .lo = store_double(stmt, 3),
-                                       .hi = store_double(stmt, 4), .margin = store_double(stmt, 5), .gates = sqlite3_column_int(stmt, 6),
-                                       .fails = verdict && strcmp(verdict, "fail") == 0,
-                                       .inconclusive = verdict && strcmp(verdict, "inconclusive") == 0,
-                                       .unit = arena_copy(job->arena, unit ? unit : "")};
+        const struct diff_cell cell = {.a = store_double(stmt, 1),
+                .ratio = store_double(stmt, 2),
+                .lo = store_double(stmt, 3),
+                .hi = store_double(stmt, 4),
+                .margin = store_double(stmt, 5),
+                .gates = sqlite3_column_int(stmt, 6),
+                .fails = verdict && strcmp(verdict, "fail") == 0,
+                .inconclusive = verdict && strcmp(verdict, "inconclusive") == 0,
+                .unit = arena_copy(job->arena, unit ? unit : "")};
         for (int i = 0; i < METRIC_COUNT && metric; i++)
             if (strcmp(metric, metric_infos[i].name) == 0)
                 cells[i] = cell;
@@ -51,7 +57,8 @@ int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struc
     return rc;
 }
 
-static void measure_take(struct diff_untraced *untraced, const struct diff_cell *cell, const char *unit)
+static void measure_take(
+        struct diff_untraced *untraced, const struct diff_cell *cell, const char *unit)
 {
     untraced->unit = unit;
     untraced->step[0] = cell->a;
@@ -63,12 +70,11 @@ static void measure_take(struct diff_untraced *untraced, const struct diff_cell 
 
 static int measure_ratios(struct diff_job *job, const char *metric, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(
-        job->store, err,
-        "SELECT r.log_ratio FROM pair_ratio r JOIN pair p ON p.id = r.pair_id "
-        "WHERE p.workload_id = ? AND r.metric = ? AND p.state = 'valid' "
-        "AND p.phase IN ('main', 'confirm') ORDER BY p.id LIMIT 4096",
-        "is", job->workload_id, metric);
+    sqlite3_stmt *stmt = store_query(job->store, err,
+            "SELECT r.log_ratio FROM pair_ratio r JOIN pair p ON p.id = r.pair_id "
+            "WHERE p.workload_id = ? AND r.metric = ? AND p.state = 'valid' "
+            "AND p.phase IN ('main', 'confirm') ORDER BY p.id LIMIT 4096",
+            "is", job->workload_id, metric);
     if (!stmt)
         return err->code;
     struct diff_untraced *untraced = &job->untraced;
@@ -98,27 +104,27 @@ static void measure_close(struct measure_launch *launch, double *steps, size_t c
 }
 
 // Those that were judged, or the traced ones: of a control both launches are the baseline's.
-#define MEASURE_PAIRS                                                                              \
+#define MEASURE_PAIRS \
     "p.workload_id = ? AND p.state = 'valid' AND CASE WHEN ? THEN p.phase = 'traced' ELSE p.phase IN ('main', 'confirm') END"
 // On a GPU the steps of a block are launched one after the other and the last one waits for all:
 // only a block as a whole tells.
 static const char *const measure_queries[] = {
-    "SELECT l.id, p.id, l.side, 1.0 * b.active_ns / b.steps AS step_ns FROM pair p JOIN launch l ON l.pair_id "
-    "= p.id JOIN block b ON "
-    "b.pair_id = p.id AND b.side = l.side WHERE b.steps > 0 AND " MEASURE_PAIRS
-    " ORDER BY l.id, b.couple",
-    "SELECT l.id, p.id, l.side, s.dur_ns FROM pair p JOIN launch l ON l.pair_id = p.id JOIN step s "
-    "ON s.launch_id = l.id "
-    "WHERE s.rank = 0 AND " MEASURE_PAIRS " ORDER BY l.id, s.idx",
+        "SELECT l.id, p.id, l.side, 1.0 * b.active_ns / b.steps AS step_ns FROM pair p JOIN launch l ON l.pair_id "
+        "= p.id JOIN block b ON "
+        "b.pair_id = p.id AND b.side = l.side WHERE b.steps > 0 AND " MEASURE_PAIRS
+        " ORDER BY l.id, b.couple",
+        "SELECT l.id, p.id, l.side, s.dur_ns FROM pair p JOIN launch l ON l.pair_id = p.id JOIN step s "
+        "ON s.launch_id = l.id "
+        "WHERE s.rank = 0 AND " MEASURE_PAIRS " ORDER BY l.id, s.idx",
 };
 
 // Launches with their blocks, or with their steps (of rank 0) where they took no turns; of the
 // traced pairs or of those that were judged.
 static int measure_query(struct diff_job *job, const char *query, bool traced,
-                         struct measure_launch **ret, size_t *ret_count, struct error *err)
+        struct measure_launch **ret, size_t *ret_count, struct error *err)
 {
     sqlite3_stmt *stmt =
-        store_query(job->store, err, query, "ii", job->workload_id, (int64_t)traced);
+            store_query(job->store, err, query, "ii", job->workload_id, (int64_t)traced);
     if (!stmt)
         return err->code;
     struct measure_launch *launches = NULL;
@@ -131,8 +137,9 @@ static int measure_query(struct diff_job *job, const char *query, bool traced,
         if (count == 0 || id != last) {
             if (count)
                 measure_close(&launches[count - 1], steps, step_count);
-            vector_push(launches, count, (struct measure_launch){.pair = sqlite3_column_int64(stmt, 1),
-                                                                 .side = sqlite3_column_int(stmt, 2) == 1});
+            vector_push(launches, count,
+                    (struct measure_launch){.pair = sqlite3_column_int64(stmt, 1),
+                            .side = sqlite3_column_int(stmt, 2) == 1});
             last = id;
             step_count = 0;
         }
@@ -147,12 +154,12 @@ static int measure_query(struct diff_job *job, const char *query, bool traced,
 }
 
 static int measure_launches(struct diff_job *job, bool traced, struct measure_launch **ret,
-                            size_t *ret_count, struct error *err)
+        size_t *ret_count, struct error *err)
 {
     int rc = 0;
     *ret_count = 0;
     for (size_t i = 0;
-         i < sizeof measure_queries / sizeof *measure_queries && rc == 0 && *ret_count == 0; i++)
+            i < sizeof measure_queries / sizeof *measure_queries && rc == 0 && *ret_count == 0; i++)
         rc = measure_query(job, measure_queries[i], traced, ret, ret_count, err);
     return rc;
 }
@@ -172,9 +179,11 @@ struct measure_made { // a cell of launches
 
 // The cell that the gate would make of these launches, roughly: median over launches, mean of the
 // pairs' log ratios.
-static struct measure_made measure_make(struct diff_job *job, const struct measure_launch *launches, size_t count, enum measure_what what)
+static struct measure_made measure_make(struct diff_job *job, const struct measure_launch *launches,
+        size_t count, enum measure_what what)
 {
-    struct measure_made made = {.cell = measure_none, .ratios = arena_alloc(job->arena, count + 1, sizeof *made.ratios)};
+    struct measure_made made = {.cell = measure_none,
+            .ratios = arena_alloc(job->arena, count + 1, sizeof *made.ratios)};
     double *values = xcalloc(count + 1, sizeof *values), medians[2];
     for (int side = 0; side < 2; side++) {
         size_t n = 0;
@@ -191,7 +200,8 @@ static struct measure_made measure_make(struct diff_job *job, const struct measu
             made.ratios[made.ratio_count++] = x->side ? log(vx / vy) : log(vy / vx);
     }
     made.cell.a = medians[0];
-    made.cell.ratio = made.ratio_count ? exp(quantile_mean(made.ratios, made.ratio_count)) : medians[1] / medians[0];
+    made.cell.ratio = made.ratio_count ? exp(quantile_mean(made.ratios, made.ratio_count))
+                                       : medians[1] / medians[0];
     struct interval interval = mean_interval(made.ratios, (int)made.ratio_count, 0.005);
     if (interval.has_bounds) {
         made.cell.lo = exp(interval.lower);
@@ -222,8 +232,9 @@ static int measure_steps(struct diff_job *job, bool traced, struct error *err)
             job->untraced.ratio_count = 0;
         if (!isfinite(made.cell.lo))
             job->untraced.lo = job->untraced.hi = NAN;
-        diff_note(job, traced ? "There are no untraced launches: the traced ones stand in for them, with what tracing costs."
-                              : "The run was not judged: the step times are medians of its launches so far.");
+        diff_note(job,
+                traced ? "There are no untraced launches: the traced ones stand in for them, with what tracing costs."
+                       : "The run was not judged: the step times are medians of its launches so far.");
     }
     free(launches);
     return rc;
@@ -250,7 +261,8 @@ static bool measure_tail_differs(const struct measure_launch *launches, size_t c
 // The median says what most steps do. What hits few of them moves the mean only, and then the mean
 // is what is explained. (The cell of the throughput cannot tell: its ratio is of couples, and as
 // robust as the median's.)
-static bool measure_is_mean(const struct diff_cell *mean, const struct diff_cell *step, bool differs)
+static bool measure_is_mean(
+        const struct diff_cell *mean, const struct diff_cell *step, bool differs)
 {
     double apart = fabs(log(mean->ratio / step->ratio));
     bool outside = isfinite(mean->lo) && (step->ratio < mean->lo || step->ratio > mean->hi);
@@ -273,9 +285,10 @@ static int measure_mean(struct diff_job *job, const struct diff_cell *step, stru
     job->untraced.mean = true;
     char of_mean[32], of_median[32];
     diff_note(job,
-              "Few steps take most of the difference: the mean step changed by %s, the median by %s; the mean "
-              "is what is explained here.",
-              unit_format_change(of_mean, sizeof of_mean, mean.cell.ratio - 1), unit_format_change(of_median, sizeof of_median, step->ratio - 1));
+            "Few steps take most of the difference: the mean step changed by %s, the median by %s; the mean "
+            "is what is explained here.",
+            unit_format_change(of_mean, sizeof of_mean, mean.cell.ratio - 1),
+            unit_format_change(of_median, sizeof of_median, step->ratio - 1));
     return 0;
 }
 
@@ -283,7 +296,8 @@ static struct diff_untraced_once measure_once(const struct diff_cell *cell)
 {
     if (!measure_usable(cell))
         return (struct diff_untraced_once){{NAN, NAN}, NAN, NAN};
-    return (struct diff_untraced_once){{cell->a, cell->a * cell->ratio}, cell->a * (cell->lo - 1), cell->a * (cell->hi - 1)};
+    return (struct diff_untraced_once){
+            {cell->a, cell->a * cell->ratio}, cell->a * (cell->lo - 1), cell->a * (cell->hi - 1)};
 }
 
 int diff_measure(struct diff_job *job, struct error *err)
@@ -291,23 +305,30 @@ int diff_measure(struct diff_job *job, struct error *err)
     static const struct {
         enum metric_id metric;
         const char *unit;
-    } typical[] = {{METRIC_STEP_TIME, "step"}, {METRIC_LATENCY_P50, "request"}, {METRIC_TOTAL_TIME, "launch"}};
+    } typical[] = {{METRIC_STEP_TIME, "step"}, {METRIC_LATENCY_P50, "request"},
+            {METRIC_TOTAL_TIME, "launch"}};
     struct diff_cell cells[METRIC_COUNT];
     struct diff_untraced *untraced = &job->untraced;
     int rc = diff_cells(job, cells, err);
-    *untraced = (struct diff_untraced){.unit = "step", .step = {NAN, NAN}, .delta = NAN, .lo = NAN, .hi = NAN,
-                                       .cold = measure_once(&cells[METRIC_FIRST_STEP_TIME]),
-                                       .cpu = measure_once(&cells[METRIC_CPU_TIME])};
+    *untraced = (struct diff_untraced){.unit = "step",
+            .step = {NAN, NAN},
+            .delta = NAN,
+            .lo = NAN,
+            .hi = NAN,
+            .cold = measure_once(&cells[METRIC_FIRST_STEP_TIME]),
+            .cpu = measure_once(&cells[METRIC_CPU_TIME])};
     int64_t steps = 0;
     struct error none = {0};
     bool has_steps = store_get_int(job->store, &steps, &none,
-                                   "SELECT 1 FROM step s JOIN launch l ON l.id = s.launch_id JOIN "
-                                   "pair p ON p.id = l.pair_id "
-                                   "WHERE p.workload_id = ? LIMIT 1",
-                                   "i", job->workload_id) == 0;
-    for (size_t i = 0; i < sizeof typical / sizeof *typical && rc == 0 && isnan(untraced->delta); i++) {
+                             "SELECT 1 FROM step s JOIN launch l ON l.id = s.launch_id JOIN "
+                             "pair p ON p.id = l.pair_id "
+                             "WHERE p.workload_id = ? LIMIT 1",
+                             "i", job->workload_id) == 0;
+    for (size_t i = 0; i < sizeof typical / sizeof *typical && rc == 0 && isnan(untraced->delta);
+            i++) {
         const struct diff_cell *cell = &cells[typical[i].metric];
-        if (typical[i].metric == METRIC_TOTAL_TIME && has_steps) // without a cell of the steps the run was not judged; its steps say more
+        // without a cell of the steps the run was not judged; its steps say more
+        if (typical[i].metric == METRIC_TOTAL_TIME && has_steps)
             break;
         if (!measure_usable(cell))
             continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sure a difference is: Student's interval from what launches of one side differ by, helped by what the
-// store's other contributions say about such launches (empirical Bayes), and whether launches of several
-// kinds could have fallen so by chance. Pure.
+// How sure a difference is: Student's interval from what launches of one side differ by, helped by
+// what the store's other contributions say about such launches (empirical Bayes), and whether
+// launches of several kinds could have fallen so by chance. Pure.
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,11 +12,12 @@
 #include "reports/analyse/quantile.h"
 
 enum { PRIOR_THINGS_MIN = 8, PRIOR_STEPS = 24 };
-static const double prior_alpha = 0.008;    // for all contributions; the step has the rest of the 1 %
+static const double prior_alpha = 0.008; // for all contributions; the step has the rest of the 1 %
 static const double prior_quantile = 2.326; // 99 %, one-sided
 static const double prior_modes = 0.005;
 
-// Of ln(chi-square / degrees), at half its degrees: mean + ln, variance. Recurrence up to 8, then the series.
+// Of ln(chi-square / degrees), at half its degrees: mean + ln, variance. Recurrence up to 8, then
+// the series.
 static double digamma(double x)
 {
     double sum = 0;
@@ -58,8 +59,8 @@ struct prior_fit {
     size_t count;
 };
 
-static struct prior_fit prior_fit(const struct diff_estimate *const *things, size_t count,
-                                  double relative)
+static struct prior_fit prior_fit(
+        const struct diff_estimate *const *things, size_t count, double relative)
 {
     struct prior_fit fit = {0};
     double squares = 0;
@@ -81,10 +82,11 @@ static struct prior_fit prior_fit(const struct diff_estimate *const *things, siz
     return fit;
 }
 
-// How much of the launches' spread goes with a thing's size is what makes all of them most alike; how
-// alike they are is the prior's weight: as in Smyth's moderated t, but at the upper 99 % bound of their
-// unlikeness, for few things look alike by chance.
-void diff_prior_learn(struct diff_prior *prior, const struct diff_estimate *const *things, size_t count)
+// How much of the launches' spread goes with a thing's size is what makes all of them most alike;
+// how alike they are is the prior's weight: as in Smyth's moderated t, but at the upper 99 % bound
+// of their unlikeness, for few things look alike by chance.
+void diff_prior_learn(
+        struct diff_prior *prior, const struct diff_estimate *const *things, size_t count)
 {
     const struct prior_fit plain = prior_fit(things, count, 0);
     struct prior_fit best = plain;
@@ -94,7 +96,7 @@ void diff_prior_learn(struct diff_prior *prior, const struct diff_estimate *cons
         struct prior_fit fit = prior_fit(things, count, relative);
         double better = fit.variance / plain.variance; // 95 % of a likelihood ratio with one degree
         if (fit.count < best.count || !(fit.variance < best.variance) ||
-            !((double)fit.count * log(better) < -3.84))
+                !((double)fit.count * log(better) < -3.84))
             continue;
         best = fit;
         prior->relative = relative;
@@ -125,10 +127,10 @@ struct prior_posterior {
     double variance, degrees;
 };
 
-// What other things say counts for at most as much as the launches that there are: where all of a launch moves
-// together, they say the same once more. What its windows say is the least.
-static struct prior_posterior prior_posterior(const struct diff_job *job,
-                                              const struct diff_estimate *estimate)
+// What other things say counts for at most as much as the launches that there are: where all of a
+// launch moves together, they say the same once more. What its windows say is the least.
+static struct prior_posterior prior_posterior(
+        const struct diff_job *job, const struct diff_estimate *estimate)
 {
     const struct diff_prior *prior = job->prior;
     double own = estimate->degrees, expected = 0;
@@ -144,26 +146,27 @@ static double prior_p(size_t count)
     return 1 - prior_alpha / 2 / (double)(count ? count : 1);
 }
 
-double diff_units_half(const struct diff_job *job, const struct diff_estimate *estimate, size_t count)
+double diff_units_half(
+        const struct diff_job *job, const struct diff_estimate *estimate, size_t count)
 {
     struct prior_posterior posterior = prior_posterior(job, estimate);
     if (!(posterior.degrees > 0))
         return NAN;
     return prior_t(job->prior, prior_p(count), posterior.degrees) * sqrt(posterior.variance) +
-           estimate->step_half;
+            estimate->step_half;
 }
 
-double diff_units_half_of_many(const struct diff_job *job, const struct diff_estimate *estimate,
-                               size_t count)
+double diff_units_half_of_many(
+        const struct diff_job *job, const struct diff_estimate *estimate, size_t count)
 {
     return distribution_normal_quantile(prior_p(count)) *
-               sqrt(prior_posterior(job, estimate).variance) +
-           estimate->step_half;
+            sqrt(prior_posterior(job, estimate).variance) +
+            estimate->step_half;
 }
 
-// Launches of two kinds that differ by `apart`: of q p of them all k of one side can be of one kind and
-// all of the other side of the other one, by chance: 2 (q (1 - q))^k. How many are of which kind the
-// untraced pairs tell, of which a pair of unlike launches is off by it.
+// Launches of two kinds that differ by `apart`: of q p of them all k of one side can be of one kind
+// and all of the other side of the other one, by chance: 2 (q (1 - q))^k. How many are of which
+// kind the untraced pairs tell, of which a pair of unlike launches is off by it.
 static double modes_chance(double share, size_t pairs, size_t untraced, size_t off)
 {
     double apart = share * (1 - share), chance = 2 * pow(apart, (double)pairs);

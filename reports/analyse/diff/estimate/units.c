@@ -13,8 +13,7 @@
 #include "reports/analyse/quantile.h"
 
 enum {
-    UNITS_BATCHES =
-        20 // of windows that stand in no couple: neighbours are alike, 20 means are not
+    UNITS_BATCHES = 20 // of windows that stand in no couple: neighbours are alike, 20 means are not
 };
 static const double units_left_out_max = 0.2;
 
@@ -34,17 +33,16 @@ static size_t units_keys_side(const struct cost_tree *tree, int side, struct uni
         const struct cost_window *window = &tree->windows[begin];
         size_t end = begin;
         while (end < tree->window_count && tree->windows[end].pair == window->pair &&
-               tree->windows[end].rank == window->rank)
+                tree->windows[end].rank == window->rank)
             end++;
         size_t of = end - begin, batches = of < UNITS_BATCHES ? of : UNITS_BATCHES;
         for (size_t i = begin; i < end; i++) {
             int32_t couple = tree->windows[i].couple;
-            keys[count++] = (struct units_key){
-                .pair = window->pair,
-                .couple = couple >= 0 ? couple : (int32_t)((i - begin) * batches / of),
-                .side = couple >= 0 ? -1 : side,
-                .own = side,
-                .window = (uint32_t)i};
+            keys[count++] = (struct units_key){.pair = window->pair,
+                    .couple = couple >= 0 ? couple : (int32_t)((i - begin) * batches / of),
+                    .side = couple >= 0 ? -1 : side,
+                    .own = side,
+                    .window = (uint32_t)i};
         }
         begin = end;
     }
@@ -65,9 +63,9 @@ static void units_group(struct diff_job *job, const struct units_key *keys, size
     for (size_t i = 0; i < count; i++) {
         const struct units_key *key = &keys[i], *last = i ? &keys[i - 1] : NULL;
         if (!last || last->pair != key->pair || last->side != key->side ||
-            last->couple != key->couple)
+                last->couple != key->couple)
             units->units[units->count++] =
-                (struct diff_unit){.pair = key->pair, .couple = key->couple, .side = key->side};
+                    (struct diff_unit){.pair = key->pair, .couple = key->couple, .side = key->side};
         struct diff_unit *unit = &units->units[units->count - 1];
         const struct cost_window *window = &job->workload->trees[key->own]->windows[key->window];
         double steps = units_window_steps(job, window);
@@ -102,8 +100,8 @@ static double units_limit(const struct diff_units *units, const bool *drop, int 
         if (!drop[i] && units->units[i].steps[side] > 0)
             rates[count++] = units->units[i].wall[side] / units->units[i].steps[side];
     double limit = count >= 10
-                       ? 1.5 * quantile_median(rates, count) + 4 * quantile_mad_sd(rates, count)
-                       : DBL_MAX;
+            ? 1.5 * quantile_median(rates, count) + 4 * quantile_mad_sd(rates, count)
+            : DBL_MAX;
     free(rates);
     return limit;
 }
@@ -177,11 +175,11 @@ bool diff_units_make(struct diff_job *job)
     size_t count = units_keys_side(trees[0], 0, keys);
     count += units_keys_side(trees[1], 1, keys + count);
     sort_in_place(keys, count, x, y,
-                  x->pair != y->pair       ? x->pair < y->pair
-                  : x->side != y->side     ? x->side < y->side
-                  : x->couple != y->couple ? x->couple < y->couple
-                  : x->own != y->own       ? x->own < y->own
-                                           : x->window < y->window);
+            x->pair != y->pair               ? x->pair < y->pair
+                    : x->side != y->side     ? x->side < y->side
+                    : x->couple != y->couple ? x->couple < y->couple
+                    : x->own != y->own       ? x->own < y->own
+                                             : x->window < y->window);
     units_group(job, keys, count);
     bool *drop = xcalloc(units->count + 1, sizeof *drop);
     units_drop_lone_pairs(units, drop);
@@ -193,7 +191,7 @@ bool diff_units_make(struct diff_job *job)
         if (units->total_steps[side] <= 0 || units->total_wall[side] <= 0)
             return false;
         units->scale[side] =
-            job->untraced.step[side] * units->total_steps[side] / units->total_wall[side];
+                job->untraced.step[side] * units->total_steps[side] / units->total_wall[side];
     }
     diff_units_step(job);
     return true;

@@ -32,8 +32,8 @@ static size_t beside_first(const struct cost_tree *tree, uint32_t node)
     return search_first(middle, tree->beside_count, tree->beside[middle].node >= node);
 }
 
-static void beside_add(struct diff_beside *seen, size_t *count, const struct cost_node *other,
-                       int side, double ns)
+static void beside_add(
+        struct diff_beside *seen, size_t *count, const struct cost_node *other, int side, double ns)
 {
     size_t i = 0;
     while (i < *count && strcmp(seen[i].name, other->name) != 0)
@@ -41,8 +41,8 @@ static void beside_add(struct diff_beside *seen, size_t *count, const struct cos
     if (i == BESIDE_SEEN_MAX)
         return;
     if (i == *count)
-        seen[(*count)++] = (struct diff_beside){.name = other->name,
-                                                .collective = other->kind == COST_COLLECTIVE};
+        seen[(*count)++] = (struct diff_beside){
+                .name = other->name, .collective = other->kind == COST_COLLECTIVE};
     seen[i].share[side] += ns;
 }
 
@@ -56,7 +56,8 @@ static int beside_compare(const void *left, const void *right)
 }
 
 // Adds what the executions of a group took on one side, with and without others beside them.
-static void beside_overlap(const struct diff_job *job, const struct align_group *group, int side, struct cost_overlap *sum)
+static void beside_overlap(const struct diff_job *job, const struct align_group *group, int side,
+        struct cost_overlap *sum)
 {
     const struct cost_tree *tree = job->workload->trees[side];
     const uint32_t *leaves = side ? group->b : group->a;
@@ -68,7 +69,7 @@ static void beside_overlap(const struct diff_job *job, const struct align_group 
 }
 
 static void beside_sum(const struct diff_job *job, const struct diff_contribution *contribution,
-                       const struct diff_group *groups, struct cost_overlap ret_sum[2])
+        const struct diff_group *groups, struct cost_overlap ret_sum[2])
 {
     for (size_t i = 0; i < contribution->group_count; i++)
         for (int side = 0; side < 2; side++)
@@ -76,7 +77,7 @@ static void beside_sum(const struct diff_job *job, const struct diff_contributio
 }
 
 void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
-                 const struct diff_group *groups)
+        const struct diff_group *groups)
 {
     struct diff_beside seen[BESIDE_SEEN_MAX];
     struct cost_overlap sum[2] = {0};
@@ -91,9 +92,9 @@ void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
             const uint32_t *leaves = side ? group->b : group->a;
             for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++)
                 for (size_t at = beside_first(tree, leaves[k]);
-                     at < tree->beside_count && tree->beside[at].node == leaves[k]; at++)
+                        at < tree->beside_count && tree->beside[at].node == leaves[k]; at++)
                     beside_add(seen, &count, &tree->nodes[tree->beside[at].other], side,
-                               (double)tree->beside[at].ns);
+                            (double)tree->beside[at].ns);
         }
     }
     for (size_t i = 0; i < count; i++)
@@ -107,7 +108,7 @@ void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
         if (fmax(seen[i].share[0], seen[i].share[1]) < beside_min)
             continue;
         contribution->beside_changed |=
-            seen[i].collective && fabs(seen[i].share[1] - seen[i].share[0]) >= beside_min;
+                seen[i].collective && fabs(seen[i].share[1] - seen[i].share[0]) >= beside_min;
         if (contribution->beside_count < BESIDE_NAMES_MAX)
             contribution->beside[contribution->beside_count++] = seen[i];
     }
@@ -124,7 +125,8 @@ static void beside_list(struct strbuf *text, const struct diff_contribution *con
             continue;
         if (!one->collective)
             names_short(one->name, name, sizeof name, BESIDE_NAME_MAX);
-        strbuf_add(text, "%s%s %.0f %% of its time", any ? ", " : "", one->collective ? one->name : name, 100 * one->share[side]);
+        strbuf_add(text, "%s%s %.0f %% of its time", any ? ", " : "",
+                one->collective ? one->name : name, 100 * one->share[side]);
         any = true;
     }
     if (!any)
@@ -145,8 +147,9 @@ const char *diff_beside_text(struct diff_job *job, const struct diff_contributio
 // Mean of the executions of all groups; NAN: too few.
 static double beside_mean(const struct cost_overlap *sum, int with)
 {
-    return sum->count[with] < BESIDE_EXECUTIONS_MIN ? NAN
-                                                    : (double)sum->ns[with] / (double)sum->count[with];
+    return sum->count[with] < BESIDE_EXECUTIONS_MIN
+            ? NAN
+            : (double)sum->ns[with] / (double)sum->count[with];
 }
 
 static double beside_part(const struct cost_overlap *sum)
@@ -154,14 +157,14 @@ static double beside_part(const struct cost_overlap *sum)
     return (double)sum->count[1] / (double)(sum->count[0] + sum->count[1]);
 }
 
-static void beside_means(struct diff_job *job, struct strbuf *text, const struct cost_overlap sum[2],
-                         int with)
+static void beside_means(
+        struct diff_job *job, struct strbuf *text, const struct cost_overlap sum[2], int with)
 {
     double a = beside_mean(&sum[0], with), b = beside_mean(&sum[1], with);
     if (!isfinite(a) && !isfinite(b))
         return;
     strbuf_add(text, "; one of %s: a %s, b %s", with ? "them" : "the others",
-               isfinite(a) ? diff_time(job, a) : "-", isfinite(b) ? diff_time(job, b) : "-");
+            isfinite(a) ? diff_time(job, a) : "-", isfinite(b) ? diff_time(job, b) : "-");
     if (isfinite(a) && isfinite(b) && a > 0)
         strbuf_add(text, " (%+.1f %%)", 100 * (b / a - 1));
 }
@@ -169,8 +172,8 @@ static void beside_means(struct diff_job *job, struct strbuf *text, const struct
 // Is it slower by its company alone? The mean execution changes by what both sorts of executions
 // change by themselves, and by what moves from one sort to the other, or what the company does to
 // those that have it. What those alone changed by is the kernel's own.
-static const char *beside_cause(struct diff_contribution *contribution,
-                                const struct cost_overlap sum[2])
+static const char *beside_cause(
+        struct diff_contribution *contribution, const struct cost_overlap sum[2])
 {
     double alone[2], mean[2];
     for (int side = 0; side < 2; side++) {
@@ -190,7 +193,7 @@ static const char *beside_cause(struct diff_contribution *contribution,
         const struct diff_beside *one = &contribution->beside[i];
         double more = one->share[side] - one->share[!side];
         if (one->collective && more >= beside_min &&
-            (!most || more > most->share[side] - most->share[!side]))
+                (!most || more > most->share[side] - most->share[!side]))
             most = one;
     }
     return most ? most->name : NULL;
@@ -199,7 +202,7 @@ static const char *beside_cause(struct diff_contribution *contribution,
 // "others ran beside 32 % (a) and 95 % (b) of the executions; one of them: a 250 us, b 290 us (+16
 // %); one of the others: a 190 us, b 191 us (+0.5 %)": is it slower by itself, or by its company?
 const char *diff_beside_split(struct diff_job *job, struct diff_contribution *contribution,
-                              const struct diff_group *groups)
+        const struct diff_group *groups)
 {
     struct cost_overlap sum[2] = {0};
     beside_sum(job, contribution, groups, sum);
@@ -209,7 +212,7 @@ const char *diff_beside_split(struct diff_job *job, struct diff_contribution *co
     contribution->beside_cause = beside_cause(contribution, sum);
     struct strbuf text = {0};
     strbuf_add(&text, "others ran beside %.0f %% (a) and %.0f %% (b) of the executions",
-               100 * beside_part(&sum[0]), 100 * beside_part(&sum[1]));
+            100 * beside_part(&sum[0]), 100 * beside_part(&sum[1]));
     beside_means(job, &text, sum, 1);
     beside_means(job, &text, sum, 0);
     if (contribution->beside_cause)

@@ -57,8 +57,8 @@ static const char *collectives_split(struct diff_job *job, const char *name, con
     return arena_copy(job->arena, label);
 }
 
-static struct collectives_sum *collectives_find(struct collectives_sums *sums, const char *name,
-                                                const char *size)
+static struct collectives_sum *collectives_find(
+        struct collectives_sums *sums, const char *name, const char *size)
 {
     for (size_t i = 0; i < sums->count; i++)
         if (strcmp(sums->all[i].of.name, name) == 0 && strcmp(sums->all[i].of.size, size) == 0)
@@ -89,14 +89,15 @@ static void collectives_side(struct diff_job *job, int side, struct collectives_
     for (uint32_t i = 0; i < tree->node_count; i++) {
         const struct cost_node *node = &tree->nodes[i];
         const char *how;
-        if (node->kind != COST_COLLECTIVE || strncmp(node->name, COST_COLLECTIVE_WAIT, strlen(COST_COLLECTIVE_WAIT)) == 0)
+        if (node->kind != COST_COLLECTIVE ||
+                strncmp(node->name, COST_COLLECTIVE_WAIT, strlen(COST_COLLECTIVE_WAIT)) == 0)
             continue; // a host waits there
         struct diff_sums leaf = diff_leaf_sums(job, side, i);
         if (leaf.count == 0 && leaf.busy == 0)
             continue;
         const char *name = collectives_split(job, node->name, &how);
         struct collectives_sum *sum =
-            collectives_find(sums, name, collectives_size(node->shape.bytes));
+                collectives_find(sums, name, collectives_size(node->shape.bytes));
         sum->of.count[side] += leaf.count / steps;
         sum->of.busy_ns[side] += factor * leaf.busy;
         sum->of.exposed_ns[side] += factor * leaf.ns;
@@ -144,16 +145,16 @@ static const char *collectives_version(struct diff_job *job, int side)
     struct error none = {0};
     int64_t version = 0;
     int rc = store_get_int(job->store, &version, &none,
-                           "SELECT ifnull(max(g.nccl_version), 0) FROM gpu_process g JOIN process p ON "
-                           "p.id = g.process_id JOIN recording r ON r.id = p.recording_id "
-                           "WHERE r.launch_id = ?",
-                           "i", job->workload->launches[side]);
+            "SELECT ifnull(max(g.nccl_version), 0) FROM gpu_process g JOIN process p ON "
+            "p.id = g.process_id JOIN recording r ON r.id = p.recording_id "
+            "WHERE r.launch_id = ?",
+            "i", job->workload->launches[side]);
     if (rc || version <= 0)
         return NULL;
     // 2.8.4 is 2804, 2.9.6 is 20906.
     int64_t major = version < 10000 ? 1000 : 10000;
     return arena_print(job->arena, "%lld.%lld.%lld", (long long)(version / major),
-                       (long long)(version % major / 100), (long long)(version % 100));
+            (long long)(version % major / 100), (long long)(version % 100));
 }
 
 void diff_collectives(struct diff_job *job)

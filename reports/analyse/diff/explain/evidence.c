@@ -26,13 +26,14 @@ static void evidence_add(struct evidence *evidence, const char *text)
 {
     struct diff_contribution *contribution = evidence->contribution;
     if (!contribution->evidence)
-        contribution->evidence =
-            arena_alloc(evidence->job->arena, DIFF_EVIDENCE_MAX, sizeof *contribution->evidence);
+        contribution->evidence = arena_alloc(
+                evidence->job->arena, DIFF_EVIDENCE_MAX, sizeof *contribution->evidence);
     if (text && contribution->evidence_count < DIFF_EVIDENCE_MAX)
         contribution->evidence[contribution->evidence_count++] = text;
 }
 
-static void evidence_print(struct evidence *evidence, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void evidence_print(struct evidence *evidence, const char *fmt, ...)
+        __attribute__((format(printf, 2, 3)));
 static void evidence_print(struct evidence *evidence, const char *fmt, ...)
 {
     va_list args;
@@ -52,8 +53,8 @@ static const char *evidence_side(struct evidence *evidence, double ns, double co
     if (!isfinite(count) || count <= 0)
         return arena_print(evidence->job->arena, "%s a %s", diff_time(evidence->job, ns), unit);
     return arena_print(evidence->job->arena, "%s a %s in %.*f execution%s",
-                       diff_time(evidence->job, ns), unit,
-                       count < 10 && count != floor(count) ? 2 : 0, count, count == 1 ? "" : "s");
+            diff_time(evidence->job, ns), unit, count < 10 && count != floor(count) ? 2 : 0, count,
+            count == 1 ? "" : "s");
 }
 
 // Of the times: waiting for launches, which an operation of one side has taken over (launches.c).
@@ -69,10 +70,10 @@ static void evidence_launches(struct evidence *evidence, double launch[2])
     }
     if (launch[0] + launch[1] > 0.002 * job->untraced.step[0])
         evidence_print(evidence,
-                       contribution->kind == DIFF_SYNC_ADDED
-                           ? "of it late launches behind it, until the host was as far ahead of the device again: a %s, b %s a %s"
-                           : "of it until the host had launched it, with nothing else on the device: a %s, b %s a %s",
-                       diff_time(job, launch[0]), diff_time(job, launch[1]), job->untraced.unit);
+                contribution->kind == DIFF_SYNC_ADDED
+                        ? "of it late launches behind it, until the host was as far ahead of the device again: a %s, b %s a %s"
+                        : "of it until the host had launched it, with nothing else on the device: a %s, b %s a %s",
+                diff_time(job, launch[0]), diff_time(job, launch[1]), job->untraced.unit);
 }
 
 static void evidence_times(struct evidence *evidence)
@@ -81,38 +82,41 @@ static void evidence_times(struct evidence *evidence)
     struct diff_job *job = evidence->job;
     const char *unit = job->untraced.unit;
     bool counted =
-        isfinite(contribution->count_a) && contribution->count_a + contribution->count_b > 0;
-    evidence_print(evidence, "a: %s; b: %s", evidence_side(evidence, contribution->a_ns, contribution->count_a),
-                   evidence_side(evidence, contribution->b_ns, contribution->count_b));
+            isfinite(contribution->count_a) && contribution->count_a + contribution->count_b > 0;
+    evidence_print(evidence, "a: %s; b: %s",
+            evidence_side(evidence, contribution->a_ns, contribution->count_a),
+            evidence_side(evidence, contribution->b_ns, contribution->count_b));
     double busy_a = contribution->busy_a_ns, busy_b = contribution->busy_b_ns;
     double step = job->untraced.step[0];
     double launch[2];
     evidence_launches(evidence, launch);
     bool hidden = fabs(busy_a + launch[0] - contribution->a_ns) > 0.002 * step ||
-                  fabs(busy_b + launch[1] - contribution->b_ns) > 0.002 * step;
+            fabs(busy_b + launch[1] - contribution->b_ns) > 0.002 * step;
     if (hidden)
-        evidence_print(evidence, "busy, also behind other work: a %s, b %s a %s", diff_time(job, busy_a), diff_time(job, busy_b), unit);
+        evidence_print(evidence, "busy, also behind other work: a %s, b %s a %s",
+                diff_time(job, busy_a), diff_time(job, busy_b), unit);
     if (counted && contribution->count_a > 0 && contribution->count_b > 0 && busy_a > 0) {
         double one_a = busy_a / contribution->count_a, one_b = busy_b / contribution->count_b;
         char change[32];
-        evidence_print(evidence, "one execution: a %s, b %s (%s)", diff_time(job, one_a), diff_time(job, one_b),
-                       unit_format_change(change, sizeof change, one_b / one_a - 1));
+        evidence_print(evidence, "one execution: a %s, b %s (%s)", diff_time(job, one_a),
+                diff_time(job, one_b),
+                unit_format_change(change, sizeof change, one_b / one_a - 1));
     }
 }
 
-static void shape_three(struct strbuf *text, const char *what, const uint32_t a[3],
-                        const uint32_t b[3])
+static void shape_three(
+        struct strbuf *text, const char *what, const uint32_t a[3], const uint32_t b[3])
 {
     if (memcmp(a, b, 3 * sizeof *a) != 0)
         strbuf_add(text, "%s%s %ux%ux%u -> %ux%ux%u", text->len ? ", " : "", what, a[0], a[1], a[2],
-                   b[0], b[1], b[2]);
+                b[0], b[1], b[2]);
 }
 
 static void shape_one(struct strbuf *text, const char *what, int64_t a, int64_t b)
 {
     if (a != b)
-        strbuf_add(text, "%s%s %lld -> %lld", text->len ? ", " : "", what, (long long)a,
-                   (long long)b);
+        strbuf_add(
+                text, "%s%s %lld -> %lld", text->len ? ", " : "", what, (long long)a, (long long)b);
 }
 
 static void evidence_shape(struct evidence *evidence)
@@ -145,17 +149,18 @@ static void evidence_names(struct evidence *evidence)
     const struct align_group *group = top->group;
     char a[NAMES_LENGTH_MAX] = "", b[NAMES_LENGTH_MAX] = "";
     if (group->match < ALIGN_RESOURCES || group->match > ALIGN_GROUP || !top->name_a ||
-        !top->name_b)
+            !top->name_b)
         return;
     names_short(top->name_a, a, sizeof a, 2 * EVIDENCE_NAME_MAX);
     names_short(top->name_b, b, sizeof b, 2 * EVIDENCE_NAME_MAX);
     static const char *const how[ALIGN_MATCH_COUNT] = {
-        [ALIGN_RESOURCES] = "same place in the order and same shape",
-        [ALIGN_SIMILAR] = "similar, or the only ones left at their place",
-        [ALIGN_GROUP] = "what is left at their place"};
+            [ALIGN_RESOURCES] = "same place in the order and same shape",
+            [ALIGN_SIMILAR] = "similar, or the only ones left at their place",
+            [ALIGN_GROUP] = "what is left at their place"};
     if (group->count_a > 1 || group->count_b > 1)
-        evidence_print(evidence, "%zu of a for %zu of b: %s -> %s (%s)", group->count_a, group->count_b,
-                       contributions_group_side(job, top, 0), contributions_group_side(job, top, 1), how[group->match]);
+        evidence_print(evidence, "%zu of a for %zu of b: %s -> %s (%s)", group->count_a,
+                group->count_b, contributions_group_side(job, top, 0),
+                contributions_group_side(job, top, 1), how[group->match]);
     else if (strcmp(a, b) != 0)
         evidence_print(evidence, "%s -> %s (%s)", a, b, how[group->match]);
 }
@@ -174,8 +179,8 @@ static int sum_compare(const void *left, const void *right)
 
 static int sum_compare_text(const void *left, const void *right)
 {
-    return strcmp(((const struct evidence_sum *)left)->text,
-                  ((const struct evidence_sum *)right)->text);
+    return strcmp(
+            ((const struct evidence_sum *)left)->text, ((const struct evidence_sum *)right)->text);
 }
 
 // Equal texts become one, largest change first; returns how many there are.
@@ -193,15 +198,15 @@ static size_t sums_merge(struct evidence_sum *sums, size_t count)
     return kept;
 }
 
-static const char *sums_text(struct evidence *evidence, const struct evidence_sum *sums,
-                             size_t count, size_t max)
+static const char *sums_text(
+        struct evidence *evidence, const struct evidence_sum *sums, size_t count, size_t max)
 {
     struct strbuf text = {0};
     for (size_t i = 0; i < count && i < max; i++) {
         if (i && fabs(sums[i].delta) < 0.02 * fabs(sums[0].delta))
             break;
         strbuf_add(&text, "%s%s %s%s", i ? ", " : "", sums[i].text, sums[i].delta > 0 ? "+" : "",
-                   diff_time(evidence->job, sums[i].delta));
+                diff_time(evidence->job, sums[i].delta));
     }
     return diff_text(evidence->job, &text);
 }
@@ -211,16 +216,21 @@ static const char *evidence_most(struct evidence *evidence, bool places, size_t 
 {
     const struct diff_contribution *contribution = evidence->contribution;
     struct diff_job *job = evidence->job;
-    size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count : EVIDENCE_MEMBERS_MAX;
+    size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count
+                                                                    : EVIDENCE_MEMBERS_MAX;
     struct evidence_sum *sums = xcalloc(count + 1, sizeof *sums);
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &evidence->groups[contribution->groups[i]];
         const struct cost_node *leaf = diff_leaf(job, group);
-        const char *place = places ? diff_place(job, job->workload->trees[group->side], leaf->parent) : NULL;
+        const char *place =
+                places ? diff_place(job, job->workload->trees[group->side], leaf->parent) : NULL;
         char name[NAMES_LENGTH_MAX] = "";
         if (!places)
             names_short(leaf->name, name, sizeof name, EVIDENCE_NAME_MAX);
-        sums[i] = (struct evidence_sum){!places ? arena_copy(job->arena, name) : *place ? place : "elsewhere", group->b - group->a};
+        sums[i] = (struct evidence_sum){!places ? arena_copy(job->arena, name)
+                        : *place                ? place
+                                                : "elsewhere",
+                group->b - group->a};
     }
     size_t kinds = sums_merge(sums, count);
     const char *text = places || kinds > 1 ? sums_text(evidence, sums, kinds, max) : NULL;
@@ -231,9 +241,11 @@ static const char *evidence_most(struct evidence *evidence, bool places, size_t 
 static void evidence_places(struct evidence *evidence)
 {
     const struct diff_contribution *contribution = evidence->contribution;
-    size_t places = diff_places_count(evidence->job, evidence->groups, contribution->groups, contribution->group_count);
+    size_t places = diff_places_count(
+            evidence->job, evidence->groups, contribution->groups, contribution->group_count);
     if (places > 1)
-        evidence_print(evidence, "at %zu places: %s", places, evidence_most(evidence, true, EVIDENCE_PLACES));
+        evidence_print(evidence, "at %zu places: %s", places,
+                evidence_most(evidence, true, EVIDENCE_PLACES));
 }
 
 // What contributions of several functions are made of.
@@ -244,7 +256,8 @@ static void evidence_parts(struct evidence *evidence)
         evidence_print(evidence, "most of it: %s", text);
 }
 
-// What shares of its parts are of: its change, or all that goes the same way where other parts take of that. No share is more than all.
+// What shares of its parts are of: its change, or all that goes the same way where other parts take
+// of that. No share is more than all.
 static double evidence_whole(const struct diff_contribution *contribution)
 {
     double own = 0;
@@ -269,26 +282,29 @@ static void evidence_spread(struct evidence *evidence)
         if (!(share >= evidence_share))
             break;
         strbuf_add(&text, "%s%s %s%s (%.0f %%)", shown ? ", " : "", part->label,
-                   delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
+                delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
     }
     evidence_print(evidence,
-                   diff_kind_is_code(contribution->kind) ? "what it causes, in %zu part%s: %s%s"
-                                                         : "spread over %zu part%s, none of which is told from noise alone: %s%s",
-                   contribution->part_count, contribution->part_count == 1 ? "" : "s", text.text ? text.text : "-", shown < contribution->part_count ? ", and less" : "");
+            diff_kind_is_code(contribution->kind)
+                    ? "what it causes, in %zu part%s: %s%s"
+                    : "spread over %zu part%s, none of which is told from noise alone: %s%s",
+            contribution->part_count, contribution->part_count == 1 ? "" : "s",
+            text.text ? text.text : "-", shown < contribution->part_count ? ", and less" : "");
     strbuf_free(&text);
 }
 
 static void evidence_advice(struct evidence *evidence)
 {
     const struct cost_node *leaf =
-        diff_leaf(evidence->job, &evidence->groups[evidence->contribution->groups[0]]);
+            diff_leaf(evidence->job, &evidence->groups[evidence->contribution->groups[0]]);
     size_t count = 0;
     const struct stall_cause *causes = stall_causes(&count);
     for (size_t i = 0; i < count && leaf->kind == COST_STALL; i++)
         if (strcmp(causes[i].id, leaf->name) == 0 && causes[i].advice &&
-            evidence->contribution->delta_ns > 0)
+                evidence->contribution->delta_ns > 0)
             evidence_print(evidence, "to do: %s",
-                           arena_print(evidence->job->arena, causes[i].advice, leaf->module ? leaf->module : "the culprit"));
+                    arena_print(evidence->job->arena, causes[i].advice,
+                            leaf->module ? leaf->module : "the culprit"));
 }
 
 static void evidence_special(struct evidence *evidence)
@@ -298,20 +314,24 @@ static void evidence_special(struct evidence *evidence)
     const struct diff_parallel *a = &job->parallel[0], *b = &job->parallel[1];
     switch (contribution->kind) {
     case DIFF_CLOCK_THROTTLE:
-        evidence_print(evidence, "every one of %zu kernels takes %.1f %% %s: a clock, not a kernel, has changed",
-                       contribution->group_count, 100 * fabs(contribution->busy_b_ns / contribution->busy_a_ns - 1),
-                       contribution->busy_b_ns > contribution->busy_a_ns ? "longer" : "less");
+        evidence_print(evidence,
+                "every one of %zu kernels takes %.1f %% %s: a clock, not a kernel, has changed",
+                contribution->group_count,
+                100 * fabs(contribution->busy_b_ns / contribution->busy_a_ns - 1),
+                contribution->busy_b_ns > contribution->busy_a_ns ? "longer" : "less");
         break;
     case DIFF_PARALLELISM:
         evidence_print(evidence,
-                       "threads that worked: a %.3g, b %.3g; on a CPU at a time: a %.2f, b %.2f; %zu functions take longer together",
-                       a->threads, b->threads, a->running, b->running, contribution->group_count);
+                "threads that worked: a %.3g, b %.3g; on a CPU at a time: a %.2f, b %.2f; %zu functions take longer together",
+                a->threads, b->threads, a->running, b->running, contribution->group_count);
         break;
     case DIFF_NATIVE_CODE:
-        evidence_add(evidence, "compared by place: one side has no names for most of these functions");
+        evidence_add(
+                evidence, "compared by place: one side has no names for most of these functions");
         break;
     case DIFF_CODE_MOVED:
-        evidence_print(evidence, "the %s runs it too, outside of its first step", contribution->delta_ns > 0 ? "baseline" : "candidate");
+        evidence_print(evidence, "the %s runs it too, outside of its first step",
+                contribution->delta_ns > 0 ? "baseline" : "candidate");
         break;
     default:
         break;
@@ -319,12 +339,14 @@ static void evidence_special(struct evidence *evidence)
 }
 
 void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
-                   const struct diff_group *groups)
+        const struct diff_group *groups)
 {
     struct evidence evidence = {job, contribution, groups};
     evidence_times(&evidence);
-    if (contribution->few && job->subject == DIFF_SUBJECT_STEPS) // there the launches' own values tell
-        evidence_print(&evidence, "too few traced launches to tell: %u of each side", job->units.pairs);
+    // there the launches' own values tell
+    if (contribution->few && job->subject == DIFF_SUBJECT_STEPS)
+        evidence_print(
+                &evidence, "too few traced launches to tell: %u of each side", job->units.pairs);
     if (!contribution->named && contribution->rank > 20)
         return; // nobody asks for more of what is noise
     if (contribution->part_count) {

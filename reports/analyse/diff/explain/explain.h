@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stage that explains: what a contribution rests on, what could have done it; and what no contribution tells: ranks
-// that come last, the first step, CPU time, slow steps, collectives. Internal to this room and its unit tests.
+// The stage that explains: what a contribution rests on, what could have done it; and what no
+// contribution tells: ranks that come last, the first step, CPU time, slow steps, collectives.
+// Internal to this room and its unit tests.
 #ifndef UPGATE_DIFF_EXPLAIN_H
 #define UPGATE_DIFF_EXPLAIN_H
 
@@ -13,7 +14,8 @@ void diff_collectives(struct diff_job *job); // collectives.c: collectives and N
 // stragglers_judge.c: who came last in a launch; and when all are in, who is told from noise.
 void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace);
 void diff_stragglers_judge(struct diff_job *job);
-struct diff_straggler *diff_straggler_of(const struct diff_workload *workload, int side, int32_t rank);
+struct diff_straggler *diff_straggler_of(
+        const struct diff_workload *workload, int side, int32_t rank);
 // late.c: whether the difference is one rank that comes late: workload->late, and evidence.
 void diff_late(struct diff_job *job);
 void diff_typical(struct diff_job *job); // what a timeline shows
@@ -22,34 +24,39 @@ void diff_typical(struct diff_job *job); // what a timeline shows
 bool diff_first_wanted(const struct diff_job *job);
 void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
 void diff_first(struct diff_job *job);
-// Of what is to be explained: of two launches a side one part in three lies apart by chance, and what is smaller explains nothing.
+// Of what is to be explained: of two launches a side one part in three lies apart by chance, and
+// what is smaller explains nothing.
 #define DIFF_PART_MIN 0.05
-// Values of launches by side: has every launch of the side that has more (delta > 0: b) more than every one of the other; wide: by more
-// than launches of either side lie apart? One launch a side says nothing of that: false.
+// Values of launches by side: has every launch of the side that has more (delta > 0: b) more than
+// every one of the other; wide: by more than launches of either side lie apart? One launch a side
+// says nothing of that: false.
 bool diff_launches_apart(double *const values[2], size_t count, double delta, bool wide);
 // Largest first, ten at the most: with ranks, and suspects where they have none yet. How many.
-size_t diff_launch_parts(struct diff_job *job, const struct diff_group *groups, struct diff_launch_part *parts, size_t count);
-// The CPU time of a launch, where its untraced difference is told from 0 and from the step's; then ticks of all threads are
-// added to cpu.trees.
+size_t diff_launch_parts(struct diff_job *job, const struct diff_group *groups,
+        struct diff_launch_part *parts, size_t count);
+// The CPU time of a launch, where its untraced difference is told from 0 and from the step's; then
+// ticks of all threads are added to cpu.trees.
 bool diff_cpu_wanted(const struct diff_job *job);
 void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree);
 void diff_cpu(struct diff_job *job);
-// slow.c: what slow steps (or the slowest requests) have that typical ones have not: fills workload->slow, where a cell asks.
+// slow.c: what slow steps (or the slowest requests) have that typical ones have not: fills
+// workload->slow, where a cell asks.
 int diff_slow(struct diff_job *job, struct error *err);
 void diff_rows_make(struct diff_job *job, const struct diff_group *groups);
 
-// evidence.c: contributions of aligned trees, each with its evidence, those that are named with their suspects; and the table of everything.
+// evidence.c: contributions of aligned trees, each with its evidence, those that are named with
+// their suspects; and the table of everything.
 void diff_contributions(struct diff_job *job);
 void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
-                   const struct diff_group *groups);
+        const struct diff_group *groups);
 // beside.c: what ran on the device beside the kernels of a contribution, with its sentences.
 void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
-                 const struct diff_group *groups);
+        const struct diff_group *groups);
 // NULL: nothing ran beside it, or as much as matters.
 const char *diff_beside_text(struct diff_job *job, const struct diff_contribution *contribution);
 const char *diff_beside_split(struct diff_job *job, struct diff_contribution *contribution,
-                              const struct diff_group *groups);
+        const struct diff_group *groups);
 void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
-                   const struct diff_group *groups);
+        const struct diff_group *groups);
 
 #endif

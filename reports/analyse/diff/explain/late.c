@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the difference is one rank that comes late. The others wait for it in their collectives, so
-// what shows as their exposed communication is that rank's doing: it is said first, with what the
-// rank did meanwhile. No time is added or moved: contributions sum as they did. Pure.
+// Whether the difference is one rank that comes late. The others wait for it in their collectives,
+// so what shows as their exposed communication is that rank's doing: it is said first, with what
+// the rank did meanwhile. No time is added or moved: contributions sum as they did. Pure.
 #include <math.h>
 #include <string.h>
 
@@ -46,8 +46,8 @@ static double late_wait(const struct diff_workload *workload, const struct diff_
 
 // The wait for the rank, or what it does longer than the others, among what is named; NULL: neither
 // is as large as half of the largest.
-static struct diff_contribution *late_contribution(const struct diff_workload *workload,
-                                                   const struct diff_straggler *last)
+static struct diff_contribution *late_contribution(
+        const struct diff_workload *workload, const struct diff_straggler *last)
 {
     double sign = workload->delta_ns, largest = 0;
     for (size_t i = 0; i < workload->contribution_count && workload->contributions[i].named; i++) {
@@ -58,7 +58,7 @@ static struct diff_contribution *late_contribution(const struct diff_workload *w
         if (fabs(contribution->delta_ns) < late_half * largest)
             return NULL;
         bool wait = contribution->kind == DIFF_COMM_EXPOSED ||
-                    late_is_cause(contribution, last->why_label);
+                late_is_cause(contribution, last->why_label);
         // It may come last as often on the other side, by next to nothing: what counts is the wait.
         if (wait && late_wait(workload, last) >= late_half * fabs(contribution->delta_ns))
             return contribution;
@@ -71,16 +71,16 @@ static const char *late_text(struct diff_job *job, const struct diff_straggler *
     bool all = last->last_count == last->collectives;
     const char *at = all ? arena_print(job->arena, "all %lld", (long long)last->collectives)
                          : arena_print(job->arena, "%lld of %lld", (long long)last->last_count,
-                                       (long long)last->collectives);
-    const char *text = arena_print(
-        job->arena, "%s %d arrives last at %s collectives, by %s",
-        last->side ? "Rank" : "In the baseline, rank", last->rank, at, diff_time(job, last->late_ns));
+                                   (long long)last->collectives);
+    const char *text = arena_print(job->arena, "%s %d arrives last at %s collectives, by %s",
+            last->side ? "Rank" : "In the baseline, rank", last->rank, at,
+            diff_time(job, last->late_ns));
     if (!last->why)
         return arena_print(job->arena, "%s", text);
     if (!isfinite(last->why_ns))
         return arena_print(job->arena, "%s: %s", text, last->why);
-    return arena_print(job->arena, "%s: %s, %s a traced step more than on the other ranks", text, last->why,
-                       diff_time(job, last->why_ns));
+    return arena_print(job->arena, "%s: %s, %s a traced step more than on the other ranks", text,
+            last->why, diff_time(job, last->why_ns));
 }
 
 void diff_late(struct diff_job *job)
@@ -96,7 +96,7 @@ void diff_late(struct diff_job *job)
             last = one;
     }
     struct diff_contribution *contribution =
-        last && late_mostly(last) ? late_contribution(workload, last) : NULL;
+            last && late_mostly(last) ? late_contribution(workload, last) : NULL;
     if (!contribution)
         return;
     workload->late = late_text(job, last);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each traced launch has once: its first step, its CPU time. The steps' machinery is run over trees of one window a launch:
-// alignment, groups, scaled to the untraced launches. One value a launch gives no interval worth the name: what is told is what is
-// larger (or smaller) on the candidate in every launch, and its values stand beside it. Reads launches; one owner thread.
+// What each traced launch has once: its first step, its CPU time. The steps' machinery is run over
+// trees of one window a launch: alignment, groups, scaled to the untraced launches. One value a
+// launch gives no interval worth the name: what is told is what is larger (or smaller) on the
+// candidate in every launch, and its values stand beside it. Reads launches; one owner thread.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,11 @@ enum { ONCE_PARTS_MAX = 10, ONCE_PLACES_MAX = 16, ONCE_LAUNCHES_MAX = 16 };
 
 // Scaled time of a contribution of each launch that has both sides.
 static void once_values(const struct diff_job *job, const struct diff_contribution *contribution,
-                        double *ret[2], size_t *ret_count)
+        double *ret[2], size_t *ret_count)
 {
     const struct diff_units *units = &job->units;
-    double *ns[2] = {xcalloc(units->count + 1, sizeof **ns),
-                     xcalloc(units->count + 1, sizeof **ns)};
+    double *ns[2] = {
+            xcalloc(units->count + 1, sizeof **ns), xcalloc(units->count + 1, sizeof **ns)};
     for (size_t i = 0; i < contribution->group_count; i++)
         diff_groups_add(job, &job->workload->alignment->groups[contribution->groups[i]], ns);
     size_t count = 0;
@@ -56,7 +57,8 @@ static int once_part_compare(const void *left, const void *right)
     return x > y ? -1 : x < y ? 1 : a->contribution.rank - b->contribution.rank;
 }
 
-size_t diff_launch_parts(struct diff_job *job, const struct diff_group *groups, struct diff_launch_part *parts, size_t count)
+size_t diff_launch_parts(struct diff_job *job, const struct diff_group *groups,
+        struct diff_launch_part *parts, size_t count)
 {
     qsort(parts, count, sizeof *parts, once_part_compare);
     count = count < ONCE_PARTS_MAX ? count : ONCE_PARTS_MAX;
@@ -75,18 +77,19 @@ static void once_parts(struct diff_job *job, struct diff_once *ret)
 {
     const struct diff_workload *workload = job->workload;
     struct diff_launch_part *parts =
-        arena_alloc(job->arena, workload->contribution_count + 1, sizeof *parts);
+            arena_alloc(job->arena, workload->contribution_count + 1, sizeof *parts);
     double floor = DIFF_PART_MIN * fabs(workload->delta_ns);
     size_t count = 0;
     for (size_t i = 0; i < workload->contribution_count; i++) {
         struct diff_launch_part part = {.contribution = workload->contributions[i]};
         if (fabs(part.contribution.delta_ns) < floor ||
-            part.contribution.delta_ns * workload->delta_ns < 0)
+                part.contribution.delta_ns * workload->delta_ns < 0)
             continue; // small, or against what is to be explained
         for (int side = 0; side < 2; side++)
             part.launch_ns[side] = arena_alloc(job->arena, ONCE_LAUNCHES_MAX, sizeof(double));
         once_values(job, &part.contribution, part.launch_ns, &part.launch_count);
-        if (diff_launches_apart(part.launch_ns, part.launch_count, part.contribution.delta_ns, true))
+        if (diff_launches_apart(
+                    part.launch_ns, part.launch_count, part.contribution.delta_ns, true))
             parts[count++] = part;
     }
     struct diff_group *groups = xcalloc(workload->alignment->count + 1, sizeof *groups);
@@ -111,8 +114,10 @@ static int once_place_compare(const void *left, const void *right)
     return x > y ? -1 : x < y ? 1 : strcmp(a->name, b->name);
 }
 
-// As they come; of more than are told those that differ most, and the others together. Takes places.
-static void once_places_keep(struct arena *arena, struct diff_once_place *places, size_t count, struct diff_once *ret)
+// As they come; of more than are told those that differ most, and the others together. Takes
+// places.
+static void once_places_keep(
+        struct arena *arena, struct diff_once_place *places, size_t count, struct diff_once *ret)
 {
     size_t kept = count < ONCE_PLACES_MAX ? count : ONCE_PLACES_MAX;
     if (count > kept)
@@ -152,7 +157,8 @@ static void once_places(struct diff_job *job, struct diff_once *ret)
             if (!place_of[node])
                 place_of[node] = intern_text(names, name) + 1;
             if (place_of[node] > count)
-                vector_push(places, count, (struct diff_once_place){.name = intern_get(names, place_of[node] - 1)});
+                vector_push(places, count,
+                        (struct diff_once_place){.name = intern_get(names, place_of[node] - 1)});
             struct diff_once_place *place = &places[place_of[node] - 1];
             *(side ? &place->b_ns : &place->a_ns) += factor * (double)row->ns;
         }
@@ -163,16 +169,16 @@ static void once_places(struct diff_job *job, struct diff_once *ret)
 }
 
 // The steps' job, of what there is once.
-static void once_begin(const struct diff_job *job, enum diff_subject subject, const struct diff_untraced *of,
-                       struct diff_workload *workload, struct diff_job *ret)
+static void once_begin(const struct diff_job *job, enum diff_subject subject,
+        const struct diff_untraced *of, struct diff_workload *workload, struct diff_job *ret)
 {
     *workload = (struct diff_workload){.name = job->workload->name,
-                                       .unit = of->unit,
-                                       .step_a_ns = of->step[0],
-                                       .step_b_ns = of->step[1],
-                                       .delta_ns = of->delta,
-                                       .delta_lo_ns = of->lo,
-                                       .delta_hi_ns = of->hi};
+            .unit = of->unit,
+            .step_a_ns = of->step[0],
+            .step_b_ns = of->step[1],
+            .delta_ns = of->delta,
+            .delta_lo_ns = of->lo,
+            .delta_hi_ns = of->hi};
     *ret = *job;
     ret->workload = workload;
     ret->untraced = *of;
@@ -194,15 +200,16 @@ static void once_trees(struct diff_job *job, struct cost_tree *const trees[2])
 }
 
 // From trees of a window of couple 0 a launch; of: of both sides, b - a within lo and hi.
-static void once_explain(const struct diff_job *job, enum diff_subject subject, const struct diff_untraced_once *of, struct diff_once *ret)
+static void once_explain(const struct diff_job *job, enum diff_subject subject,
+        const struct diff_untraced_once *of, struct diff_once *ret)
 {
     const char *unit = subject == DIFF_SUBJECT_FIRST ? "first step" : "CPU time";
     const struct diff_untraced untraced = {.unit = unit,
-                                           .step = {of->of[0], of->of[1]},
-                                           .delta = of->of[1] - of->of[0],
-                                           .lo = of->lo,
-                                           .hi = of->hi,
-                                           .mean = true}; // each counts, however long it took
+            .step = {of->of[0], of->of[1]},
+            .delta = of->of[1] - of->of[0],
+            .lo = of->lo,
+            .hi = of->hi,
+            .mean = true}; // each counts, however long it took
     struct diff_workload workload;
     struct diff_job once;
     if (!ret->trees[0]->window_count || !ret->trees[1]->window_count) {
@@ -223,14 +230,16 @@ static void once_explain(const struct diff_job *job, enum diff_subject subject, 
     if (!ret->pairs)
         ret->why_not = arena_print(job->arena, "no pair of traced launches has both %ss", unit);
     else if (!ret->part_count)
-        ret->why_not = ret->pairs == 1 ? "one traced launch a side does not tell which part of it differs"
-                                       : "no part of it differs in all traced launches alike";
+        ret->why_not = ret->pairs == 1
+                ? "one traced launch a side does not tell which part of it differs"
+                : "no part of it differs in all traced launches alike";
     diff_units_clear(&once.units);
 }
 
 // ---- the first step ----
 
-// Told from 0, and from the difference of all other steps: what those spend more is explained there.
+// Told from 0, and from the difference of all other steps: what those spend more is explained
+// there.
 bool diff_first_wanted(const struct diff_job *job)
 {
     const struct diff_untraced *of = &job->untraced;
@@ -238,10 +247,10 @@ bool diff_first_wanted(const struct diff_job *job)
     return of->cold.lo * of->cold.hi > 0 && !(of->cold.lo <= hi && of->cold.hi >= lo);
 }
 
-// The first step of a rank, if it is the launch's first one and lies in what was recorded. Steps are
-// by rank: *step goes on from where the rank before was found.
-static bool first_window(const struct launch_trace *trace, uint32_t rank, size_t *step,
-                         struct launch_window *ret)
+// The first step of a rank, if it is the launch's first one and lies in what was recorded. Steps
+// are by rank: *step goes on from where the rank before was found.
+static bool first_window(
+        const struct launch_trace *trace, uint32_t rank, size_t *step, struct launch_window *ret)
 {
     while (*step < trace->step_count && trace->steps[*step].rank < rank)
         (*step)++;
@@ -263,7 +272,8 @@ void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree)
 {
     if (!trace->has_steps)
         return;
-    struct launch_trace first = *trace; // the same launch, of which only the first steps are looked at
+    struct launch_trace first =
+            *trace; // the same launch, of which only the first steps are looked at
     first.windows = xcalloc(trace->rank_count + 1, sizeof *first.windows);
     first.ranks = xcalloc(trace->rank_count + 1, sizeof *first.ranks);
     first.window_count = 0;
@@ -272,7 +282,7 @@ void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree)
         first.ranks[rank] = trace->ranks[rank];
         first.ranks[rank].window_first = (uint32_t)first.window_count;
         first.ranks[rank].window_count =
-            first_window(trace, rank, &step, &first.windows[first.window_count]);
+                first_window(trace, rank, &step, &first.windows[first.window_count]);
         first.window_count += first.ranks[rank].window_count;
     }
     if (first.window_count) {
@@ -293,16 +303,18 @@ void diff_first(struct diff_job *job)
 }
 
 // ---- CPU time ----
-// The ticks of all threads and processes of the target, whether a step waits for them or not (a pool that spins between two loops, a
-// worker that computes).
+// The ticks of all threads and processes of the target, whether a step waits for them or not (a
+// pool that spins between two loops, a worker that computes).
 
-// Told from 0, and by another factor than the step, by its estimate: a step that is measured badly hides nothing. The time that a step takes more is CPU
-// time, too, and is explained with it; where most of the CPU time is not that, an interval that is wide enough for it hides nothing either.
+// Told from 0, and by another factor than the step, by its estimate: a step that is measured badly
+// hides nothing. The time that a step takes more is CPU time, too, and is explained with it; where
+// most of the CPU time is not that, an interval that is wide enough for it hides nothing either.
 bool diff_cpu_wanted(const struct diff_job *job)
 {
     const struct diff_untraced *of = &job->untraced;
     double as_step = of->delta / of->step[0] * of->cpu.of[0], delta = of->cpu.of[1] - of->cpu.of[0];
-    bool as_much = of->cpu.lo <= as_step && as_step <= of->cpu.hi && fabs(delta - as_step) <= fabs(delta) / 2;
+    bool as_much = of->cpu.lo <= as_step && as_step <= of->cpu.hi &&
+            fabs(delta - as_step) <= fabs(delta) / 2;
     return of->cpu.lo * of->cpu.hi > 0 && !as_much;
 }
 
@@ -310,10 +322,12 @@ void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree)
 {
     if (!trace->host_work || !trace->rank_count)
         return;
-    struct launch_trace ticks = *trace; // the same launch without its calls, of which there are ten millions
+    struct launch_trace ticks =
+            *trace; // the same launch without its calls, of which there are ten millions
     ticks.call_count = 0;
     struct host_path *host = host_path_new(&ticks, tree);
-    uint32_t window = cost_tree_window(tree, &(struct cost_window){.pair = trace->pair, .couple = 0, .steps = 1});
+    uint32_t window = cost_tree_window(
+            tree, &(struct cost_window){.pair = trace->pair, .couple = 0, .steps = 1});
     int64_t cpu_ns = host_path_cpu(host, window);
     tree->windows[window].wall_ns = cpu_ns;
     host_path_free(host);
@@ -326,7 +340,8 @@ void diff_cpu(struct diff_job *job)
     if (!cpu->trees[0])
         return;
     once_explain(job, DIFF_SUBJECT_CPU, &of->cpu, cpu);
-    for (size_t i = 0; i < cpu->part_count; i++) { // the first one says the times again, as those of a step
+    for (size_t i = 0; i < cpu->part_count;
+            i++) { // the first one says the times again, as those of a step
         struct diff_contribution *made = &cpu->parts[i].contribution;
         if (!made->evidence_count)
             continue;

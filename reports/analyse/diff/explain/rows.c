@@ -21,7 +21,7 @@ static char *rows_text(const struct diff_job *job, const struct diff_group *grou
     if (group->name_b)
         names_normalise(group->name_b, b, sizeof b);
     return xasprintf("%d|%d|%d|%s|%s|%s", leaf->kind, leaf->class, group->group->match, a, b,
-                     leaf->kind == COST_STALL && leaf->module ? leaf->module : "");
+            leaf->kind == COST_STALL && leaf->module ? leaf->module : "");
 }
 
 static int rows_compare(const void *left, const void *right)
@@ -41,23 +41,23 @@ static void rows_put(double *to, double value)
 }
 
 static void rows_fill(struct diff_job *job, const struct diff_group *groups,
-                      const struct diff_key *keys, size_t count, struct diff_row *row)
+        const struct diff_key *keys, size_t count, struct diff_row *row)
 {
     uint32_t *members = xcalloc(count, sizeof *members);
     const struct diff_group *top = &groups[keys[0].group];
     const struct cost_node *leaf = diff_leaf(job, top);
     bool counted = leaf->kind != COST_FUNCTION && leaf->kind != COST_GAP;
     *row = (struct diff_row){.name_a = top->name_a,
-                             .name_b = top->name_b,
-                             .kind = leaf->kind,
-                             .class = leaf->class,
-                             .match = top->group->match,
-                             .a_ns = NAN,
-                             .b_ns = NAN,
-                             .busy_a_ns = NAN,
-                             .busy_b_ns = NAN,
-                             .count_a = NAN,
-                             .count_b = NAN};
+            .name_b = top->name_b,
+            .kind = leaf->kind,
+            .class = leaf->class,
+            .match = top->group->match,
+            .a_ns = NAN,
+            .b_ns = NAN,
+            .busy_a_ns = NAN,
+            .busy_b_ns = NAN,
+            .count_a = NAN,
+            .count_b = NAN};
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &groups[keys[i].group];
         members[i] = keys[i].group;
@@ -75,10 +75,10 @@ static void rows_fill(struct diff_job *job, const struct diff_group *groups,
         }
     }
     char label[NAMES_LENGTH_MAX] = "";
-    names_short(row->name_b   ? row->name_b
-                : row->name_a ? row->name_a
-                              : leaf->name,
-                label, sizeof label, ROWS_LABEL_MAX);
+    names_short(row->name_b       ? row->name_b
+                    : row->name_a ? row->name_a
+                                  : leaf->name,
+            label, sizeof label, ROWS_LABEL_MAX);
     row->label = arena_copy(job->arena, label);
     row->where = diff_where(job, groups, members, count);
     free(members);
@@ -100,7 +100,7 @@ void diff_rows_make(struct diff_job *job, const struct diff_group *groups)
         struct diff_row *row = &workload->rows[workload->row_count];
         rows_fill(job, groups, keys + i, end - i, row);
         workload->row_count +=
-            row->a_ns > 0 || row->b_ns > 0 || row->busy_a_ns > 0 || row->busy_b_ns > 0;
+                row->a_ns > 0 || row->b_ns > 0 || row->busy_a_ns > 0 || row->busy_b_ns > 0;
         i = end;
     }
     qsort(workload->rows, workload->row_count, sizeof *workload->rows, rows_compare);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rare slow steps (every 20th, a checkpoint, a collection) have that the typical steps of the same launch have not, and what
-// the slowest requests did that the others did not. No other part tells it: the middle of the steps passes over them. The windows
-// of each traced launch are divided by the gate's own rule (slow_steps.h); the steps' machinery, with the alignment that there is,
-// is run over the slow ones, and each part of them counts by what it takes beyond its mean in typical ones. Slow steps are few and
-// differ in number from launch to launch, which leaves no interval worth the name. That the sides differ the gate has told from many
-// untraced launches; of the traced ones it is asked that every one of a side lies beyond every one of the other, part by part. Where
-// they overlap in sum, as on a busy machine, a part has to lie beyond by more than its own spread, and the gate's way. Reads the cells;
-// one owner thread.
+// What rare slow steps (every 20th, a checkpoint, a collection) have that the typical steps of the
+// same launch have not, and what the slowest requests did that the others did not. No other part
+// tells it: the middle of the steps passes over them. The windows of each traced launch are divided
+// by the gate's own rule (slow_steps.h); the steps' machinery, with the alignment that there is, is
+// run over the slow ones, and each part of them counts by what it takes beyond its mean in typical
+// ones. Slow steps are few and differ in number from launch to launch, which leaves no interval
+// worth the name. That the sides differ the gate has told from many untraced launches; of the
+// traced ones it is asked that every one of a side lies beyond every one of the other, part by
+// part. Where they overlap in sum, as on a busy machine, a part has to lie beyond by more than its
+// own spread, and the gate's way. Reads the cells; one owner thread.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +24,10 @@ enum { SLOW_TYPICAL, SLOW_SLOW, SLOW_CLASSES, SLOW_NEITHER = SLOW_CLASSES }; // 
 
 static const double slow_quantile = 0.99; // of latency_p99
 
-struct slow_launch { // the launch of a side in a pair
+struct slow_launch {                                // the launch of a side in a pair
     double steps[SLOW_CLASSES], wall[SLOW_CLASSES]; // of its windows, over all ranks
-    double longest;          // what the steps of its slowest rank take
-    struct slow_steps found; // of that rank
+    double longest;                                 // what the steps of its slowest rank take
+    struct slow_steps found;                        // of that rank
 };
 
 struct slow {
@@ -40,7 +42,7 @@ struct slow {
     size_t pair_count;               // of both
 };
 
-// --- who asks -------------------------------------------------------------------------------------
+// --- who asks ------------------------------------------------------------------------------------
 
 static bool slow_failed(const struct diff_cell *cell)
 {
@@ -57,13 +59,14 @@ static bool slow_from_0(const struct diff_cell *cell)
     return cell->lo > 1 || cell->hi < 1;
 }
 
-// The mean step fails wherever the typical one does, and p99 where the median does: that is explained with the typical step. Such a
-// cell asks where it says more than the typical one.
+// The mean step fails wherever the typical one does, and p99 where the median does: that is
+// explained with the typical step. Such a cell asks where it says more than the typical one.
 static bool slow_asks(const struct diff_cell *cell, const struct diff_cell *typical)
 {
     double usual = isfinite(typical->ratio) ? typical->ratio : 1;
     bool beyond = cell->lo > usual || cell->hi < usual;
-    bool alone = slow_open(cell) && !(slow_failed(cell) ? slow_failed(typical) : slow_open(typical));
+    bool alone =
+            slow_open(cell) && !(slow_failed(cell) ? slow_failed(typical) : slow_open(typical));
     return alone || (slow_from_0(cell) && beyond);
 }
 
@@ -76,8 +79,8 @@ static bool slow_asked(const struct diff_cell *cells, struct diff_slow *told, do
         enum metric_id metric;
         const struct diff_cell *typical;
     } asking[] = {{METRIC_SLOW_STEPS, &none},
-                  {METRIC_MEAN_STEP_TIME, isfinite(step->ratio) ? step : request},
-                  {METRIC_LATENCY_P99, isfinite(request->ratio) ? request : step}};
+            {METRIC_MEAN_STEP_TIME, isfinite(step->ratio) ? step : request},
+            {METRIC_LATENCY_P99, isfinite(request->ratio) ? request : step}};
     const size_t count = sizeof asking / sizeof *asking;
     for (size_t i = 0; i < 2 * count; i++) {
         enum metric_id metric = asking[i % count].metric;
@@ -95,15 +98,16 @@ static bool slow_asked(const struct diff_cell *cells, struct diff_slow *told, do
     return false;
 }
 
-// --- which windows are slow -----------------------------------------------------------------------
+// --- which windows are slow ----------------------------------------------------------------------
 
 static double slow_window_steps(const struct cost_window *window)
 {
     return window->steps ? window->steps : 1;
 }
 
-// Windows of one rank of a launch. What other programs took is out of them already, as the gate excuses it. A window of several
-// steps (a device's) is as long as its slow step would be, were all that it takes longer in one: what is lost is a whole step.
+// Windows of one rank of a launch. What other programs took is out of them already, as the gate
+// excuses it. A window of several steps (a device's) is as long as its slow step would be, were all
+// that it takes longer in one: what is lost is a whole step.
 static void slow_divide(struct slow *slow, int side, size_t begin, size_t count)
 {
     const struct cost_window *windows = &slow->workload.trees[side]->windows[begin];
@@ -114,15 +118,18 @@ static void slow_divide(struct slow *slow, int side, size_t begin, size_t count)
         durations[i] = (double)windows[i].wall_ns / slow_window_steps(&windows[i]);
     double typical_ns = quantile_median(durations, count);
     for (size_t i = 0; i < count; i++) {
-        durations[i] = (double)windows[i].wall_ns - (slow_window_steps(&windows[i]) - 1) * typical_ns;
+        durations[i] =
+                (double)windows[i].wall_ns - (slow_window_steps(&windows[i]) - 1) * typical_ns;
         idx[i] = windows[i].first_step;
         wall += (double)windows[i].wall_ns;
     }
-    struct slow_steps found = slow->told->tail ? slow_steps_tail(idx, durations, (int)count, slow_quantile)
-                                               : slow_steps_find(idx, durations, NULL, (int)count);
-    for (size_t i = 0; found.limit_ns > 0 && i < count; i++) { // of a damaged store's windows none may be typical
+    struct slow_steps found = slow->told->tail
+            ? slow_steps_tail(idx, durations, (int)count, slow_quantile)
+            : slow_steps_find(idx, durations, NULL, (int)count);
+    // of a damaged store's windows none may be typical
+    for (size_t i = 0; found.limit_ns > 0 && i < count; i++) {
         int class = durations[i] >= found.limit_ns ? SLOW_SLOW : SLOW_TYPICAL;
-        slow->class[side][begin + i] = (uint8_t)class;
+        slow->class[side][begin + i] = (uint8_t) class;
         launch->steps[class] += slow_window_steps(&windows[i]);
         launch->wall[class] += (double)windows[i].wall_ns;
     }
@@ -137,7 +144,7 @@ static void slow_divide(struct slow *slow, int side, size_t begin, size_t count)
 static void slow_divide_side(struct slow *slow, int side)
 {
     const struct cost_tree *tree = slow->workload.trees[side];
-    memset(slow->class[side], SLOW_NEITHER, tree->window_count);
+    memset(slow->class[side], SLOW_NEITHER, tree -> window_count);
     for (size_t begin = 0, end; begin < tree->window_count; begin = end) {
         const struct cost_window *first = &tree->windows[begin];
         for (end = begin + 1; end < tree->window_count; end++)
@@ -154,7 +161,8 @@ static void slow_make(struct slow *slow)
     for (int side = 0; side < 2; side++) {
         const struct cost_tree *tree = slow->workload.trees[side];
         for (size_t w = 0; w < tree->window_count; w++)
-            slow->pairs = tree->windows[w].pair >= slow->pairs ? tree->windows[w].pair + 1 : slow->pairs;
+            slow->pairs =
+                    tree->windows[w].pair >= slow->pairs ? tree->windows[w].pair + 1 : slow->pairs;
         slow->class[side] = xcalloc(tree->window_count + 1, sizeof *slow->class[side]);
     }
     slow->both = xcalloc((size_t)slow->pairs + 1, sizeof *slow->both);
@@ -163,7 +171,8 @@ static void slow_make(struct slow *slow)
         slow_divide_side(slow, side);
     }
     for (uint32_t pair = 0; pair < slow->pairs; pair++) {
-        slow->both[pair] = slow->launches[0][pair].steps[SLOW_TYPICAL] > 0 && slow->launches[1][pair].steps[SLOW_TYPICAL] > 0;
+        slow->both[pair] = slow->launches[0][pair].steps[SLOW_TYPICAL] > 0 &&
+                slow->launches[1][pair].steps[SLOW_TYPICAL] > 0;
         slow->pair_count += slow->both[pair];
     }
 }
@@ -179,7 +188,7 @@ static void slow_free(struct slow *slow)
     diff_units_clear(&slow->job.units);
 }
 
-// --- what they take beyond typical ones -----------------------------------------------------------
+// --- what they take beyond typical ones ----------------------------------------------------------
 
 // What it is told of: of the mean step, or of one of the slowest requests.
 static double slow_steps_of(const struct slow *slow, const struct slow_launch *launch)
@@ -187,9 +196,10 @@ static double slow_steps_of(const struct slow *slow, const struct slow_launch *l
     return launch->steps[SLOW_SLOW] + (slow->told->tail ? 0 : launch->steps[SLOW_TYPICAL]);
 }
 
-// ns[side][pair][class] of the pairs -> what a launch's slow steps have beyond its typical ones, of each pair of both sides. sums: of
-// all launches together.
-static void slow_excess(const struct slow *slow, double (*const ns[2])[SLOW_CLASSES], double *const values[2], double sums[2])
+// ns[side][pair][class] of the pairs -> what a launch's slow steps have beyond its typical ones, of
+// each pair of both sides. sums: of all launches together.
+static void slow_excess(const struct slow *slow, double (*const ns[2])[SLOW_CLASSES],
+        double *const values[2], double sums[2])
 {
     for (int side = 0; side < 2; side++) {
         double scale = slow->job.units.scale[side], sum = 0, steps = 0;
@@ -199,7 +209,8 @@ static void slow_excess(const struct slow *slow, double (*const ns[2])[SLOW_CLAS
             if (!slow->both[pair])
                 continue;
             double usual = ns[side][pair][SLOW_TYPICAL] / launch->steps[SLOW_TYPICAL];
-            double beyond = ns[side][pair][SLOW_SLOW] - usual * launch->steps[SLOW_SLOW], of = slow_steps_of(slow, launch);
+            double beyond = ns[side][pair][SLOW_SLOW] - usual * launch->steps[SLOW_SLOW],
+                   of = slow_steps_of(slow, launch);
             values[side][at++] = scale * beyond / of;
             sum += beyond;
             steps += of;
@@ -214,9 +225,11 @@ static bool slow_is_unseen(const struct slow *slow, uint32_t group)
     return diff_leaf(&slow->job, &slow->groups[group])->class == COST_IDLE;
 }
 
-static void slow_values(const struct slow *slow, const uint32_t *groups, size_t count, double *const values[2], double sums[2])
+static void slow_values(const struct slow *slow, const uint32_t *groups, size_t count,
+        double *const values[2], double sums[2])
 {
-    double(*ns[2])[SLOW_CLASSES] = {xcalloc((size_t)slow->pairs + 1, sizeof *ns[0]), xcalloc((size_t)slow->pairs + 1, sizeof *ns[1])};
+    double(*ns[2])[SLOW_CLASSES] = {xcalloc((size_t)slow->pairs + 1, sizeof *ns[0]),
+            xcalloc((size_t)slow->pairs + 1, sizeof *ns[1])};
     double *const units[2] = {(double *)ns[0], (double *)ns[1]}; // a unit is a class of a pair
     for (size_t i = 0; i < count; i++)
         if (!slow_is_unseen(slow, groups[i]))
@@ -249,10 +262,12 @@ static void slow_words(struct slow *slow, int side)
 static bool slow_sum(struct slow *slow, double sign)
 {
     struct diff_slow *told = slow->told;
-    double(*ns[2])[SLOW_CLASSES] = {xcalloc((size_t)slow->pairs + 1, sizeof *ns[0]), xcalloc((size_t)slow->pairs + 1, sizeof *ns[1])};
+    double(*ns[2])[SLOW_CLASSES] = {xcalloc((size_t)slow->pairs + 1, sizeof *ns[0]),
+            xcalloc((size_t)slow->pairs + 1, sizeof *ns[1])};
     double sums[2] = {0};
     for (int side = 0; side < 2; side++) {
-        told->launch_ns[side] = arena_alloc(slow->job.arena, slow->pair_count + 1, sizeof *told->launch_ns[side]);
+        told->launch_ns[side] =
+                arena_alloc(slow->job.arena, slow->pair_count + 1, sizeof *told->launch_ns[side]);
         for (uint32_t pair = 0; pair < slow->pairs; pair++)
             memcpy(ns[side][pair], slow->launches[side][pair].wall, sizeof ns[side][pair]);
         slow_words(slow, side);
@@ -262,24 +277,27 @@ static bool slow_sum(struct slow *slow, double sign)
     free(ns[1]);
     told->a_ns = sums[0];
     told->b_ns = sums[1];
-    told->launch_count = slow->pair_count < SLOW_LAUNCHES_TOLD ? slow->pair_count : SLOW_LAUNCHES_TOLD;
+    told->launch_count =
+            slow->pair_count < SLOW_LAUNCHES_TOLD ? slow->pair_count : SLOW_LAUNCHES_TOLD;
     double delta = sums[1] - sums[0];
     bool apart = diff_launches_apart(told->launch_ns, slow->pair_count, delta, false);
-    told->overlaps = slow->pair_count > 1 && !apart; // one launch a side has nothing to overlap with
+    // one launch a side has nothing to overlap with
+    told->overlaps = slow->pair_count > 1 && !apart;
     return told->overlaps ? delta * sign > 0 : apart && delta * sign >= 0;
 }
 
-// --- parts of it ----------------------------------------------------------------------------------
+// --- parts of it ---------------------------------------------------------------------------------
 
-// Units: 2 x pair + class, as slow_values has them. Windows of typical steps are in none of them at first: what the parts are called
-// is what they are in the slow steps.
+// Units: 2 x pair + class, as slow_values has them. Windows of typical steps are in none of them at
+// first: what the parts are called is what they are in the slow steps.
 static void slow_units_windows(struct slow *slow, bool typical)
 {
     for (int side = 0; side < 2; side++) {
         const struct cost_tree *tree = slow->workload.trees[side];
         for (size_t w = 0; w < tree->window_count; w++) {
             uint32_t pair = tree->windows[w].pair, class = slow->class[side][w];
-            bool counts = slow->both[pair] && (class == SLOW_SLOW || (typical && class == SLOW_TYPICAL));
+            bool counts =
+                    slow->both[pair] && (class == SLOW_SLOW || (typical && class == SLOW_TYPICAL));
             slow->job.units.of_window[side][w] = counts ? SLOW_CLASSES * pair + class : UINT32_MAX;
         }
     }
@@ -315,7 +333,8 @@ static bool slow_is_blind(const struct diff_slow *told)
     return fabs(told->unseen_ns) > fabs(told->b_ns - told->a_ns) / 2;
 }
 
-// Of each group what slow steps have beyond typical ones: where most of it is, and how much was not seen.
+// Of each group what slow steps have beyond typical ones: where most of it is, and how much was not
+// seen.
 static void slow_groups(struct slow *slow, double *const scratch[2])
 {
     struct diff_slow *told = slow->told;
@@ -334,12 +353,15 @@ static void slow_groups(struct slow *slow, double *const scratch[2])
     diff_groups_sort(slow->groups, members, member_count);
     told->unseen_ns = total - seen;
     // Of what was seen, next to nothing would say where.
-    told->where = slow_is_blind(told) ? "" : diff_where(&slow->job, slow->groups, members, member_count);
+    told->where =
+            slow_is_blind(told) ? "" : diff_where(&slow->job, slow->groups, members, member_count);
     free(members);
 }
 
-// What says nothing of what a part has beyond typical steps is left away: executions, busy time, evidence.
-static void slow_part_fill(struct slow *slow, const double sums[2], double *const values[2], struct diff_launch_part *part)
+// What says nothing of what a part has beyond typical steps is left away: executions, busy time,
+// evidence.
+static void slow_part_fill(struct slow *slow, const double sums[2], double *const values[2],
+        struct diff_launch_part *part)
 {
     struct diff_contribution *made = &part->contribution;
     made->few = false;
@@ -352,18 +374,21 @@ static void slow_part_fill(struct slow *slow, const double sums[2], double *cons
     made->beside_cause = NULL;
     part->launch_count = slow->told->launch_count;
     for (int side = 0; side < 2; side++) {
-        part->launch_ns[side] = arena_alloc(slow->job.arena, part->launch_count + 1, sizeof *part->launch_ns[side]);
+        part->launch_ns[side] =
+                arena_alloc(slow->job.arena, part->launch_count + 1, sizeof *part->launch_ns[side]);
         memcpy(part->launch_ns[side], values[side], part->launch_count * sizeof *values[side]);
     }
 }
 
-// What is smaller explains nothing. Where the launches overlap, the sum is what chance made of it, and may be next to 0: then also what is a small
-// part of what slow steps of the side that has more take in a usual launch.
+// What is smaller explains nothing. Where the launches overlap, the sum is what chance made of it,
+// and may be next to 0: then also what is a small part of what slow steps of the side that has more
+// take in a usual launch.
 static double slow_least(const struct slow *slow)
 {
     const struct diff_slow *told = slow->told;
     double total = told->b_ns - told->a_ns;
-    double usual = told->overlaps ? quantile_median(told->launch_ns[total > 0], slow->pair_count) : 0;
+    double usual =
+            told->overlaps ? quantile_median(told->launch_ns[total > 0], slow->pair_count) : 0;
     return DIFF_PART_MIN * fmax(fabs(total), usual);
 }
 
@@ -372,15 +397,17 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
     const struct diff_workload *workload = &slow->workload;
     struct diff_slow *told = slow->told;
     const double least = slow_least(slow);
-    struct diff_launch_part *parts = arena_alloc(slow->job.arena, workload->contribution_count + 1, sizeof *parts);
+    struct diff_launch_part *parts =
+            arena_alloc(slow->job.arena, workload->contribution_count + 1, sizeof *parts);
     double total = told->b_ns - told->a_ns, sums[2];
     size_t count = 0;
     for (size_t i = 0; i < workload->contribution_count; i++) {
         const struct diff_contribution *of = &workload->contributions[i];
         slow_values(slow, of->groups, of->group_count, scratch, sums);
         double delta = sums[1] - sums[0];
-        if (fabs(delta) < least || !diff_launches_apart(scratch, slow->pair_count, delta, told->overlaps) ||
-            (told->overlaps && delta * total < 0))
+        if (fabs(delta) < least ||
+                !diff_launches_apart(scratch, slow->pair_count, delta, told->overlaps) ||
+                (told->overlaps && delta * total < 0))
             continue;
         parts[count] = (struct diff_launch_part){.contribution = *of};
         slow_part_fill(slow, sums, scratch, &parts[count++]);
@@ -390,20 +417,24 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
     double own = 0; // of those that go the same way
     for (size_t i = 0; i < told->part_count; i++) {
         told->told_ns += parts[i].contribution.delta_ns;
-        own += parts[i].contribution.delta_ns * total > 0 ? fabs(parts[i].contribution.delta_ns) : 0;
+        own += parts[i].contribution.delta_ns * total > 0 ? fabs(parts[i].contribution.delta_ns)
+                                                          : 0;
     }
     if (told->told_ns * total <= 0) { // together they do not explain it
         told->part_count = 0;
         told->told_ns = 0;
     }
-    // Where others take of it, or launches overlap, whose sum is what chance made of it, the difference is less than what goes the same way.
+    // Where others take of it, or launches overlap, whose sum is what chance made of it, the
+    // difference is less than what goes the same way.
     for (size_t i = 0; i < told->part_count; i++)
-        parts[i].contribution.share = parts[i].contribution.delta_ns / copysign(fmax(fabs(total), own), total);
+        parts[i].contribution.share =
+                parts[i].contribution.delta_ns / copysign(fmax(fabs(total), own), total);
 }
 
 static void slow_explain(struct slow *slow)
 {
-    double *const scratch[2] = {xcalloc(slow->pair_count + 1, sizeof *scratch[0]), xcalloc(slow->pair_count + 1, sizeof *scratch[1])};
+    double *const scratch[2] = {xcalloc(slow->pair_count + 1, sizeof *scratch[0]),
+            xcalloc(slow->pair_count + 1, sizeof *scratch[1])};
     slow_units_make(slow);
     slow_units_windows(slow, false);
     diff_contributions(&slow->job);
@@ -430,9 +461,9 @@ static const char *slow_why_not(const struct slow *slow, bool differs)
         return arena_print(arena, "no pair of traced launches has %ss on both sides", unit);
     if (!(steps > 0))
         return arena_print(arena,
-                           "the traced launches had no slow %ss: none of %ld took twice the typical one; trace more "
-                           "(schedule.traced_launches)",
-                           unit, told->of[0] + told->of[1]);
+                "the traced launches had no slow %ss: none of %ld took twice the typical one; trace more "
+                "(schedule.traced_launches)",
+                unit, told->of[0] + told->of[1]);
     if (slow->pair_count == 1)
         return "one traced launch a side does not tell what is chance; trace more (schedule.traced_launches)";
     if (told->part_count)
@@ -440,8 +471,8 @@ static const char *slow_why_not(const struct slow *slow, bool differs)
     if (!differs || told->overlaps)
         return "not every traced launch of the side that is worse lies beyond those of the other; trace more (schedule.traced_launches)";
     return slow_is_blind(told)
-               ? "in most of the time that they take longer, nothing was seen to run"
-               : "no part of them is larger in all traced launches alike";
+            ? "in most of the time that they take longer, nothing was seen to run"
+            : "no part of them is larger in all traced launches alike";
 }
 
 // The steps' job, of the slow ones.
@@ -451,14 +482,14 @@ static void slow_begin(const struct diff_job *job, struct slow *slow)
     slow->job = *job;
     slow->told = &of->slow;
     slow->workload = (struct diff_workload){.name = of->name,
-                                            .unit = of->unit,
-                                            .step_a_ns = of->step_a_ns,
-                                            .step_b_ns = of->step_b_ns,
-                                            .delta_ns = of->delta_ns,
-                                            .delta_lo_ns = NAN,
-                                            .delta_hi_ns = NAN,
-                                            .trees = {of->trees[0], of->trees[1]},
-                                            .alignment = of->alignment};
+            .unit = of->unit,
+            .step_a_ns = of->step_a_ns,
+            .step_b_ns = of->step_b_ns,
+            .delta_ns = of->delta_ns,
+            .delta_lo_ns = NAN,
+            .delta_hi_ns = NAN,
+            .trees = {of->trees[0], of->trees[1]},
+            .alignment = of->alignment};
     slow->job.workload = &slow->workload;
     slow->job.units = (struct diff_units){.scale = {job->units.scale[0], job->units.scale[1]}};
     slow->job.untraced.ratio_count = 0;
@@ -472,7 +503,8 @@ int diff_slow(struct diff_job *job, struct error *err)
     struct diff_cell cells[METRIC_COUNT];
     double sign = 0;
     int rc = diff_cells(job, cells, err);
-    if (rc || strcmp(job->untraced.unit, "launch") == 0 || !slow_asked(cells, &job->workload->slow, &sign))
+    if (rc || strcmp(job->untraced.unit, "launch") == 0 ||
+            !slow_asked(cells, &job->workload->slow, &sign))
         return rc;
     struct slow slow = {0};
     slow_begin(job, &slow);
@@ -483,8 +515,10 @@ int diff_slow(struct diff_job *job, struct error *err)
     if (slow.told->overlaps) // where most of the sum is, chance made too
         slow.told->where = slow.told->part_count ? "" : NULL;
     slow.told->why_not = slow_why_not(&slow, differs);
-    // Then the contributions are those of the mean step: that no slow steps made it takes nothing from them.
-    if (job->untraced.mean && !slow.told->part_count && strcmp(slow.told->metric, metric_infos[METRIC_MEAN_STEP_TIME].name) == 0)
+    // Then the contributions are those of the mean step: that no slow steps made it takes nothing
+    // from them.
+    if (job->untraced.mean && !slow.told->part_count &&
+            strcmp(slow.told->metric, metric_infos[METRIC_MEAN_STEP_TIME].name) == 0)
         *slow.told = (struct diff_slow){0};
     slow_free(&slow);
     return 0;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank the others wait for. A collective ends on every rank soon after the last one has come to it, so a rank that is
-// late costs all of them the same; who is late is told by NCCL's rows, which have the same sequence number on each rank. Why: what
-// that rank's host did from its arrival at the collective before until this one, against what the others did meanwhile; when its
-// host was in time and its kernel was not, what its device did. Without NCCL, host_path has named the rank that was waited for.
-// Reads a launch and its tree, writes names into the tree; one owner thread.
+// Which rank the others wait for. A collective ends on every rank soon after the last one has come
+// to it, so a rank that is late costs all of them the same; who is late is told by NCCL's rows,
+// which have the same sequence number on each rank. Why: what that rank's host did from its arrival
+// at the collective before until this one, against what the others did meanwhile; when its host was
+// in time and its kernel was not, what its device did. Without NCCL, host_path has named the rank
+// that was waited for. Reads a launch and its tree, writes names into the tree; one owner thread.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,8 @@ static size_t window_of(const struct launch_trace *trace, uint32_t rank, int64_t
 static void arrivals_load(struct search *search)
 {
     const struct launch_trace *trace = search->trace;
-    bool told = trace->nccl_count > 0; // when the kernels began: on every rank, or by the calls on every rank
+    bool told = trace->nccl_count >
+            0; // when the kernels began: on every rank, or by the calls on every rank
     for (size_t i = 0; i < trace->nccl_count; i++)
         told &= trace->nccl[i].rank >= trace->rank_count || trace->nccl[i].kernel_begin > 0;
     search->told = told;
@@ -49,9 +51,13 @@ static void arrivals_load(struct search *search)
         if (row->rank >= trace->rank_count || row->ranks < 2)
             continue;
         search->arrivals[search->arrival_count++] =
-            (struct arrival){.communicator = row->communicator, .sequence = row->sequence, .rank = row->rank,
-                             .enqueued = row->enqueued, .at = told ? row->kernel_begin : row->enqueued,
-                             .begin = row->kernel_begin, .end = row->kernel_end};
+                (struct arrival){.communicator = row->communicator,
+                        .sequence = row->sequence,
+                        .rank = row->rank,
+                        .enqueued = row->enqueued,
+                        .at = told ? row->kernel_begin : row->enqueued,
+                        .begin = row->kernel_begin,
+                        .end = row->kernel_end};
     }
     qsort(search->arrivals, search->arrival_count, sizeof *search->arrivals, by_time);
     for (size_t i = 0; i < search->arrival_count; i++) {
@@ -60,10 +66,10 @@ static void arrivals_load(struct search *search)
         arrival->before = same ? arrival[-1].enqueued : arrival->enqueued;
     }
     sort_in_place(search->arrivals, search->arrival_count, x, y,
-                  x->communicator != y->communicator ? x->communicator < y->communicator
-                  : x->sequence != y->sequence       ? x->sequence < y->sequence
-                  : x->at != y->at                   ? x->at < y->at
-                                                     : x->rank < y->rank);
+            x->communicator != y->communicator   ? x->communicator < y->communicator
+                    : x->sequence != y->sequence ? x->sequence < y->sequence
+                    : x->at != y->at             ? x->at < y->at
+                                                 : x->rank < y->rank);
 }
 
 // Collectives that each of their ranks has one row of, inside of a window.
@@ -75,7 +81,8 @@ static void lates_find(struct search *search)
         const struct arrival *row = &search->arrivals[first];
         int64_t wait = 0;
         for (end = first; end < search->arrival_count; end++)
-            if (search->arrivals[end].communicator != row->communicator || search->arrivals[end].sequence != row->sequence)
+            if (search->arrivals[end].communicator != row->communicator ||
+                    search->arrivals[end].sequence != row->sequence)
                 break;
         const struct arrival *last = &search->arrivals[end - 1];
         size_t window = window_of(trace, last->rank, last->at);
@@ -83,30 +90,35 @@ static void lates_find(struct search *search)
         for (size_t i = first; i < end && whole; i++) {
             wait += last->at - search->arrivals[i].at;
             for (size_t j = i + 1; j < end && whole; j++)
-                whole = search->arrivals[j].rank != search->arrivals[i].rank; // sequence numbers of one rank repeat: another launch
+                // sequence numbers of one rank repeat: another launch
+                whole = search->arrivals[j].rank != search->arrivals[i].rank;
         }
         if (whole)
-            search->lates[search->late_count++] =
-                (struct late){.first = first, .count = end - first, .late_ns = last->at - last[-1].at,
-                              .wait_ns = wait / (int64_t)(end - first - 1), .window = (uint32_t)window};
+            search->lates[search->late_count++] = (struct late){.first = first,
+                    .count = end - first,
+                    .late_ns = last->at - last[-1].at,
+                    .wait_ns = wait / (int64_t)(end - first - 1),
+                    .window = (uint32_t)window};
     }
 }
 
 // --- why
 
-struct deed { // something done by the late rank, beyond what the others did
+struct deed {                 // something done by the late rank, beyond what the others did
     const char *name, *label; // "function gemm", "gemm"
     int64_t ns;
 };
 
-static void deed_take(struct deed *best, struct cost_tree *tree, const char *word, const char *name, int64_t ns)
+static void deed_take(
+        struct deed *best, struct cost_tree *tree, const char *word, const char *name, int64_t ns)
 {
     if (ns <= best->ns)
         return;
     char label[NAMES_LENGTH_MAX] = "", text[NAMES_LENGTH_MAX + 16];
     names_label(name, label, sizeof label, NAMES_LENGTH_MAX - 1);
     snprintf(text, sizeof text, "%s %s", word, label);
-    *best = (struct deed){.name = cost_tree_text(tree, text), .label = cost_tree_text(tree, label), .ns = ns};
+    *best = (struct deed){
+            .name = cost_tree_text(tree, text), .label = cost_tree_text(tree, label), .ns = ns};
 }
 
 static const char *deed_word(enum cost_kind kind)
@@ -134,7 +146,8 @@ static int by_name(const void *left, const void *right)
 }
 
 // Window 0 of the tree is the late rank's, 1 the others'.
-static void host_compare(struct cost_tree *scratch, int64_t others, struct deed *best, struct cost_tree *tree)
+static void host_compare(
+        struct cost_tree *scratch, int64_t others, struct deed *best, struct cost_tree *tree)
 {
     struct total *totals = xcalloc(scratch->node_count + 1, sizeof *totals);
     for (size_t i = 0; i < scratch->row_count; i++) {
@@ -155,7 +168,8 @@ static void host_compare(struct cost_tree *scratch, int64_t others, struct deed 
             sum.late += totals[i].late;
             sum.others += totals[i].others;
         }
-        if (sum.kind != COST_GAP && sum.kind != COST_SYNC && sum.kind != COST_COLLECTIVE) // waits are no cause of their own
+        // waits are no cause of their own
+        if (sum.kind != COST_GAP && sum.kind != COST_SYNC && sum.kind != COST_COLLECTIVE)
             deed_take(best, tree, deed_word(sum.kind), sum.name, sum.late - sum.others / others);
     }
     free(totals);
@@ -168,40 +182,48 @@ static int64_t overlap(int64_t a_begin, int64_t a_end, int64_t b_begin, int64_t 
 }
 
 // Busy time of each kernel of a rank in [begin, end), times `weight` into sums.
-static void device_add(const struct launch_trace *trace, uint32_t rank, int64_t begin, int64_t end, double weight, double *sums)
+static void device_add(const struct launch_trace *trace, uint32_t rank, int64_t begin, int64_t end,
+        double weight, double *sums)
 {
-    int64_t from = begin - 10000000; // ops last far less than 10 ms; what began before that is left out
+    int64_t from =
+            begin - 10000000; // ops last far less than 10 ms; what began before that is left out
     for (size_t i = search_first(middle, trace->op_count, trace->ops[middle].start >= from);
-         i < trace->op_count && trace->ops[i].start < end; i++) {
+            i < trace->op_count && trace->ops[i].start < end; i++) {
         const struct launch_op *op = &trace->ops[i];
         const struct launch_work *work = &trace->works[op->work];
-        if (work->rank == rank && work->kernel < trace->kernel_count && !trace->kernels[work->kernel].comm)
-            sums[work->kernel] += weight * (double)overlap(op->start, op->start + op->dur, begin, end);
+        if (work->rank == rank && work->kernel < trace->kernel_count &&
+                !trace->kernels[work->kernel].comm)
+            sums[work->kernel] +=
+                    weight * (double)overlap(op->start, op->start + op->dur, begin, end);
     }
 }
 
-static void call_add(const struct launch_trace *trace, const struct arrival *arrival, struct deed *best, struct cost_tree *tree)
+static void call_add(const struct launch_trace *trace, const struct arrival *arrival,
+        struct deed *best, struct cost_tree *tree)
 {
     int64_t from = arrival->before - 100000000; // longer ones than 100 ms are left out
     for (size_t i = search_first(middle, trace->call_count, trace->calls[middle].begin >= from);
-         i < trace->call_count && trace->calls[i].begin < arrival->enqueued; i++)
+            i < trace->call_count && trace->calls[i].begin < arrival->enqueued; i++)
         if (trace->calls[i].rank == arrival->rank && trace->calls[i].name)
             deed_take(best, tree, "call", trace->calls[i].name,
-                      overlap(trace->calls[i].begin, trace->calls[i].end, arrival->before, arrival->enqueued));
+                    overlap(trace->calls[i].begin, trace->calls[i].end, arrival->before,
+                            arrival->enqueued));
 }
 
-// What the rank did in the collectives that it was last to, at most CASES_MAX of them, spread over the launch; longer than the
-// others by ns, over all of these collectives.
+// What the rank did in the collectives that it was last to, at most CASES_MAX of them, spread over
+// the launch; longer than the others by ns, over all of these collectives.
 static struct deed why(struct search *search, uint32_t rank, int64_t count, struct cost_tree *tree)
 {
     const struct launch_trace *trace = search->trace;
     struct cost_tree *scratch = cost_tree_new();
     struct host_path *host = host_path_new(trace, scratch);
     double *sums = xcalloc(trace->kernel_count + 1, sizeof *sums);
-    int64_t others = 1, seen = 0, looked = 0, every = 1 + (count - 1) / CASES_MAX, host_late = 0, late = 0;
+    int64_t others = 1, seen = 0, looked = 0, every = 1 + (count - 1) / CASES_MAX, host_late = 0,
+            late = 0;
     struct deed best = {0};
     for (uint32_t i = 0; i < 2; i++)
-        cost_tree_window(scratch, &(struct cost_window){.pair = trace->pair, .couple = -1, .rank = i, .steps = 1});
+        cost_tree_window(scratch,
+                &(struct cost_window){.pair = trace->pair, .couple = -1, .rank = i, .steps = 1});
     for (size_t i = 0; i < search->late_count; i++) {
         const struct arrival *rows = &search->arrivals[search->lates[i].first];
         size_t n = search->lates[i].count;
@@ -210,8 +232,10 @@ static struct deed why(struct search *search, uint32_t rank, int64_t count, stru
         int64_t next = INT64_MIN; // of the others, who was enqueued last
         for (size_t k = 0; k < n; k++) {
             if (trace->host)
-                host_path_add(host, rows[k].rank, rows[k].before, rows[k].enqueued, COST_HOST_RUN, k + 1 < n);
-            device_add(trace, rows[k].rank, rows[k].before, rows[k].at, k + 1 < n ? -1.0 / (double)(n - 1) : 1.0, sums);
+                host_path_add(host, rows[k].rank, rows[k].before, rows[k].enqueued, COST_HOST_RUN,
+                        k + 1 < n);
+            device_add(trace, rows[k].rank, rows[k].before, rows[k].at,
+                    k + 1 < n ? -1.0 / (double)(n - 1) : 1.0, sums);
             next = k + 1 < n && rows[k].enqueued > next ? rows[k].enqueued : next;
         }
         looked++;
@@ -222,33 +246,39 @@ static struct deed why(struct search *search, uint32_t rank, int64_t count, stru
     if (host_late * 2 >= late) {
         host_compare(scratch, others, &best, tree);
         seen = 0;
-        for (size_t i = 0; i < search->late_count && !trace->host; i++) { // no host side: at least its calls
+        // no host side: at least its calls
+        for (size_t i = 0; i < search->late_count && !trace->host; i++) {
             const struct arrival *rows = &search->arrivals[search->lates[i].first];
             if (rows[search->lates[i].count - 1].rank == rank && !(seen++ % every))
                 call_add(trace, &rows[search->lates[i].count - 1], &best, tree);
         }
     } else {
         for (size_t i = 0; i < trace->kernel_count; i++)
-            deed_take(&best, tree, "kernel", trace->kernels[i].name ? trace->kernels[i].name : "?", (int64_t)sums[i]);
+            deed_take(&best, tree, "kernel", trace->kernels[i].name ? trace->kernels[i].name : "?",
+                    (int64_t)sums[i]);
     }
     host_path_free(host);
     cost_tree_free(scratch);
     free(sums);
-    best.ns = looked && (host_late * 2 < late || trace->host) ? best.ns / looked * count : 0; // of calls: one alone
+    // of calls: one alone
+    best.ns = looked && (host_late * 2 < late || trace->host) ? best.ns / looked * count : 0;
     return best;
 }
 
 // --- without NCCL
 
-// What the rank's host did more than the others' in the same steps, at most CASES_MAX windows of each.
-static struct deed why_by_windows(const struct launch_trace *trace, uint32_t rank, struct cost_tree *tree)
+// What the rank's host did more than the others' in the same steps, at most CASES_MAX windows of
+// each.
+static struct deed why_by_windows(
+        const struct launch_trace *trace, uint32_t rank, struct cost_tree *tree)
 {
     struct cost_tree *scratch = cost_tree_new();
     struct host_path *host = host_path_new(trace, scratch);
     struct deed best = {0};
     int64_t looked = 0, steps = 0; // of the rank: looked at, and all
     for (uint32_t i = 0; i < 2; i++)
-        cost_tree_window(scratch, &(struct cost_window){.pair = trace->pair, .couple = -1, .rank = i, .steps = 1});
+        cost_tree_window(scratch,
+                &(struct cost_window){.pair = trace->pair, .couple = -1, .rank = i, .steps = 1});
     for (uint32_t i = 0; i < trace->ranks[rank].window_count; i++)
         steps += trace->windows[trace->ranks[rank].window_first + i].steps;
     for (uint32_t k = 0; k < trace->rank_count; k++) {
@@ -266,7 +296,8 @@ static struct deed why_by_windows(const struct launch_trace *trace, uint32_t ran
     return best;
 }
 
-size_t stragglers_find(const struct launch_trace *trace, struct cost_tree *tree, bool reasons, struct straggler *ret, size_t max)
+size_t stragglers_find(const struct launch_trace *trace, struct cost_tree *tree, bool reasons,
+        struct straggler *ret, size_t max)
 {
     struct search search = {.trace = trace};
     size_t count = 0;
@@ -280,14 +311,17 @@ size_t stragglers_find(const struct launch_trace *trace, struct cost_tree *tree,
     arrivals_load(&search);
     lates_find(&search);
     stragglers_exposed(&search);
-    if (stragglers_sum(&search, tree, all)) // who is only counted counts as well where it never came last
-        for (; count < max && count < trace->rank_count && (all[count].last_count || !reasons); count++) {
+    if (stragglers_sum(
+                &search, tree, all)) // who is only counted counts as well where it never came last
+        for (; count < max && count < trace->rank_count && (all[count].last_count || !reasons);
+                count++) {
             ret[count] = all[count];
             uint32_t rank = ret[count].rank;
             if (!reasons || ret[count].excess <= 0)
-                continue; // it comes last no more often than the others: what it did then is no reason for anything
+                continue; // it comes last no more often than the others: what it did then is no
+                          // reason for anything
             struct deed did = search.late_count ? why(&search, rank, ret[count].last_count, tree)
-                              : trace->host     ? why_by_windows(trace, rank, tree)
+                    : trace->host               ? why_by_windows(trace, rank, tree)
                                                 : (struct deed){0};
             ret[count].why = did.name;
             ret[count].why_label = did.label;

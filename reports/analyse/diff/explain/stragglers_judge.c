@@ -11,13 +11,15 @@
 
 enum { STRAGGLERS_MAX = 8 };
 
-// One-sided, 3 standard errors are wrong once in 740 tests. Every rank has two on each side: the 32 of
-// 8 ranks are wrong in one comparison of 23 at most, less where being late must cost something too.
+// One-sided, 3 standard errors are wrong once in 740 tests. Every rank has two on each side: the 32
+// of 8 ranks are wrong in one comparison of 23 at most, less where being late must cost something
+// too.
 static const double stragglers_errors = 3;
 // Of a step: a wait that costs less is not worth a line, whoever it is for.
 static const double stragglers_cost = 0.005;
 
-struct diff_straggler *diff_straggler_of(const struct diff_workload *workload, int side, int32_t rank)
+struct diff_straggler *diff_straggler_of(
+        const struct diff_workload *workload, int side, int32_t rank)
 {
     for (size_t i = 0; i < workload->straggler_count; i++)
         if (workload->stragglers[i].side == side && workload->stragglers[i].rank == rank)
@@ -31,25 +33,25 @@ static int32_t stragglers_rank(const struct launch_trace *trace, uint32_t index)
 }
 
 static void stragglers_first(struct diff_job *job, const struct launch_trace *trace,
-                             const struct straggler *found, size_t count)
+        const struct straggler *found, size_t count)
 {
     struct diff_workload *workload = job->workload;
     struct diff_straggler *all =
-        arena_alloc(job->arena, workload->straggler_count + count + 1, sizeof *all);
+            arena_alloc(job->arena, workload->straggler_count + count + 1, sizeof *all);
     for (size_t i = 0; i < workload->straggler_count; i++)
         all[i] = workload->stragglers[i];
     for (size_t i = 0; i < count; i++)
         all[workload->straggler_count + i] = (struct diff_straggler){
-            .rank = stragglers_rank(trace, found[i].rank),
-            .side = trace->side,
-            .last_count = found[i].last_count,
-            .collectives = found[i].collectives,
-            .late_ns = (double)found[i].late_ns_mean,
-            .wait_ns = (double)found[i].wait_ns_step,
-            .exposed_ns = (double)found[i].exposed_ns_step,
-            .why = arena_copy(job->arena, found[i].why),
-            .why_label = arena_copy(job->arena, found[i].why_label),
-            .why_ns = found[i].why_ns_step > 0 ? (double)found[i].why_ns_step : NAN,
+                .rank = stragglers_rank(trace, found[i].rank),
+                .side = trace->side,
+                .last_count = found[i].last_count,
+                .collectives = found[i].collectives,
+                .late_ns = (double)found[i].late_ns_mean,
+                .wait_ns = (double)found[i].wait_ns_step,
+                .exposed_ns = (double)found[i].exposed_ns_step,
+                .why = arena_copy(job->arena, found[i].why),
+                .why_label = arena_copy(job->arena, found[i].why_label),
+                .why_ns = found[i].why_ns_step > 0 ? (double)found[i].why_ns_step : NAN,
         };
     workload->stragglers = all;
     workload->straggler_count += count;
@@ -63,12 +65,13 @@ void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace)
         first &= workload->stragglers[i].side != trace->side;
     // Every rank of the later launches: one that is told must have been late in all of them.
     struct straggler *found = xcalloc(trace->rank_count + STRAGGLERS_MAX, sizeof *found);
-    size_t count = stragglers_find(trace, workload->trees[trace->side], first, found, first ? STRAGGLERS_MAX : trace->rank_count);
+    size_t count = stragglers_find(trace, workload->trees[trace->side], first, found,
+            first ? STRAGGLERS_MAX : trace->rank_count);
     if (first)
         stragglers_first(job, trace, found, count);
     for (size_t i = 0; i < count; i++) {
         struct diff_straggler *of =
-            diff_straggler_of(workload, trace->side, stragglers_rank(trace, found[i].rank));
+                diff_straggler_of(workload, trace->side, stragglers_rank(trace, found[i].rank));
         if (!of)
             continue;
         of->launches++;
@@ -81,15 +84,15 @@ void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace)
 }
 
 // More often than on the other side, and it costs more than there: of a rank whose share is small.
-static bool stragglers_differ(const struct diff_straggler *one, const struct diff_straggler *other,
-                              double cost)
+static bool stragglers_differ(
+        const struct diff_straggler *one, const struct diff_straggler *other, double cost)
 {
     double launches = (double)one->launches, of_other = other ? (double)other->launches : 1;
     double more = one->excess / launches - (other ? other->excess / of_other : 0);
     double variance = one->variance / launches / launches +
-                      (other ? other->variance / of_other / of_other : 0);
+            (other ? other->variance / of_other / of_other : 0);
     return more > stragglers_errors * sqrt(variance) &&
-           one->cost_ns - (other ? other->cost_ns : 0) >= cost;
+            one->cost_ns - (other ? other->cost_ns : 0) >= cost;
 }
 
 void diff_stragglers_judge(struct diff_job *job)
@@ -99,10 +102,11 @@ void diff_stragglers_judge(struct diff_job *job)
         struct diff_straggler *one = &workload->stragglers[i];
         double step = one->side ? workload->step_b_ns : workload->step_a_ns;
         double cost = stragglers_cost * step * workload->traced_ratio[one->side];
-        bool often = one->ahead == one->launches && // one launch where the machine favours a rank is none
-                     one->excess > stragglers_errors * sqrt(one->variance);
+        // one launch where the machine favours a rank is none
+        bool often = one->ahead == one->launches &&
+                one->excess > stragglers_errors * sqrt(one->variance);
         bool differs = one->ahead == one->launches &&
-                       stragglers_differ(one, diff_straggler_of(workload, !one->side, one->rank), cost);
+                stragglers_differ(one, diff_straggler_of(workload, !one->side, one->rank), cost);
         one->told = one->launches > 0 && (often || differs) && one->cost_ns >= cost;
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks cost that come last, and whether they do so more often than their share. Of two equal ranks each comes last to
-// about half of the collectives: only what is beyond that, and beyond its spread from window to window, tells a straggler. And the
-// kernel of a collective that waits behind other work costs nothing: exposed is the wait in which the device had no other kernel.
-// Reads a launch and its tree; one owner thread.
+// What the ranks cost that come last, and whether they do so more often than their share. Of two
+// equal ranks each comes last to about half of the collectives: only what is beyond that, and
+// beyond its spread from window to window, tells a straggler. And the kernel of a collective that
+// waits behind other work costs nothing: exposed is the wait in which the device had no other
+// kernel. Reads a launch and its tree; one owner thread.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +81,8 @@ void stragglers_exposed(struct search *search)
             for (size_t k = 0; k + 1 < late->count; k++)
                 if (rows[k].rank == rank)
                     late->exposed_ns += (until - rows[k].at - busy_until(busy, count, until) +
-                                         busy_until(busy, count, rows[k].at)) / others;
+                                                busy_until(busy, count, rows[k].at)) /
+                            others;
         }
         free(busy);
     }
@@ -93,7 +95,7 @@ struct tally { // of a rank in a window: collectives it came last to, and its sh
 };
 
 struct tallies {
-    struct tally *of;  // by rank, then window
+    struct tally *of; // by rank, then window
     size_t windows;
 };
 
@@ -102,9 +104,11 @@ static struct tally *tally_at(const struct tallies *tallies, size_t rank, size_t
     return &tallies->of[rank * tallies->windows + window];
 }
 
-// Windows are independent, collectives of one step are not: the sum's variance is taken from window to window. It is never taken
-// to be less than that of as many throws of dice: few windows may agree by chance.
-static void tallies_sum(const struct tallies *tallies, size_t rank, size_t ranks, struct straggler *ret)
+// Windows are independent, collectives of one step are not: the sum's variance is taken from window
+// to window. It is never taken to be less than that of as many throws of dice: few windows may
+// agree by chance.
+static void tallies_sum(
+        const struct tallies *tallies, size_t rank, size_t ranks, struct straggler *ret)
 {
     double sum = 0, square = 0, share = 0;
     size_t count = 0;
@@ -119,14 +123,16 @@ static void tallies_sum(const struct tallies *tallies, size_t rank, size_t ranks
         share += tally->share;
     }
     double dice = share * (1 - 1 / (double)ranks);
-    double spread = count > 1 ? (square - sum * sum / (double)count) * (double)count / (double)(count - 1) : 0;
+    double spread = count > 1
+            ? (square - sum * sum / (double)count) * (double)count / (double)(count - 1)
+            : 0;
     ret->excess = sum;
     ret->variance = fmax(dice, spread);
 }
 
 // By the waits in the tree, where NCCL tells nothing: they are on the path.
-static size_t by_waits(const struct launch_trace *trace, const struct cost_tree *tree, struct straggler *all,
-                       const struct tallies *tallies, const uint32_t *ordinal)
+static size_t by_waits(const struct launch_trace *trace, const struct cost_tree *tree,
+        struct straggler *all, const struct tallies *tallies, const uint32_t *ordinal)
 {
     static const char word[] = COST_COLLECTIVE_WAIT "rank ";
     size_t found = 0;
@@ -134,7 +140,7 @@ static size_t by_waits(const struct launch_trace *trace, const struct cost_tree 
         const struct cost_row *row = &tree->rows[i];
         const struct cost_node *node = &tree->nodes[row->node];
         if (node->kind != COST_COLLECTIVE || tree->windows[row->window].pair != trace->pair ||
-            strncmp(node->name, word, sizeof word - 1))
+                strncmp(node->name, word, sizeof word - 1))
             continue;
         int rank = atoi(node->name + sizeof word - 1);
         for (size_t k = 0; k < trace->rank_count; k++) {
@@ -160,7 +166,8 @@ static size_t by_waits(const struct launch_trace *trace, const struct cost_tree 
     return found;
 }
 
-static void by_lates(const struct search *search, struct straggler *all, const struct tallies *tallies)
+static void by_lates(
+        const struct search *search, struct straggler *all, const struct tallies *tallies)
 {
     for (size_t i = 0; i < search->late_count; i++) {
         const struct late *late = &search->lates[i];
@@ -178,8 +185,10 @@ static void by_lates(const struct search *search, struct straggler *all, const s
     }
 }
 
-// Of every window of the tree, the how many-th of its rank in this launch. Returns how many a rank has at most.
-static size_t ordinals(const struct launch_trace *trace, const struct cost_tree *tree, uint32_t *ret)
+// Of every window of the tree, the how many-th of its rank in this launch. Returns how many a rank
+// has at most.
+static size_t ordinals(
+        const struct launch_trace *trace, const struct cost_tree *tree, uint32_t *ret)
 {
     uint32_t *next = xcalloc(trace->rank_count, sizeof *next);
     size_t most = 1;
@@ -217,6 +226,8 @@ bool stragglers_sum(struct search *search, const struct cost_tree *tree, struct 
     free(tallies.of);
     free(ordinal);
     if (found) // worst first
-        sort_in_place(all, trace->rank_count, x, y, x->wait_ns_step != y->wait_ns_step ? x->wait_ns_step > y->wait_ns_step : x->rank < y->rank);
+        sort_in_place(all, trace->rank_count, x, y,
+                x->wait_ns_step != y->wait_ns_step ? x->wait_ns_step > y->wait_ns_step
+                                                   : x->rank < y->rank);
     return found;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What could have done it: the differences of the sides' fingerprints that evidence ties to a contribution: a
-// library to the frames that it holds, a default to the operators that it decides by their names or to the
-// kind that it is about. What merely might have done it is not shown. At most five, best first. A
-// suspect is a lead, never a proof; docs/DIFF.md says so.
+// What could have done it: the differences of the sides' fingerprints that evidence ties to a
+// contribution: a library to the frames that it holds, a default to the operators that it decides
+// by their names or to the kind that it is about. What merely might have done it is not shown. At
+// most five, best first. A suspect is a lead, never a proof; docs/DIFF.md says so.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +12,12 @@
 #include "reports/analyse/names/names.h"
 
 #define KIND(kind) (UINT32_C(1) << (kind))
-#define KERNELS                                                                                    \
-    (KIND(DIFF_KERNEL_SLOWER) | KIND(DIFF_KERNEL_ADDED) | KIND(DIFF_KERNEL_REMOVED) |              \
-     KIND(DIFF_KERNEL_REPLACED))
-#define FUNCTIONS                                                                                  \
-    (KIND(DIFF_CPU_FUNCTION_SLOWER) | KIND(DIFF_CPU_FUNCTION_ADDED) |                              \
-     KIND(DIFF_CPU_FUNCTION_REMOVED) | KIND(DIFF_CPU_FUNCTION_REPLACED))
+#define KERNELS \
+    (KIND(DIFF_KERNEL_SLOWER) | KIND(DIFF_KERNEL_ADDED) | KIND(DIFF_KERNEL_REMOVED) | \
+            KIND(DIFF_KERNEL_REPLACED))
+#define FUNCTIONS \
+    (KIND(DIFF_CPU_FUNCTION_SLOWER) | KIND(DIFF_CPU_FUNCTION_ADDED) | \
+            KIND(DIFF_CPU_FUNCTION_REMOVED) | KIND(DIFF_CPU_FUNCTION_REPLACED))
 #define ANY UINT32_MAX
 
 enum { SUSPECTS_MAX = 5, SUSPECTS_IMPLIED = 10, SUSPECTS_VALUE_MAX = 80 };
@@ -31,90 +31,92 @@ struct suspects_rule {
 };
 
 static const struct suspects_rule suspects_rules[] = {
-    // The library that holds it.
-    {ANY, "libtorch", "components.torch", 80, "libtorch holds it"},
-    {ANY, "libc10", "components.torch", 80, "libc10 belongs to torch"},
-    {ANY, "at::native", "components.torch", 78, "a function of torch"},
-    {ANY, "dnnl", "components.onednn", 90, "a function of oneDNN"},
-    {ANY, "dnnl", "onednn", 60, "a setting of oneDNN"},
-    {ANY, "mkldnn", "components.onednn", 85, "a function of oneDNN"},
-    {ANY, "mkl_", "components.blas", 90, "a function of the BLAS"},
-    {ANY, "openblas", "components.blas", 90, "a function of the BLAS"},
-    {ANY, "blas", "components.blas", 80, "a function of the BLAS"},
-    {ANY, "gemm", "components.blas", 70, "a matrix product"},
-    {ANY, "libgomp", "components.openmp", 85, "a function of OpenMP"},
-    {ANY, "libiomp", "components.openmp", 85, "a function of OpenMP"},
-    {ANY, "GOMP_", "components.openmp", 80, "a function of OpenMP"},
-    {ANY, "cudnn", "components.cudnn", 90, "a kernel of cuDNN"},
-    {ANY, "cublas", "components.cublas", 90, "a kernel of cuBLAS"},
-    {ANY, "cutlass", "components.cublas", 70, "a matrix product"},
-    {ANY, "nccl", "components.nccl", 90, "a kernel of NCCL"},
-    {ANY, "triton", "triton", 70, "made by Triton"},
-    {ANY, "numpy", "numpy", 70, "a function of numpy"},
-    {ANY, "libpython", "components.interpreter", 80, "the interpreter"},
-    {ANY, "libc.so", "components.libc", 60, "a function of the C library"},
-    {ANY, "libm.so", "components.libc", 60, "a function of the C library"},
-    {ANY, "libstdc++", "components.cxx_runtime", 60, "a function of the C++ library"},
-    {ANY, "malloc", "allocator", 85, "the allocator"},
-    {ANY, "[kernel]", "host.", 40, "a function of the kernel"},
-    // Defaults that fit the kind.
-    {KERNELS | KIND(DIFF_CLOCK_THROTTLE), "gemm", "tf32", 85, "the precision of matrix products"},
-    {KERNELS, "gemm", "fp32", 85, "the precision of matrix products"},
-    {KERNELS, "gemm", "components.cublas", 80, "matrix products come from cuBLAS"},
-    {KERNELS, "convol", "cudnn", 75, "convolutions come from cuDNN"},
-    {KERNELS, "conv2d", "cudnn", 75, "convolutions come from cuDNN"},
-    {KERNELS, "fprop", "cudnn", 75, "convolutions come from cuDNN"},
-    {KERNELS, "convol", "fp32", 65, "the precision of convolutions"},
-    {KERNELS, "fprop", "fp32", 65, "the precision of convolutions"},
-    {KERNELS, "attention", "attention", 85, "the backend of attention"},
-    {KERNELS, "flash", "attention", 85, "the backend of attention"},
-    {KERNELS, "softmax", "attention", 70,
-     "attention composed of its parts has a softmax of its own"},
-    {KERNELS, "bmm", "attention", 60, "attention composed of its parts has products of its own"},
-    {KERNELS, "triton_", "compile", 75, "compiled code has other kernels"},
-    {KIND(DIFF_CLOCK_THROTTLE), NULL, "gpu", 80, "the GPU's clock or power"},
-    {FUNCTIONS, "AVX", "cpu_capability", 60, "which vector units are used"},
-    {FUNCTIONS, "DEFAULT::", "cpu_capability", 60, "which vector units are used"},
-    {FUNCTIONS, "gemm", "threads", 35, "threads of matrix products"},
-    {FUNCTIONS, "attention", "python.torch.attention", 80, "the backend of attention"},
-    {FUNCTIONS, "softmax", "python.torch.attention", 60,
-     "attention composed of its parts has a softmax of its own"},
-    {KIND(DIFF_PARALLELISM), NULL, "threads", 95, "how many threads work"},
-    {KIND(DIFF_PARALLELISM), NULL, "NUM_THREADS", 95, "how many threads work"},
-    {KIND(DIFF_PARALLELISM), NULL, "affinity", 80, "which CPUs may be used"},
-    {KIND(DIFF_PARALLELISM), NULL, "scheduling", 60, NULL},
-    {KIND(DIFF_PARALLELISM), NULL, "cgroup", 50, NULL},
-    {KIND(DIFF_PARALLELISM), NULL, "components.openmp", 50, NULL},
-    {KIND(DIFF_COMM_EXPOSED), NULL, "nccl", 90, NULL},
-    {KIND(DIFF_COMM_EXPOSED), NULL, "NCCL_", 95, "a setting of NCCL"},
-    {KIND(DIFF_COMM_EXPOSED), NULL, "communication", 70, NULL},
-    {KIND(DIFF_MEMORY_ALLOC), NULL, "alloc", 85, "the allocator or its settings"},
-    {KIND(DIFF_MEMORY_ALLOC), NULL, "MALLOC_", 90, "a setting of the allocator"},
-    {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "transparent_hugepage", 70,
-     "huge pages"},
-    {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "thp", 70, "huge pages"},
-    {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "numa", 60, "NUMA balancing"},
-    {KIND(DIFF_MEMORY_ALLOC), NULL, "components.libc", 40, NULL},
-    {KIND(DIFF_COMPILE) | KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "compile", 75,
-     "settings of torch.compile"},
-    {KIND(DIFF_COMPILE), NULL, "components.torch", 60, NULL},
-    {KIND(DIFF_COMPILE), NULL, "triton", 60, NULL},
-    {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "components.interpreter", 70,
-     "the interpreter launches the work"},
-    {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "components.torch", 55,
-     "every operator goes through torch"},
-    {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_SYNC_ADDED), NULL, "LAUNCH_BLOCKING", 95,
-     "launches wait for the device"},
-    {KIND(DIFF_PYTHON_OVERHEAD), NULL, "gc", 50, "the garbage collector's settings"},
-    {KIND(DIFF_PYTHON_OVERHEAD), NULL, "PYTHON", 60, "a setting of the interpreter"},
-    {KIND(DIFF_HOST_STALL), NULL, "cgroup", 70, "limits of the control group"},
-    {KIND(DIFF_HOST_STALL), NULL, "rlimits", 50, NULL},
-    {KIND(DIFF_HOST_STALL), NULL, "host.kernel", 50, NULL},
-    {KIND(DIFF_DATA_WAIT), NULL, "components.numpy", 40, NULL},
-    {KIND(DIFF_DATA_WAIT), NULL, "components.torch", 40, "the loader is torch's"},
-    {KIND(DIFF_DATA_WAIT), NULL, "threads", 40, NULL},
-    {KIND(DIFF_COLD_START), NULL, "MODULE_LOADING", 95, "lazy loading of modules"},
-    {KIND(DIFF_COLD_START), NULL, "components.cuda", 60, NULL},
+        // The library that holds it.
+        {ANY, "libtorch", "components.torch", 80, "libtorch holds it"},
+        {ANY, "libc10", "components.torch", 80, "libc10 belongs to torch"},
+        {ANY, "at::native", "components.torch", 78, "a function of torch"},
+        {ANY, "dnnl", "components.onednn", 90, "a function of oneDNN"},
+        {ANY, "dnnl", "onednn", 60, "a setting of oneDNN"},
+        {ANY, "mkldnn", "components.onednn", 85, "a function of oneDNN"},
+        {ANY, "mkl_", "components.blas", 90, "a function of the BLAS"},
+        {ANY, "openblas", "components.blas", 90, "a function of the BLAS"},
+        {ANY, "blas", "components.blas", 80, "a function of the BLAS"},
+        {ANY, "gemm", "components.blas", 70, "a matrix product"},
+        {ANY, "libgomp", "components.openmp", 85, "a function of OpenMP"},
+        {ANY, "libiomp", "components.openmp", 85, "a function of OpenMP"},
+        {ANY, "GOMP_", "components.openmp", 80, "a function of OpenMP"},
+        {ANY, "cudnn", "components.cudnn", 90, "a kernel of cuDNN"},
+        {ANY, "cublas", "components.cublas", 90, "a kernel of cuBLAS"},
+        {ANY, "cutlass", "components.cublas", 70, "a matrix product"},
+        {ANY, "nccl", "components.nccl", 90, "a kernel of NCCL"},
+        {ANY, "triton", "triton", 70, "made by Triton"},
+        {ANY, "numpy", "numpy", 70, "a function of numpy"},
+        {ANY, "libpython", "components.interpreter", 80, "the interpreter"},
+        {ANY, "libc.so", "components.libc", 60, "a function of the C library"},
+        {ANY, "libm.so", "components.libc", 60, "a function of the C library"},
+        {ANY, "libstdc++", "components.cxx_runtime", 60, "a function of the C++ library"},
+        {ANY, "malloc", "allocator", 85, "the allocator"},
+        {ANY, "[kernel]", "host.", 40, "a function of the kernel"},
+        // Defaults that fit the kind.
+        {KERNELS | KIND(DIFF_CLOCK_THROTTLE), "gemm", "tf32", 85,
+                "the precision of matrix products"},
+        {KERNELS, "gemm", "fp32", 85, "the precision of matrix products"},
+        {KERNELS, "gemm", "components.cublas", 80, "matrix products come from cuBLAS"},
+        {KERNELS, "convol", "cudnn", 75, "convolutions come from cuDNN"},
+        {KERNELS, "conv2d", "cudnn", 75, "convolutions come from cuDNN"},
+        {KERNELS, "fprop", "cudnn", 75, "convolutions come from cuDNN"},
+        {KERNELS, "convol", "fp32", 65, "the precision of convolutions"},
+        {KERNELS, "fprop", "fp32", 65, "the precision of convolutions"},
+        {KERNELS, "attention", "attention", 85, "the backend of attention"},
+        {KERNELS, "flash", "attention", 85, "the backend of attention"},
+        {KERNELS, "softmax", "attention", 70,
+                "attention composed of its parts has a softmax of its own"},
+        {KERNELS, "bmm", "attention", 60,
+                "attention composed of its parts has products of its own"},
+        {KERNELS, "triton_", "compile", 75, "compiled code has other kernels"},
+        {KIND(DIFF_CLOCK_THROTTLE), NULL, "gpu", 80, "the GPU's clock or power"},
+        {FUNCTIONS, "AVX", "cpu_capability", 60, "which vector units are used"},
+        {FUNCTIONS, "DEFAULT::", "cpu_capability", 60, "which vector units are used"},
+        {FUNCTIONS, "gemm", "threads", 35, "threads of matrix products"},
+        {FUNCTIONS, "attention", "python.torch.attention", 80, "the backend of attention"},
+        {FUNCTIONS, "softmax", "python.torch.attention", 60,
+                "attention composed of its parts has a softmax of its own"},
+        {KIND(DIFF_PARALLELISM), NULL, "threads", 95, "how many threads work"},
+        {KIND(DIFF_PARALLELISM), NULL, "NUM_THREADS", 95, "how many threads work"},
+        {KIND(DIFF_PARALLELISM), NULL, "affinity", 80, "which CPUs may be used"},
+        {KIND(DIFF_PARALLELISM), NULL, "scheduling", 60, NULL},
+        {KIND(DIFF_PARALLELISM), NULL, "cgroup", 50, NULL},
+        {KIND(DIFF_PARALLELISM), NULL, "components.openmp", 50, NULL},
+        {KIND(DIFF_COMM_EXPOSED), NULL, "nccl", 90, NULL},
+        {KIND(DIFF_COMM_EXPOSED), NULL, "NCCL_", 95, "a setting of NCCL"},
+        {KIND(DIFF_COMM_EXPOSED), NULL, "communication", 70, NULL},
+        {KIND(DIFF_MEMORY_ALLOC), NULL, "alloc", 85, "the allocator or its settings"},
+        {KIND(DIFF_MEMORY_ALLOC), NULL, "MALLOC_", 90, "a setting of the allocator"},
+        {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "transparent_hugepage", 70,
+                "huge pages"},
+        {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "thp", 70, "huge pages"},
+        {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "numa", 60, "NUMA balancing"},
+        {KIND(DIFF_MEMORY_ALLOC), NULL, "components.libc", 40, NULL},
+        {KIND(DIFF_COMPILE) | KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "compile",
+                75, "settings of torch.compile"},
+        {KIND(DIFF_COMPILE), NULL, "components.torch", 60, NULL},
+        {KIND(DIFF_COMPILE), NULL, "triton", 60, NULL},
+        {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "components.interpreter", 70,
+                "the interpreter launches the work"},
+        {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "components.torch", 55,
+                "every operator goes through torch"},
+        {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_SYNC_ADDED), NULL, "LAUNCH_BLOCKING", 95,
+                "launches wait for the device"},
+        {KIND(DIFF_PYTHON_OVERHEAD), NULL, "gc", 50, "the garbage collector's settings"},
+        {KIND(DIFF_PYTHON_OVERHEAD), NULL, "PYTHON", 60, "a setting of the interpreter"},
+        {KIND(DIFF_HOST_STALL), NULL, "cgroup", 70, "limits of the control group"},
+        {KIND(DIFF_HOST_STALL), NULL, "rlimits", 50, NULL},
+        {KIND(DIFF_HOST_STALL), NULL, "host.kernel", 50, NULL},
+        {KIND(DIFF_DATA_WAIT), NULL, "components.numpy", 40, NULL},
+        {KIND(DIFF_DATA_WAIT), NULL, "components.torch", 40, "the loader is torch's"},
+        {KIND(DIFF_DATA_WAIT), NULL, "threads", 40, NULL},
+        {KIND(DIFF_COLD_START), NULL, "MODULE_LOADING", 95, "lazy loading of modules"},
+        {KIND(DIFF_COLD_START), NULL, "components.cuda", 60, NULL},
 };
 
 struct suspects_one {
@@ -152,28 +154,28 @@ static const char *suspects_module(const char *const *names, size_t count, const
     size_t len = key ? strlen(++key) : 0;
     for (size_t i = 0; i < count && len > 3; i++)
         if (names[i] && strncmp(names[i], key, len) == 0 &&
-            (!names[i][len] || strchr(".-", names[i][len])))
+                (!names[i][len] || strchr(".-", names[i][len])))
             return names[i];
     return NULL;
 }
 
 static void suspects_weigh(struct suspects_one *one, const struct diff_contribution *contribution,
-                           const char *const *names, size_t count)
+        const char *const *names, size_t count)
 {
     // A kernel beside which another collective runs is as slow as that lets it be.
     bool beside = contribution->beside_changed && contribution->kind != DIFF_COMM_EXPOSED;
-    uint32_t own = KIND(contribution->kind),
-             kinds = own | (beside ? KIND(DIFF_COMM_EXPOSED) : 0);
+    uint32_t own = KIND(contribution->kind), kinds = own | (beside ? KIND(DIFF_COMM_EXPOSED) : 0);
     const char *path = suspects_text(one->difference, "path");
     if ((one->module = suspects_module(names, count, path)))
-        one->fit =
-            one->suspicion < SUSPECTS_IMPLIED ? 30 : 85; // behind a component that is listed itself
+        one->fit = one->suspicion < SUSPECTS_IMPLIED
+                ? 30
+                : 85; // behind a component that is listed itself
     for (size_t i = 0; i < sizeof suspects_rules / sizeof *suspects_rules; i++) {
         const struct suspects_rule *rule = &suspects_rules[i];
         if (strncmp(path, "libraries.", 10) == 0 && one->suspicion < SUSPECTS_IMPLIED)
             continue; // "libjxl_threads" is about no threads
         if (!(rule->kinds & kinds) || rule->fit <= one->fit || !strcasestr(path, rule->path) ||
-            (rule->name && !suspects_has(names, count, rule->name)))
+                (rule->name && !suspects_has(names, count, rule->name)))
             continue;
         one->fit = rule->fit;
         one->why = rule->kinds & own ? rule->why : "the collective beside it";
@@ -183,8 +185,8 @@ static void suspects_weigh(struct suspects_one *one, const struct diff_contribut
 
 // Names of the functions, and of the libraries they are in, of what changed most.
 static size_t suspects_names(const struct diff_job *job,
-                             const struct diff_contribution *contribution,
-                             const struct diff_group *groups, const char **names, size_t max)
+        const struct diff_contribution *contribution, const struct diff_group *groups,
+        const char **names, size_t max)
 {
     size_t count = 0;
     for (size_t i = 0; i < contribution->group_count && i < 4; i++) {
@@ -227,21 +229,21 @@ static const char *suspects_sentence(struct diff_job *job, const struct suspects
 }
 
 void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
-                   const struct diff_group *groups)
+        const struct diff_group *groups)
 {
     size_t count = json_array_size(job->differences), kept = 0;
-    if (count == 0 || (diff_kind_is_code(contribution->kind) && contribution->part_count)) // what is new in a program, no library made
+    // what is new in a program, no library made
+    if (count == 0 || (diff_kind_is_code(contribution->kind) && contribution->part_count))
         return;
     const char *names[64];
     size_t name_count =
-        suspects_names(job, contribution, groups, names, sizeof names / sizeof *names);
+            suspects_names(job, contribution, groups, names, sizeof names / sizeof *names);
     struct suspects_one *all = xcalloc(count, sizeof *all);
     for (size_t i = 0; i < count; i++) {
         const json_t *difference = json_array_get(job->differences, i);
-        struct suspects_one one = {
-            .difference = difference,
-            .order = i,
-            .suspicion = (int)json_integer_value(json_object_get(difference, "suspicion"))};
+        struct suspects_one one = {.difference = difference,
+                .order = i,
+                .suspicion = (int)json_integer_value(json_object_get(difference, "suspicion"))};
         suspects_weigh(&one, contribution, names, name_count);
         if (one.fit > 0)
             all[kept++] = one;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which stretch of both sides a timeline shows: of all traced pairs the couple of blocks whose two
-// step times are nearest to each side's median of the traced steps; where launches took no turns, of
-// each launch the window nearest to it. Pure.
+// step times are nearest to each side's median of the traced steps; where launches took no turns,
+// of each launch the window nearest to it. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,8 +66,8 @@ struct typical_window {
     double rate, far;
 };
 
-static struct typical_window typical_nearest(const struct diff_job *job, int side, uint32_t pair,
-                                             double median)
+static struct typical_window typical_nearest(
+        const struct diff_job *job, int side, uint32_t pair, double median)
 {
     const struct cost_tree *tree = job->workload->trees[side];
     struct typical_window best = {.far = INFINITY};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the memory is, of a workload whose peak_memory differs: what the traced launches held, by kind and file, side against
-// side. Libraries are the same by their names without versions. The same of its peak_gpu_memory, by what the framework's allocator
-// tells and who allocated (gpu_memory.c). Reads the store.
+// Where the memory is, of a workload whose peak_memory differs: what the traced launches held, by
+// kind and file, side against side. Libraries are the same by their names without versions. The
+// same of its peak_gpu_memory, by what the framework's allocator tells and who allocated
+// (gpu_memory.c). Reads the store.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +20,21 @@ enum {
 
 // A part of less than this share of the difference explains none of it.
 static const double memory_share_min = 0.1;
-// A GPU's memory is the same to the byte in most launches: its interval leaves out 1 whatever the difference.
+// A GPU's memory is the same to the byte in most launches: its interval leaves out 1 whatever the
+// difference.
 static const double memory_gpu_differs_min = 0.001;
 
 static const char *const memory_words[DIFF_MEMORY_KIND_COUNT] = {
-    [DIFF_MEMORY_FILE] = "file",   [DIFF_MEMORY_HEAP] = "heap",     [DIFF_MEMORY_ANONYMOUS] = "anonymous",
-    [DIFF_MEMORY_STACK] = "stack", [DIFF_MEMORY_SHARED] = "shared", [DIFF_MEMORY_OTHER] = "other",
-    [DIFF_MEMORY_TENSORS] = "tensors", [DIFF_MEMORY_RESERVE] = "reserve", [DIFF_MEMORY_ALLOCATOR] = "allocator",
-    [DIFF_MEMORY_DIRECT] = "direct",
+        [DIFF_MEMORY_FILE] = "file",
+        [DIFF_MEMORY_HEAP] = "heap",
+        [DIFF_MEMORY_ANONYMOUS] = "anonymous",
+        [DIFF_MEMORY_STACK] = "stack",
+        [DIFF_MEMORY_SHARED] = "shared",
+        [DIFF_MEMORY_OTHER] = "other",
+        [DIFF_MEMORY_TENSORS] = "tensors",
+        [DIFF_MEMORY_RESERVE] = "reserve",
+        [DIFF_MEMORY_ALLOCATOR] = "allocator",
+        [DIFF_MEMORY_DIRECT] = "direct",
 };
 
 struct memory_launch {
@@ -62,7 +70,7 @@ static enum diff_memory_kind memory_kind(const char *word)
     return DIFF_MEMORY_OTHER;
 }
 
-// --- the same file on both sides ------------------------------------------------------------------
+// --- the same file on both sides -----------------------------------------------------------------
 
 const char *diff_memory_key(struct arena *arena, const char *name)
 {
@@ -71,20 +79,24 @@ const char *diff_memory_key(struct arena *arena, const char *name)
     return arena_copy(arena, library);
 }
 
-// --- out of the store -----------------------------------------------------------------------------
+// --- out of the store ----------------------------------------------------------------------------
 
 // False: the cell says nothing that had to be explained.
-static bool memory_wanted(struct diff_memory *memory, const struct diff_cell *cells, enum metric_id metric)
+static bool memory_wanted(
+        struct diff_memory *memory, const struct diff_cell *cells, enum metric_id metric)
 {
     const struct diff_cell *cell = &cells[metric];
     memory->failed = cell->fails;
     for (int i = 0; i < METRIC_COUNT; i++)
-        memory->time_failed |= cells[i].gates && cells[i].fails && strcmp(cells[i].unit, cell->unit) != 0;
+        memory->time_failed |=
+                cells[i].gates && cells[i].fails && strcmp(cells[i].unit, cell->unit) != 0;
     memory->peak_a_bytes = cell->a;
     memory->peak_b_bytes = cell->a * cell->ratio;
     bool open = memory->gpu && cell->inconclusive, told = open || cell->lo > 1 || cell->hi < 1;
-    bool differs = told && fabs(cell->ratio - 1) > (memory->gpu ? memory_gpu_differs_min : cell->margin);
-    return cell->a > 0 && cell->a < INFINITY && cell->ratio > 0 && cell->ratio < INFINITY && (memory->failed || differs);
+    bool differs =
+            told && fabs(cell->ratio - 1) > (memory->gpu ? memory_gpu_differs_min : cell->margin);
+    return cell->a > 0 && cell->a < INFINITY && cell->ratio > 0 && cell->ratio < INFINITY &&
+            (memory->failed || differs);
 }
 
 // False: there are enough.
@@ -111,7 +123,8 @@ static void memory_take(struct memory_job *job, sqlite3_stmt *stmt)
 {
     struct arena *arena = job->job->arena;
     int side = sqlite3_column_int(stmt, 1) == 1;
-    const char *kind_word = (const char *)sqlite3_column_text(stmt, 3), *name = (const char *)sqlite3_column_text(stmt, 4);
+    const char *kind_word = (const char *)sqlite3_column_text(stmt, 3),
+               *name = (const char *)sqlite3_column_text(stmt, 4);
     enum diff_memory_kind kind = memory_kind(kind_word ? kind_word : "");
     name = name ? name : "";
     if (!memory_launch(job, sqlite3_column_int64(stmt, 0), side, store_double(stmt, 2)))
@@ -121,18 +134,19 @@ static void memory_take(struct memory_job *job, sqlite3_stmt *stmt)
     const char **whole = side ? &part->name_b : &part->name_a; // the largest one comes first
     *whole = *whole ? *whole : arena_copy(arena, name);
     vector_push(job->rows, job->row_count,
-                (struct memory_row){job->launch_count - 1, idx, store_double(stmt, 5), store_double(stmt, 6)});
+            (struct memory_row){
+                    job->launch_count - 1, idx, store_double(stmt, 5), store_double(stmt, 6)});
 }
 
 static int memory_load(struct memory_job *job, struct error *err)
 {
     struct store *store = job->job->store;
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT l.id, l.side, l.peak_memory_bytes, m.kind, m.name, m.resident_bytes, m.anonymous_bytes "
-                                     "FROM pair p JOIN launch l ON l.pair_id = p.id JOIN launch_memory m ON m.launch_id = l.id "
-                                     "WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' "
-                                     "ORDER BY l.id, m.resident_bytes DESC, m.kind, m.name LIMIT ?",
-                                     "ii", job->job->workload_id, (int64_t)MEMORY_ROWS_MAX);
+            "SELECT l.id, l.side, l.peak_memory_bytes, m.kind, m.name, m.resident_bytes, m.anonymous_bytes "
+            "FROM pair p JOIN launch l ON l.pair_id = p.id JOIN launch_memory m ON m.launch_id = l.id "
+            "WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' "
+            "ORDER BY l.id, m.resident_bytes DESC, m.kind, m.name LIMIT ?",
+            "ii", job->job->workload_id, (int64_t)MEMORY_ROWS_MAX);
     int rc;
     while ((rc = store_step(store, stmt, err)) > 0)
         if (sqlite3_column_double(stmt, 5) >= 0 && sqlite3_column_double(stmt, 6) >= 0)
@@ -144,10 +158,12 @@ static void memory_give(struct memory_job *job, enum diff_memory_kind kind, doub
 {
     size_t idx = memory_part(job, kind, "");
     job->parts[idx].name_a = job->parts[idx].name_b = "";
-    vector_push(job->rows, job->row_count, (struct memory_row){job->launch_count - 1, idx, bytes, 0});
+    vector_push(
+            job->rows, job->row_count, (struct memory_row){job->launch_count - 1, idx, bytes, 0});
 }
 
-// What the allocator tells is that of its process with the most, as is what was allocated: past it is what is left.
+// What the allocator tells is that of its process with the most, as is what was allocated: past it
+// is what is left.
 static int memory_load_gpu(struct memory_job *job, struct error *err)
 {
     struct diff_gpu_launch *launches = NULL;
@@ -165,7 +181,8 @@ static int memory_load_gpu(struct memory_job *job, struct error *err)
             break;
         if (tensors)
             memory_give(job, DIFF_MEMORY_TENSORS, launch->tensors);
-        memory_give(job, tensors ? DIFF_MEMORY_RESERVE : DIFF_MEMORY_ALLOCATOR, launch->reserved - (tensors ? launch->tensors : 0));
+        memory_give(job, tensors ? DIFF_MEMORY_RESERVE : DIFF_MEMORY_ALLOCATOR,
+                launch->reserved - (tensors ? launch->tensors : 0));
         if (held)
             memory_give(job, DIFF_MEMORY_DIRECT, fmax(launch->held - launch->reserved, 0));
     }
@@ -173,7 +190,7 @@ static int memory_load_gpu(struct memory_job *job, struct error *err)
     return rc;
 }
 
-// --- what differs ---------------------------------------------------------------------------------
+// --- what differs --------------------------------------------------------------------------------
 
 static void memory_launches(struct memory_job *job)
 {
@@ -191,7 +208,8 @@ static void memory_launches(struct memory_job *job)
     }
 }
 
-// Sums of the launches into means; and whether every launch of one side lies above every one of the other.
+// Sums of the launches into means; and whether every launch of one side lies above every one of the
+// other.
 static void memory_judge(struct memory_job *job, size_t idx, double *bytes, double least)
 {
     struct diff_memory *memory = job->memory;
@@ -235,7 +253,8 @@ int diff_memory_order(bool told_a, double delta_a, bool told_b, double delta_b)
 static int memory_compare(const void *left, const void *right)
 {
     const struct diff_memory_part *a = left, *b = right;
-    int order = diff_memory_order(a->told, a->b_bytes - a->a_bytes, b->told, b->b_bytes - b->a_bytes);
+    int order =
+            diff_memory_order(a->told, a->b_bytes - a->a_bytes, b->told, b->b_bytes - b->a_bytes);
     if (order)
         return order;
     return a->kind != b->kind ? (int)a->kind - (int)b->kind : strcmp(a->name, b->name);
@@ -244,8 +263,10 @@ static int memory_compare(const void *left, const void *right)
 static void memory_parts(struct memory_job *job)
 {
     struct diff_memory *memory = job->memory;
-    double least = fmin(metric_infos[memory->gpu ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY].margin_default * memory->peak_a_bytes,
-                        memory_share_min * fabs(memory->peak_b_bytes - memory->peak_a_bytes));
+    double least = fmin(
+            metric_infos[memory->gpu ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY].margin_default *
+                    memory->peak_a_bytes,
+            memory_share_min * fabs(memory->peak_b_bytes - memory->peak_a_bytes));
     double *bytes = xcalloc(job->launch_count, sizeof *bytes);
     memory_launches(job);
     for (size_t i = 0; i < job->part_count; i++)
@@ -257,17 +278,21 @@ static void memory_parts(struct memory_job *job)
     memory->part_count = job->part_count;
 }
 
-static int memory_of(struct diff_job *diff, bool gpu, const struct diff_cell *cells, struct diff_memory *ret, struct error *err)
+static int memory_of(struct diff_job *diff, bool gpu, const struct diff_cell *cells,
+        struct diff_memory *ret, struct error *err)
 {
     struct diff_memory memory = {.gpu = gpu};
     struct memory_job job = {.job = diff, .memory = &memory};
-    bool wanted = memory_wanted(&memory, cells, gpu ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY), sides[2] = {false, false};
+    bool wanted = memory_wanted(&memory, cells, gpu ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY),
+         sides[2] = {false, false};
     int rc = !wanted ? 0 : gpu ? memory_load_gpu(&job, err) : memory_load(&job, err);
     for (size_t i = 0; i < job.launch_count; i++)
         sides[job.launches[i].side] = true;
     if (rc == 0 && sides[0] && sides[1]) {
         memory_parts(&job);
-        rc = gpu ? 0 : diff_touched(diff, &memory, memory_share_min * fabs(memory.peak_b_bytes - memory.peak_a_bytes), err);
+        rc = gpu ? 0
+                 : diff_touched(diff, &memory,
+                           memory_share_min * fabs(memory.peak_b_bytes - memory.peak_a_bytes), err);
         *ret = memory;
     }
     free(job.launches);

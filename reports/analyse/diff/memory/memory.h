@@ -1,38 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the memory is: of a workload whose peak differs, by kind and file, and by who touched or allocated it. Internal to this room and
-// its unit tests.
+// Where the memory is: of a workload whose peak differs, by kind and file, and by who touched or
+// allocated it. Internal to this room and its unit tests.
 #ifndef UPGATE_DIFF_MEMORY_H
 #define UPGATE_DIFF_MEMORY_H
 
 #include "reports/analyse/diff/diff_job.h"
 
-// Where the memory is (memory.c): fills workload->memory, where peak_memory differs beyond its margin, and workload->gpu_memory.
+// Where the memory is (memory.c): fills workload->memory, where peak_memory differs beyond its
+// margin, and workload->gpu_memory.
 int diff_memory(struct diff_job *job, struct error *err);
-// gpu_memory.c: the traced launches that told of their GPU memory, by id; the caller frees. Fills memory->touches with who
-// allocated what was held at the peak, from so many bytes on, where every launch has recorded allocations.
+// gpu_memory.c: the traced launches that told of their GPU memory, by id; the caller frees. Fills
+// memory->touches with who allocated what was held at the peak, from so many bytes on, where every
+// launch has recorded allocations.
 struct diff_gpu_launch {
-    int64_t id, step_ns;              // step_ns: when its first step began; INT64_MAX: it has none
+    int64_t id, step_ns; // step_ns: when its first step began; INT64_MAX: it has none
     int side;
-    double reserved, tensors, held;   // tensors, held: NAN: not told. held: most that a process had allocated at once
+    double reserved, tensors,
+            held; // tensors, held: NAN: not told. held: most that a process had allocated at once
 };
-int diff_gpu_memory(struct diff_job *job, struct diff_memory *memory, double least, struct diff_gpu_launch **ret_launches, size_t *ret_count,
-                    struct error *err);
+int diff_gpu_memory(struct diff_job *job, struct diff_memory *memory, double least,
+        struct diff_gpu_launch **ret_launches, size_t *ret_count, struct error *err);
 // And who touched it (touched.c): touches of the memory that is told, from so many bytes on.
 int diff_touched(struct diff_job *job, struct diff_memory *memory, double least, struct error *err);
-// The same of bytes whose code is known: the side of each launch, and what each one's code has. Groups, judges, fills touches.
+// The same of bytes whose code is known: the side of each launch, and what each one's code has.
+// Groups, judges, fills touches.
 struct diff_touch_given {
-    size_t launch; // its number
+    size_t launch;           // its number
     struct diff_touch touch; // its names; a caller decides which code is the same
     double bytes;
     bool start; // before the first step
 };
-void diff_touched_given(struct diff_job *job, struct diff_memory *memory, const int *sides, size_t launch_count,
-                        const struct diff_touch_given *given, size_t count, double least);
-// Who allocates on a GPU, of the two stacks of a thread (0: none): "Adam.step", "torch/optim/adam.py", else "fill", "libplant.so".
-// NULL: they do not say.
-int diff_touched_code(struct diff_job *job, int64_t user_stack, int64_t python_stack, const char **ret_function, const char **ret_module,
-                      struct error *err);
-// Of two things that hold memory, for qsort: those told first, losses then gains, each by size. 0: as much.
+void diff_touched_given(struct diff_job *job, struct diff_memory *memory, const int *sides,
+        size_t launch_count, const struct diff_touch_given *given, size_t count, double least);
+// Who allocates on a GPU, of the two stacks of a thread (0: none): "Adam.step",
+// "torch/optim/adam.py", else "fill", "libplant.so". NULL: they do not say.
+int diff_touched_code(struct diff_job *job, int64_t user_stack, int64_t python_stack,
+        const char **ret_function, const char **ret_module, struct error *err);
+// Of two things that hold memory, for qsort: those told first, losses then gains, each by size. 0:
+// as much.
 int diff_memory_order(bool told_a, double delta_a, bool told_b, double delta_b);
 // "libtorch_cpu.so.1.13.0" -> "libtorch_cpu.so": a file as both sides have it.
 const char *diff_memory_key(struct arena *arena, const char *name);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// By which code memory was touched first, of a workload whose peak_memory differs: the page faults that the traced launches were
-// sampled at, of pages that were resident where the launch stood still last. A page that was given back and touched again is
-// its last fault's; memory that was given back is nobody's. Huge pages and the neighbours that a file's page brings come
-// without faults of their own, so bytes are not counted by faults: what lies between two of them is divided. Reads the store.
+// By which code memory was touched first, of a workload whose peak_memory differs: the page faults
+// that the traced launches were sampled at, of pages that were resident where the launch stood
+// still last. A page that was given back and touched again is its last fault's; memory that was
+// given back is nobody's. Huge pages and the neighbours that a file's page brings come without
+// faults of their own, so bytes are not counted by faults: what lies between two of them is
+// divided. Reads the store.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +23,8 @@
 #include "reports/analyse/names/names.h"
 
 enum {
-    TOUCHED_FAULTS_MAX = 1 << 18, // of a launch: half an hour of a CPU that always faults, two minutes of 16
+    TOUCHED_FAULTS_MAX =
+            1 << 18, // of a launch: half an hour of a CPU that always faults, two minutes of 16
     TOUCHED_RANGES_MAX = 1 << 16,
     TOUCHED_GROUPS_MAX = 1 << 14,
     TOUCHED_LAUNCHES_MAX = 64,
@@ -29,15 +32,18 @@ enum {
     TOUCHED_NAME_MAX = 64,
     TOUCHED_LATER_MAX = 256, // neighbours on each side that are asked whether they came later
 };
-// How far the faults of other ranges reach into a range that has none. Of anonymous memory two huge pages; of a file, whose pages come
-// 16 at a fault, what lies between two pages of the smallest samples.
+// How far the faults of other ranges reach into a range that has none. Of anonymous memory two huge
+// pages; of a file, whose pages come 16 at a fault, what lies between two pages of the smallest
+// samples.
 static const uint64_t touched_reach = 4 << 20, touched_reach_file = 64 << 20;
-// Of a range's length, resident: where pages were read nearly all. One that was too large to be read may be a hole with a few pages at its ends.
+// Of a range's length, resident: where pages were read nearly all. One that was too large to be
+// read may be a hole with a few pages at its ends.
 static const double touched_dense_min = 0.5;
-// The sides lie apart by so much of their difference: what is sampled differs from launch to launch.
+// The sides lie apart by so much of their difference: what is sampled differs from launch to
+// launch.
 static const double touched_apart_min = 0.5;
-// Or, with so many launches a side, so many standard errors: one launch in which the memory is another one's must not hide what all others
-// say.
+// Or, with so many launches a side, so many standard errors: one launch in which the memory is
+// another one's must not hide what all others say.
 static const size_t touched_launches_min = 3;
 static const double touched_errors_min = 4;
 
@@ -94,26 +100,30 @@ struct touched_stack {
     size_t count;
 };
 
-// --- what a stack is called -----------------------------------------------------------------------
+// --- what a stack is called ----------------------------------------------------------------------
 
 // What copies, allocates and starts for others: who called it is the answer.
 static bool touched_serves(const struct touched_frame *frame)
 {
-    static const char *const modules[] = {"libc.so", "libc-", "ld-linux", "ld-2", "ld-musl", "libstdc++", "libjemalloc", "libtcmalloc",
-                                          "libmimalloc", "libpthread", "[vdso]", "[kernel]", NULL};
-    static const char *const names[] = {"operator new", "malloc", "calloc", "realloc", "_start", "__libc_start", "memcpy", "memmove", "memset", "__mem", NULL};
-    return words_begin(frame->module, modules) || words_begin(frame->name, names) || frame->name[0] == '[' ||
-           names_is_nameless(frame->name);
+    static const char *const modules[] = {"libc.so", "libc-", "ld-linux", "ld-2", "ld-musl",
+            "libstdc++", "libjemalloc", "libtcmalloc", "libmimalloc", "libpthread", "[vdso]",
+            "[kernel]", NULL};
+    static const char *const names[] = {"operator new", "malloc", "calloc", "realloc", "_start",
+            "__libc_start", "memcpy", "memmove", "memset", "__mem", NULL};
+    return words_begin(frame->module, modules) || words_begin(frame->name, names) ||
+            frame->name[0] == '[' || names_is_nameless(frame->name);
 }
 
 // What stands between a program and its GPU's memory.
 static bool touched_drives(const struct touched_frame *frame)
 {
-    static const char *const modules[] = {"libcuda.so", "libcudart", "libcupti", "libnvidia", "libupgate", "libc10_cuda", NULL};
+    static const char *const modules[] = {
+            "libcuda.so", "libcudart", "libcupti", "libnvidia", "libupgate", "libc10_cuda", NULL};
     return words_begin(frame->module, modules);
 }
 
-// "in_arena.<locals>.<listcomp>" -> "in_arena", as newer versions of Python inline it. False: nothing is left.
+// "in_arena.<locals>.<listcomp>" -> "in_arena", as newer versions of Python inline it. False:
+// nothing is left.
 static bool touched_python_name(char *name)
 {
     static const char *const inner[] = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", NULL};
@@ -134,11 +144,13 @@ static size_t touched_package(const char *file)
     return strcspn(file, "/");
 }
 
-// "import of torch" of ".../site-packages/torch/optim/adam.py", "import of mine" of "/srv/mine/__init__.py" and of "/srv/mine.py"
+// "import of torch" of ".../site-packages/torch/optim/adam.py", "import of mine" of
+// "/srv/mine/__init__.py" and of "/srv/mine.py"
 static const char *touched_imported(struct arena *arena, const char *path)
 {
     char *file = host_python_module(NULL, path);
-    const char *module = file, *folder = strcmp(file, "__init__.py") == 0 ? strrchr(path, '/') : NULL;
+    const char *module = file,
+               *folder = strcmp(file, "__init__.py") == 0 ? strrchr(path, '/') : NULL;
     if (folder) { // a package outside of those that are installed: its folder has its name
         while (folder > path && folder[-1] != '/')
             folder--;
@@ -149,8 +161,8 @@ static const char *touched_imported(struct arena *arena, const char *path)
     return name ? name : "import of modules";
 }
 
-// Of the modules that are imported by an import the outermost one that is installed, not the program's own, which imports it:
-// "import of torch". NULL: nothing is imported.
+// Of the modules that are imported by an import the outermost one that is installed, not the
+// program's own, which imports it: "import of torch". NULL: nothing is imported.
 static const char *touched_import(struct touched_job *job, const struct touched_stack *python)
 {
     bool importing = false;
@@ -162,7 +174,8 @@ static const char *touched_import(struct touched_job *job, const struct touched_
             importing |= machinery;
             continue;
         }
-        bool installed = strstr(frame->module, "-packages/") || strstr(frame->module, "/lib/python");
+        bool installed =
+                strstr(frame->module, "-packages/") || strstr(frame->module, "/lib/python");
         if (installed)
             return touched_imported(job->job->arena, frame->module);
         own = own ? own : frame->module;
@@ -172,20 +185,23 @@ static const char *touched_import(struct touched_job *job, const struct touched_
     return importing ? "import of modules" : NULL;
 }
 
-static void touched_name_python(struct touched_job *job, const struct touched_stack *python, struct diff_touch *touch)
+static void touched_name_python(
+        struct touched_job *job, const struct touched_stack *python, struct diff_touch *touch)
 {
     struct arena *arena = job->job->arena;
     touch->caller = touched_import(job, python);
-    for (size_t i = 0; i < python->count && !touch->outside && !(touch->caller && !touch->caller_file); i++) {
+    for (size_t i = 0;
+            i < python->count && !touch->outside && !(touch->caller && !touch->caller_file); i++) {
         const struct touched_frame *frame = &python->frames[i];
         char *file = host_python_module(NULL, frame->module), *name = xstrdup(frame->name);
-        bool says = touched_python_name(name) && name[0] != '[' && !host_is_dropped(name, file) && !host_is_plumbing(name, file);
+        bool says = touched_python_name(name) && name[0] != '[' && !host_is_dropped(name, file) &&
+                !host_is_plumbing(name, file);
         if (says && !touch->caller) {
             touch->caller = arena_copy(arena, name);
             touch->caller_file = arena_copy(arena, file);
         } else if (says && strcmp(name, "<module>") != 0 &&
-                   (touched_package(file) != touched_package(touch->caller_file) ||
-                    strncmp(file, touch->caller_file, touched_package(file)) != 0)) {
+                (touched_package(file) != touched_package(touch->caller_file) ||
+                        strncmp(file, touch->caller_file, touched_package(file)) != 0)) {
             touch->outside = arena_copy(arena, name);
             touch->outside_file = arena_copy(arena, file);
         }
@@ -195,8 +211,8 @@ static void touched_name_python(struct touched_job *job, const struct touched_st
 }
 
 // range: NULL: of a GPU's memory.
-static void touched_name_native(struct touched_job *job, const struct touched_stack *user, const struct touched_range *range,
-                                struct diff_touch *touch)
+static void touched_name_native(struct touched_job *job, const struct touched_stack *user,
+        const struct touched_range *range, struct diff_touch *touch)
 {
     char name[TOUCHED_NAME_MAX + 1];
     struct arena *arena = job->job->arena;
@@ -223,33 +239,37 @@ static void touched_name_native(struct touched_job *job, const struct touched_st
     touch->module = diff_memory_key(arena, user->frames[0].module);
 }
 
-static int touched_stack(struct touched_job *job, int64_t id, struct touched_stack *ret, struct error *err)
+static int touched_stack(
+        struct touched_job *job, int64_t id, struct touched_stack *ret, struct error *err)
 {
     struct store *store = job->job->store;
     ret->count = 0;
     if (!id)
         return 0;
-    sqlite3_stmt *stmt = store_query(store, err, "SELECT name, module FROM v_stack WHERE stack = ? ORDER BY depth LIMIT ?", "ii", id,
-                                     (int64_t)TOUCHED_FRAMES_MAX);
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT name, module FROM v_stack WHERE stack = ? ORDER BY depth LIMIT ?", "ii", id,
+            (int64_t)TOUCHED_FRAMES_MAX);
     int rc;
     while ((rc = store_step(store, stmt, err)) > 0) {
         const char *module = (const char *)sqlite3_column_text(stmt, 1);
-        if (ret->count < TOUCHED_FRAMES_MAX) // the kind of stack decides nothing: a merged store may name one twice
-            ret->frames[ret->count++] = (struct touched_frame){arena_copy(job->job->arena, store_text(store, stmt, 0)),
-                                                              arena_copy(job->job->arena, module ? module : "")};
+        if (ret->count < TOUCHED_FRAMES_MAX) // the kind of stack decides nothing: a merged store
+                                             // may name one twice
+            ret->frames[ret->count++] =
+                    (struct touched_frame){arena_copy(job->job->arena, store_text(store, stmt, 0)),
+                            arena_copy(job->job->arena, module ? module : "")};
     }
     return rc;
 }
 
-// --- groups ---------------------------------------------------------------------------------------
+// --- groups --------------------------------------------------------------------------------------
 
 static uint64_t touched_hash(uint64_t hash, const char *text)
 {
     return hash_bytes(hash, text ? text : "", text ? strlen(text) : 0);
 }
 
-// What is the same on both sides: the Python function, whatever native function of a version works for it; without one the
-// native function.
+// What is the same on both sides: the Python function, whatever native function of a version works
+// for it; without one the native function.
 static uint32_t touched_group(struct touched_job *job, const struct diff_touch *touch)
 {
     uint64_t key = touched_hash(1, touch->caller);
@@ -262,20 +282,24 @@ static uint32_t touched_group(struct touched_job *job, const struct diff_touch *
     if (job->group_count == TOUCHED_GROUPS_MAX)
         return TOUCHED_NONE;
     *slot = (uint32_t)job->group_count;
-    struct touched_group group = {.touch = *touch, .bytes = xcalloc(job->launch_count, sizeof *group.bytes)};
+    struct touched_group group = {
+            .touch = *touch, .bytes = xcalloc(job->launch_count, sizeof *group.bytes)};
     group.touch.function = group.touch.module = NULL;
     vector_push(job->groups, job->group_count, group);
     return *slot;
 }
 
-static uint32_t touched_place(struct touched_job *job, uint32_t group, const struct diff_touch *touch)
+static uint32_t touched_place(
+        struct touched_job *job, uint32_t group, const struct diff_touch *touch)
 {
     uint64_t key = touched_hash(touched_hash(hash_mix(2, group), touch->function), touch->module);
     uint32_t *slot = map_put(&job->place_of, key);
     if (*slot != MAP_NONE)
         return *slot;
     *slot = (uint32_t)job->place_count;
-    vector_push(job->places, job->place_count, (struct touched_place){.group = group, .function = touch->function, .module = touch->module});
+    vector_push(job->places, job->place_count,
+            (struct touched_place){
+                    .group = group, .function = touch->function, .module = touch->module});
     return *slot;
 }
 
@@ -288,7 +312,9 @@ static int touched_name(struct touched_job *job, struct error *err)
     for (size_t i = 0; i < job->fault_count && rc == 0; i++) {
         struct touched_fault *fault = &job->faults[i];
         const struct touched_range *range = &job->ranges[fault->range];
-        uint64_t key = hash_mix(hash_mix(hash_mix(0, (uint64_t)fault->user), (uint64_t)fault->python), (uint64_t)(uintptr_t)range->file);
+        uint64_t key =
+                hash_mix(hash_mix(hash_mix(0, (uint64_t)fault->user), (uint64_t)fault->python),
+                        (uint64_t)(uintptr_t)range->file);
         uint32_t *slot = map_put(&known, key);
         if (*slot == MAP_NONE) {
             struct diff_touch touch = {0};
@@ -296,7 +322,8 @@ static int touched_name(struct touched_job *job, struct error *err)
             rc = rc ? rc : touched_stack(job, fault->python, python, err);
             touched_name_python(job, python, &touch);
             touched_name_native(job, user, range, &touch);
-            uint32_t group = touch.caller || touch.function ? touched_group(job, &touch) : TOUCHED_NONE;
+            uint32_t group =
+                    touch.caller || touch.function ? touched_group(job, &touch) : TOUCHED_NONE;
             *slot = group == TOUCHED_NONE ? MAP_NONE - 1 : touched_place(job, group, &touch);
         }
         fault->group = *slot == MAP_NONE - 1 ? TOUCHED_NONE : *slot;
@@ -307,45 +334,49 @@ static int touched_name(struct touched_job *job, struct error *err)
     return rc;
 }
 
-// --- out of the store -----------------------------------------------------------------------------
+// --- out of the store ----------------------------------------------------------------------------
 
 static int touched_load_launches(struct touched_job *job, struct error *err)
 {
     struct store *store = job->job->store;
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT l.id, l.side, l.started_ns + (SELECT min(s.begin_ns) FROM step s WHERE s.launch_id = l.id) FROM pair p "
-                                     "JOIN launch l ON l.pair_id = p.id WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' AND "
-                                     "EXISTS (SELECT 1 FROM launch_range r WHERE r.launch_id = l.id) AND EXISTS (SELECT 1 FROM ledger g WHERE "
-                                     "g.launch_id = l.id AND g.producer = 'bpf.page_fault') ORDER BY l.id LIMIT ?", // of a small one none may be sampled
-                                     "ii", job->job->workload_id, (int64_t)TOUCHED_LAUNCHES_MAX);
+            "SELECT l.id, l.side, l.started_ns + (SELECT min(s.begin_ns) FROM step s WHERE s.launch_id = l.id) FROM pair p "
+            "JOIN launch l ON l.pair_id = p.id WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' AND "
+            "EXISTS (SELECT 1 FROM launch_range r WHERE r.launch_id = l.id) AND EXISTS (SELECT 1 FROM ledger g WHERE "
+            // of a small one none may be sampled
+            "g.launch_id = l.id AND g.producer = 'bpf.page_fault') ORDER BY l.id LIMIT ?",
+            "ii", job->job->workload_id, (int64_t)TOUCHED_LAUNCHES_MAX);
     int rc;
     while ((rc = store_step(store, stmt, err)) > 0) {
         bool steps = sqlite3_column_type(stmt, 2) != SQLITE_NULL;
         vector_push(job->launches, job->launch_count,
-                    (struct touched_launch){sqlite3_column_int64(stmt, 0), steps ? sqlite3_column_int64(stmt, 2) : INT64_MAX,
-                                            sqlite3_column_int(stmt, 1) == 1});
+                (struct touched_launch){sqlite3_column_int64(stmt, 0),
+                        steps ? sqlite3_column_int64(stmt, 2) : INT64_MAX,
+                        sqlite3_column_int(stmt, 1) == 1});
     }
     return rc;
 }
 
-static int touched_load_ranges(struct touched_job *job, int64_t launch_id, struct intern *files, struct error *err)
+static int touched_load_ranges(
+        struct touched_job *job, int64_t launch_id, struct intern *files, struct error *err)
 {
     struct store *store = job->job->store;
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT tgid, begin_address, end_address, resident_bytes, kind || ':' || name, at_ns FROM launch_range "
-                                     "WHERE launch_id = ? ORDER BY tgid, begin_address LIMIT ?",
-                                     "ii", launch_id, (int64_t)TOUCHED_RANGES_MAX);
+            "SELECT tgid, begin_address, end_address, resident_bytes, kind || ':' || name, at_ns FROM launch_range "
+            "WHERE launch_id = ? ORDER BY tgid, begin_address LIMIT ?",
+            "ii", launch_id, (int64_t)TOUCHED_RANGES_MAX);
     int rc;
     job->range_count = 0;
     while ((rc = store_step(store, stmt, err)) > 0) {
         struct touched_range range = {.pid = sqlite3_column_int64(stmt, 0),
-                                      .begin = (uint64_t)sqlite3_column_int64(stmt, 1),
-                                      .end = (uint64_t)sqlite3_column_int64(stmt, 2),
-                                      .bytes = sqlite3_column_double(stmt, 3),
-                                      .at_ns = sqlite3_column_int64(stmt, 5)};
-        const struct touched_range *before = job->range_count ? &job->ranges[job->range_count - 1] : NULL;
+                .begin = (uint64_t)sqlite3_column_int64(stmt, 1),
+                .end = (uint64_t)sqlite3_column_int64(stmt, 2),
+                .bytes = sqlite3_column_double(stmt, 3),
+                .at_ns = sqlite3_column_int64(stmt, 5)};
+        const struct touched_range *before =
+                job->range_count ? &job->ranges[job->range_count - 1] : NULL;
         if (range.end <= range.begin || range.end > INT64_MAX || !(range.bytes > 0) ||
-            (before && before->pid == range.pid && range.begin < before->end))
+                (before && before->pid == range.pid && range.begin < before->end))
             continue; // none of ours
         range.file = intern_get(files, intern_text(files, store_text(store, stmt, 4)));
         vector_push(job->ranges, job->range_count, range);
@@ -357,27 +388,32 @@ static int touched_load_ranges(struct touched_job *job, int64_t launch_id, struc
 static uint32_t touched_range_of(const struct touched_job *job, int64_t pid, uint64_t address)
 {
     const struct touched_range *ranges = job->ranges;
-    size_t at = search_first(k, job->range_count, ranges[k].pid > pid || (ranges[k].pid == pid && ranges[k].end > address));
-    return at < job->range_count && ranges[at].pid == pid && ranges[at].begin <= address ? (uint32_t)at : TOUCHED_NONE;
+    size_t at = search_first(k, job->range_count,
+            ranges[k].pid > pid || (ranges[k].pid == pid && ranges[k].end > address));
+    return at < job->range_count && ranges[at].pid == pid && ranges[at].begin <= address
+            ? (uint32_t)at
+            : TOUCHED_NONE;
 }
 
-static int touched_load_faults(struct touched_job *job, const struct touched_launch *launch, struct error *err)
+static int touched_load_faults(
+        struct touched_job *job, const struct touched_launch *launch, struct error *err)
 {
     struct store *store = job->job->store;
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT q.tgid, f.address, f.at_ns, f.user_stack, f.python_stack, f.level FROM page_fault f CROSS JOIN thread t ON "
-                                     "t.id = f.thread_id CROSS JOIN process q ON q.id = t.process_id CROSS JOIN recording c ON c.id = q.recording_id "
-                                     "WHERE c.launch_id = ? ORDER BY f.at_ns DESC LIMIT ?", // the last ones hold what was resident
-                                     "ii", launch->id, (int64_t)TOUCHED_FAULTS_MAX);
+            "SELECT q.tgid, f.address, f.at_ns, f.user_stack, f.python_stack, f.level FROM page_fault f CROSS JOIN thread t ON "
+            "t.id = f.thread_id CROSS JOIN process q ON q.id = t.process_id CROSS JOIN recording c ON c.id = q.recording_id "
+            // the last ones hold what was resident
+            "WHERE c.launch_id = ? ORDER BY f.at_ns DESC LIMIT ?",
+            "ii", launch->id, (int64_t)TOUCHED_FAULTS_MAX);
     int rc;
     job->fault_count = 0;
     while ((rc = store_step(store, stmt, err)) > 0) {
         struct touched_fault fault = {.pid = sqlite3_column_int64(stmt, 0),
-                                      .address = (uint64_t)sqlite3_column_int64(stmt, 1) & ~UINT64_C(4095),
-                                      .at_ns = sqlite3_column_int64(stmt, 2),
-                                      .user = sqlite3_column_int64(stmt, 3),
-                                      .python = sqlite3_column_int64(stmt, 4),
-                                      .level = (uint32_t)sqlite3_column_int64(stmt, 5)};
+                .address = (uint64_t)sqlite3_column_int64(stmt, 1) & ~UINT64_C(4095),
+                .at_ns = sqlite3_column_int64(stmt, 2),
+                .user = sqlite3_column_int64(stmt, 3),
+                .python = sqlite3_column_int64(stmt, 4),
+                .level = (uint32_t)sqlite3_column_int64(stmt, 5)};
         fault.level = fault.level < UG_FAULT_LEVEL_MAX ? fault.level : UG_FAULT_LEVEL_MAX;
         fault.range = touched_range_of(job, fault.pid, fault.address);
         fault.start = fault.at_ns < launch->step_ns && launch->step_ns != INT64_MAX;
@@ -392,26 +428,32 @@ static void touched_sort(struct touched_job *job)
 {
     size_t kept = 0;
     sort_in_place(job->faults, job->fault_count, x, y,
-                  x->pid != y->pid           ? x->pid < y->pid
-                  : x->address != y->address ? x->address < y->address
-                                             : x->at_ns < y->at_ns);
+            x->pid != y->pid                   ? x->pid < y->pid
+                    : x->address != y->address ? x->address < y->address
+                                               : x->at_ns < y->at_ns);
     for (size_t i = 0; i < job->fault_count; i++) {
         struct touched_fault *before = kept ? &job->faults[kept - 1] : NULL;
-        if (before && before->pid == job->faults[i].pid && before->address == job->faults[i].address)
+        if (before && before->pid == job->faults[i].pid &&
+                before->address == job->faults[i].address)
             kept--;
         job->faults[kept++] = job->faults[i];
     }
     job->fault_count = kept;
 }
 
-// Came `later` with a sample that has not the page of `fault`, near it? Then the page may have been touched again, unseen. Two
-// distances of its sample: nearer than that one who touches a stretch of memory leaves a fault.
-static bool touched_hides(const struct touched_fault *later, const struct touched_fault *fault, bool *ret_near)
+// Came `later` with a sample that has not the page of `fault`, near it? Then the page may have been
+// touched again, unseen. Two distances of its sample: nearer than that one who touches a stretch of
+// memory leaves a fault.
+static bool touched_hides(
+        const struct touched_fault *later, const struct touched_fault *fault, bool *ret_near)
 {
-    uint64_t away = later->address > fault->address ? later->address - fault->address : fault->address - later->address;
-    *ret_near = later->pid == fault->pid && away <= (UINT64_C(2) << UG_FAULT_LEVEL_MAX << UG_FAULT_PAGE_BITS);
-    return *ret_near && later->at_ns > fault->at_ns && away <= (UINT64_C(2) << later->level << UG_FAULT_PAGE_BITS) &&
-           !ug_fault_is_of(fault->address, later->level);
+    uint64_t away = later->address > fault->address ? later->address - fault->address
+                                                    : fault->address - later->address;
+    *ret_near = later->pid == fault->pid &&
+            away <= (UINT64_C(2) << UG_FAULT_LEVEL_MAX << UG_FAULT_PAGE_BITS);
+    return *ret_near && later->at_ns > fault->at_ns &&
+            away <= (UINT64_C(2) << later->level << UG_FAULT_PAGE_BITS) &&
+            !ug_fault_is_of(fault->address, later->level);
 }
 
 static void touched_drop_hidden(struct touched_job *job)
@@ -424,7 +466,8 @@ static void touched_drop_hidden(struct touched_job *job)
         for (size_t j = i; j-- && near && !hidden[i] && i - j <= TOUCHED_LATER_MAX;)
             hidden[i] = touched_hides(&job->faults[j], fault, &near);
         near = true;
-        for (size_t j = i + 1; j < job->fault_count && near && !hidden[i] && j - i <= TOUCHED_LATER_MAX; j++)
+        for (size_t j = i + 1;
+                j < job->fault_count && near && !hidden[i] && j - i <= TOUCHED_LATER_MAX; j++)
             hidden[i] = touched_hides(&job->faults[j], fault, &near);
     }
     for (size_t i = 0; i < job->fault_count; i++)
@@ -434,9 +477,10 @@ static void touched_drop_hidden(struct touched_job *job)
     free(hidden);
 }
 
-// --- whose the bytes are --------------------------------------------------------------------------
+// --- whose the bytes are -------------------------------------------------------------------------
 
-static void touched_give(struct touched_job *job, size_t launch, const struct touched_fault *fault, double bytes)
+static void touched_give(
+        struct touched_job *job, size_t launch, const struct touched_fault *fault, double bytes)
 {
     if (fault->group == TOUCHED_NONE)
         return;
@@ -450,15 +494,20 @@ static void touched_give(struct touched_job *job, size_t launch, const struct to
     job->memory->seen[side] += bytes;
 }
 
-// A range without a fault of its own: that of the nearest one of the same file or kind, if it is near.
-static const struct touched_fault *touched_near(const struct touched_job *job, const struct touched_range *range, size_t next)
+// A range without a fault of its own: that of the nearest one of the same file or kind, if it is
+// near.
+static const struct touched_fault *touched_near(
+        const struct touched_job *job, const struct touched_range *range, size_t next)
 {
     const struct touched_fault *found = NULL;
     uint64_t nearest = strncmp(range->file, "file:", 5) == 0 ? touched_reach_file : touched_reach;
-    for (size_t i = next ? next - 1 : 0; i <= next && i < job->fault_count; i++) { // the one before, and the one behind
+    // the one before, and the one behind
+    for (size_t i = next ? next - 1 : 0; i <= next && i < job->fault_count; i++) {
         const struct touched_fault *fault = &job->faults[i];
-        uint64_t away = fault->address < range->begin ? range->begin - fault->address : fault->address - range->end;
-        if (fault->pid != range->pid || job->ranges[fault->range].file != range->file || away > nearest)
+        uint64_t away = fault->address < range->begin ? range->begin - fault->address
+                                                      : fault->address - range->end;
+        if (fault->pid != range->pid || job->ranges[fault->range].file != range->file ||
+                away > nearest)
             continue;
         nearest = away;
         found = fault;
@@ -473,14 +522,18 @@ static void touched_divide(struct touched_job *job, size_t launch)
         const struct touched_range *range = &job->ranges[i];
         double share = range->bytes / (double)(range->end - range->begin);
         uint64_t from = range->begin;
-        while (at < job->fault_count && (job->faults[at].range < i || (job->faults[at].range == i && share < touched_dense_min)))
+        while (at < job->fault_count &&
+                (job->faults[at].range < i ||
+                        (job->faults[at].range == i && share < touched_dense_min)))
             at++;
         if (share < touched_dense_min)
             continue; // where in it the bytes lie is not known
         size_t first = at;
         for (; at < job->fault_count && job->faults[at].range == i; at++) {
             bool last = at + 1 == job->fault_count || job->faults[at + 1].range != i;
-            uint64_t to = last ? range->end : job->faults[at].address + (job->faults[at + 1].address - job->faults[at].address) / 2;
+            uint64_t to = last ? range->end
+                               : job->faults[at].address +
+                            (job->faults[at + 1].address - job->faults[at].address) / 2;
             touched_give(job, launch, &job->faults[at], (double)(to - from) * share);
             from = to;
         }
@@ -490,14 +543,16 @@ static void touched_divide(struct touched_job *job, size_t launch)
     }
     for (size_t i = 0; i < job->fault_count; i++)
         if (job->faults[i].group != TOUCHED_NONE)
-            job->groups[job->places[job->faults[i].group].group].touch.samples[job->launches[launch].side]++;
+            job->groups[job->places[job->faults[i].group].group]
+                    .touch.samples[job->launches[launch].side]++;
 }
 
-// --- what differs ---------------------------------------------------------------------------------
+// --- what differs --------------------------------------------------------------------------------
 
-// What code that both sides run has more may come of what is new: memory that is kept is memory that the next one who asks does not find free.
-// So code of one side alone comes before what has up to twice as much: of a cache that grows by 1 MB a step it has 102 to 124 MiB, the
-// backward pass, which then touched new pages, 129 to 153 (plants torch-cache and torch-graph).
+// What code that both sides run has more may come of what is new: memory that is kept is memory
+// that the next one who asks does not find free. So code of one side alone comes before what has up
+// to twice as much: of a cache that grows by 1 MB a step it has 102 to 124 MiB, the backward pass,
+// which then touched new pages, 129 to 153 (plants torch-cache and torch-graph).
 static double touched_weight(const struct diff_touch *touch)
 {
     bool alone = touch->samples[0] == 0 || touch->samples[1] == 0;
@@ -514,10 +569,12 @@ static int touched_compare(const void *left, const void *right)
     return order ? order : strcmp(a->function ? a->function : "", b->function ? b->function : "");
 }
 
-static void touched_judge(struct touched_job *job, struct touched_group *group, const size_t *launches, double least)
+static void touched_judge(
+        struct touched_job *job, struct touched_group *group, const size_t *launches, double least)
 {
     struct diff_touch *touch = &group->touch;
-    double low[2] = {INFINITY, INFINITY}, high[2] = {0, 0}, sum[2] = {0, 0}, squares[2] = {0, 0}, variance = 0;
+    double low[2] = {INFINITY, INFINITY}, high[2] = {0, 0}, sum[2] = {0, 0}, squares[2] = {0, 0},
+           variance = 0;
     for (size_t i = 0; i < job->launch_count; i++) {
         int side = job->launches[i].side;
         low[side] = fmin(low[side], group->bytes[i]);
@@ -527,25 +584,31 @@ static void touched_judge(struct touched_job *job, struct touched_group *group, 
     }
     for (int side = 0; side < 2; side++) {
         double count = (double)launches[side];
-        variance += count > 1 ? fmax(squares[side] - sum[side] * sum[side] / count, 0) / (count - 1) / count : INFINITY;
+        variance += count > 1
+                ? fmax(squares[side] - sum[side] * sum[side] / count, 0) / (count - 1) / count
+                : INFINITY;
     }
     touch->a_bytes = sum[0] / (double)launches[0];
     touch->b_bytes = sum[1] / (double)launches[1];
     for (int side = 0; side < 2; side++)
         touch->start_bytes[side] /= (double)launches[side];
-    double delta = touch->b_bytes - touch->a_bytes, apart = fmax(low[1] - high[0], low[0] - high[1]);
+    double delta = touch->b_bytes - touch->a_bytes,
+           apart = fmax(low[1] - high[0], low[0] - high[1]);
     bool many = launches[0] >= touched_launches_min && launches[1] >= touched_launches_min;
     touch->told = fabs(delta) >= least &&
-                  (apart >= touched_apart_min * fabs(delta) || (many && fabs(delta) >= touched_errors_min * sqrt(variance)));
+            (apart >= touched_apart_min * fabs(delta) ||
+                    (many && fabs(delta) >= touched_errors_min * sqrt(variance)));
     struct diff_memory *memory = job->memory;
     memory->touch_told_count += touch->told;
     *(delta > 0 ? &memory->touch_more_bytes : &memory->touch_less_bytes) += touch->told ? delta : 0;
 }
 
-// Of those whose function is known, do more than half of all have this one? By chance so many of them are seen once in 32 times.
+// Of those whose function is known, do more than half of all have this one? By chance so many of
+// them are seen once in 32 times.
 static bool touched_usual(size_t times, size_t known)
 {
-    return (double)(2 * times) - (double)known >= 2.1 * sqrt((double)known); // 5 of 5, 9 of 10, 61 of 100
+    // 5 of 5, 9 of 10, 61 of 100
+    return (double)(2 * times) - (double)known >= 2.1 * sqrt((double)known);
 }
 
 // The native function that has more than half of it, on the side that has more.
@@ -555,7 +618,8 @@ static void touched_functions(struct touched_job *job, const size_t *launches)
     size_t(*known)[2] = xcalloc(job->group_count + 1, sizeof *known);
     for (size_t i = 0; i < job->place_count; i++)
         for (int side = 0; side < 2; side++)
-            known[job->places[i].group][side] += job->places[i].function ? job->places[i].times[side] : 0;
+            known[job->places[i].group][side] +=
+                    job->places[i].function ? job->places[i].times[side] : 0;
     for (size_t i = 0; i < job->place_count; i++) {
         const struct touched_place *place = &job->places[i];
         struct diff_touch *touch = &job->groups[place->group].touch;
@@ -564,7 +628,8 @@ static void touched_functions(struct touched_job *job, const size_t *launches)
         bool half = bytes > (double)launches[side] * (side ? touch->b_bytes : touch->a_bytes) / 2;
         if (job->partly && place->function)
             half |= touched_usual(place->times[side], known[place->group][side]);
-        if (bytes <= most[place->group] || (touch->caller && !half) || (job->partly && !place->function))
+        if (bytes <= most[place->group] || (touch->caller && !half) ||
+                (job->partly && !place->function))
             continue;
         most[place->group] = bytes;
         touch->function = place->function;
@@ -631,14 +696,16 @@ int diff_touched(struct diff_job *diff, struct diff_memory *memory, double least
     return rc;
 }
 
-void diff_touched_given(struct diff_job *diff, struct diff_memory *memory, const int *sides, size_t launch_count,
-                        const struct diff_touch_given *given, size_t count, double least)
+void diff_touched_given(struct diff_job *diff, struct diff_memory *memory, const int *sides,
+        size_t launch_count, const struct diff_touch_given *given, size_t count, double least)
 {
     struct touched_job job = {.job = diff, .memory = memory, .partly = true};
     for (size_t i = 0; i < launch_count; i++)
-        vector_push(job.launches, job.launch_count, (struct touched_launch){.step_ns = INT64_MAX, .side = sides[i]});
+        vector_push(job.launches, job.launch_count,
+                (struct touched_launch){.step_ns = INT64_MAX, .side = sides[i]});
     for (size_t i = 0; i < count; i++) {
-        struct touched_fault fault = {.start = given[i].start, .group = touched_group(&job, &given[i].touch)};
+        struct touched_fault fault = {
+                .start = given[i].start, .group = touched_group(&job, &given[i].touch)};
         if (fault.group == TOUCHED_NONE)
             continue;
         job.groups[fault.group].touch.samples[sides[given[i].launch]]++;
@@ -649,8 +716,8 @@ void diff_touched_given(struct diff_job *diff, struct diff_memory *memory, const
     touched_free(&job);
 }
 
-int diff_touched_code(struct diff_job *diff, int64_t user_stack, int64_t python_stack, const char **ret_function, const char **ret_module,
-                      struct error *err)
+int diff_touched_code(struct diff_job *diff, int64_t user_stack, int64_t python_stack,
+        const char **ret_function, const char **ret_module, struct error *err)
 {
     struct touched_job job = {.job = diff};
     struct touched_stack *user = xcalloc(1, sizeof *user), *python = xcalloc(1, sizeof *python);

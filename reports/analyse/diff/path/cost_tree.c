@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost tree: nodes by id in the order they were made (a parent always before its children), children found by a hash over
-// the whole key, texts kept once. A GPU launch asks for a child ten million times, so a look-up hashes the names as they come and
-// compares pointers before bytes. Rows are appended, and the newest row of a node grows while it is of the same window.
+// The cost tree: nodes by id in the order they were made (a parent always before its children),
+// children found by a hash over the whole key, texts kept once. A GPU launch asks for a child ten
+// million times, so a look-up hashes the names as they come and compares pointers before bytes.
+// Rows are appended, and the newest row of a node grows while it is of the same window.
 #include "reports/analyse/diff/path/cost_tree.h"
 
 #include <stdlib.h>
@@ -25,7 +26,7 @@ struct cost_tree_memory {
     struct map children, elsewhere;
     struct cost_places *places;
     size_t row_capacity, overlap_capacity;
-    uint32_t *first;  // after cost_tree_finish
+    uint32_t *first; // after cost_tree_finish
     int64_t *below;
 };
 
@@ -86,8 +87,9 @@ const char *cost_tree_text(struct cost_tree *tree, const char *text)
 bool cost_shape_same(const struct cost_shape *a, const struct cost_shape *b)
 {
     return a->bytes == b->bytes && a->graph_node == b->graph_node && a->registers == b->registers &&
-           a->shared_bytes == b->shared_bytes && a->local_bytes == b->local_bytes &&
-           !memcmp(a->grid, b->grid, sizeof a->grid) && !memcmp(a->block, b->block, sizeof a->block);
+            a->shared_bytes == b->shared_bytes && a->local_bytes == b->local_bytes &&
+            !memcmp(a->grid, b->grid, sizeof a->grid) &&
+            !memcmp(a->block, b->block, sizeof a->block);
 }
 
 uint64_t cost_shape_hash(uint64_t hash, const struct cost_shape *shape)
@@ -95,10 +97,13 @@ uint64_t cost_shape_hash(uint64_t hash, const struct cost_shape *shape)
     hash = hash_mix(hash, (uint64_t)shape->bytes ^ shape->graph_node << 1);
     for (int i = 0; i < 3; i++)
         hash = hash_mix(hash, (uint64_t)shape->grid[i] << 32 | shape->block[i]);
-    return hash_mix(hash, (uint64_t)shape->registers << 40 ^ (uint64_t)shape->shared_bytes << 20 ^ shape->local_bytes);
+    return hash_mix(hash,
+            (uint64_t)shape->registers << 40 ^ (uint64_t)shape->shared_bytes << 20 ^
+                    shape->local_bytes);
 }
 
-static uint32_t cost_append(struct cost_tree *tree, uint32_t parent, const struct cost_key *key, uint8_t class)
+static uint32_t cost_append(
+        struct cost_tree *tree, uint32_t parent, const struct cost_key *key, uint8_t class)
 {
     struct cost_tree_memory *memory = tree->memory;
     size_t index = tree->node_count;
@@ -108,8 +113,14 @@ static uint32_t cost_append(struct cost_tree *tree, uint32_t parent, const struc
     memory->places = vector_room(memory->places, index, sizeof *memory->places);
     memory->places[index] = (struct cost_places){0};
     struct cost_node *node = &tree->nodes[index];
-    *node = (struct cost_node){.parent = parent, .first_child = COST_NONE, .last_child = COST_NONE, .next_sibling = COST_NONE,
-                               .kind = (uint8_t)key->kind, .class = class, .occurrence = key->occurrence, .row_last = COST_NONE};
+    *node = (struct cost_node){.parent = parent,
+            .first_child = COST_NONE,
+            .last_child = COST_NONE,
+            .next_sibling = COST_NONE,
+            .kind = (uint8_t)key->kind,
+            .class = class,
+            .occurrence = key->occurrence,
+            .row_last = COST_NONE};
     node->name = cost_tree_text(tree, key->name ? key->name : "");
     node->module = cost_tree_text(tree, key->module);
     if (key->shape)
@@ -133,17 +144,19 @@ uint32_t cost_tree_child(struct cost_tree *tree, uint32_t parent, const struct c
     const struct cost_shape *shape = key->shape ? key->shape : &none;
     const char *name = key->name ? key->name : "";
     uint8_t class = key->kind >= COST_KERNEL ? (uint8_t)key->class : 0;
-    uint64_t mixed = hash_mix(parent, (uint64_t)key->kind << 40 | (uint64_t)class << 32 | key->occurrence);
+    uint64_t mixed =
+            hash_mix(parent, (uint64_t)key->kind << 40 | (uint64_t) class << 32 | key->occurrence);
     mixed = hash_mix(hash_mix(mixed, cost_hash_text(name)), cost_hash_text(key->module));
     if (key->shape && !cost_shape_same(shape, &none)) // all zero is none
         mixed = cost_shape_hash(mixed, shape);
     struct map *children = &tree->memory->children;
     size_t at;
-    for (uint32_t i = map_first(children, mixed, &at); i != MAP_NONE; i = map_next(children, mixed, &at)) {
+    for (uint32_t i = map_first(children, mixed, &at); i != MAP_NONE;
+            i = map_next(children, mixed, &at)) {
         const struct cost_node *node = &tree->nodes[i];
         if (node->parent == parent && node->kind == key->kind && node->class == class &&
-            node->occurrence == key->occurrence && cost_same_text(node->name, name) &&
-            cost_same_text(node->module, key->module) && cost_shape_same(&node->shape, shape))
+                node->occurrence == key->occurrence && cost_same_text(node->name, name) &&
+                cost_same_text(node->module, key->module) && cost_shape_same(&node->shape, shape))
             return i;
     }
     uint32_t index = cost_append(tree, parent, key, class);
@@ -164,14 +177,16 @@ static void cost_row_add(struct cost_row *row, int64_t ns, int64_t busy_ns, int6
     row->count = cost_sum(row->count, count);
 }
 
-void cost_tree_add(struct cost_tree *tree, uint32_t node, uint32_t window, int64_t ns, int64_t busy_ns, int64_t count)
+void cost_tree_add(struct cost_tree *tree, uint32_t node, uint32_t window, int64_t ns,
+        int64_t busy_ns, int64_t count)
 {
     struct cost_node *at = &tree->nodes[node];
     at->ns = cost_sum(at->ns, ns);
     at->busy_ns = cost_sum(at->busy_ns, busy_ns);
     at->count = cost_sum(at->count, count);
     if (at->row_last == COST_NONE || tree->rows[at->row_last].window != window) {
-        tree->rows = vector_reserve(tree->rows, &tree->memory->row_capacity, tree->row_count + 1, sizeof *tree->rows);
+        tree->rows = vector_reserve(
+                tree->rows, &tree->memory->row_capacity, tree->row_count + 1, sizeof *tree->rows);
         at->row_last = (uint32_t)tree->row_count++;
         tree->rows[at->row_last] = (struct cost_row){.node = node, .window = window};
         tree->memory->places[node].rows++;
@@ -187,7 +202,8 @@ void cost_tree_place(struct cost_tree *tree, uint32_t node, double position)
     tree->nodes[node].order = places->sum / (double)places->count;
 }
 
-// Rows of one node that are not in order, as somebody filled windows by turns. Equal windows become one; returns how many are left.
+// Rows of one node that are not in order, as somebody filled windows by turns. Equal windows become
+// one; returns how many are left.
 static size_t cost_merge(struct cost_row *rows, size_t count)
 {
     sort_in_place(rows, count, x, y, x->window < y->window);
@@ -229,14 +245,20 @@ void cost_tree_caller(struct cost_tree *tree, const struct cost_caller *caller)
     vector_push(tree->callers, tree->caller_count, *caller);
 }
 
-void cost_tree_elsewhere(struct cost_tree *tree, enum cost_kind kind, const char *name, const char *module, int64_t ticks)
+void cost_tree_elsewhere(struct cost_tree *tree, enum cost_kind kind, const char *name,
+        const char *module, int64_t ticks)
 {
     struct map *known = &tree->memory->elsewhere;
-    const struct cost_elsewhere of = {kind, cost_tree_text(tree, name), cost_tree_text(tree, module), 0}; // equal texts are one
-    uint64_t mixed = hash_mix((uint64_t)(uintptr_t)of.name ^ (uint64_t)kind, (uint64_t)(uintptr_t)of.module);
+    // equal texts are one
+    const struct cost_elsewhere of = {
+            kind, cost_tree_text(tree, name), cost_tree_text(tree, module), 0};
+    uint64_t mixed =
+            hash_mix((uint64_t)(uintptr_t)of.name ^ (uint64_t)kind, (uint64_t)(uintptr_t)of.module);
     size_t at = 0;
     uint32_t i = map_first(known, mixed, &at);
-    while (i != MAP_NONE && (tree->elsewhere[i].name != of.name || tree->elsewhere[i].module != of.module || tree->elsewhere[i].kind != kind))
+    while (i != MAP_NONE &&
+            (tree->elsewhere[i].name != of.name || tree->elsewhere[i].module != of.module ||
+                    tree->elsewhere[i].kind != kind))
         i = map_next(known, mixed, &at);
     if (i == MAP_NONE) {
         i = (uint32_t)tree->elsewhere_count;
@@ -254,7 +276,8 @@ void cost_tree_beside(struct cost_tree *tree, const struct cost_beside *beside)
 void cost_tree_overlap(struct cost_tree *tree, uint32_t node, const struct cost_overlap *overlap)
 {
     size_t count = (size_t)node + 1;
-    tree->overlaps = vector_reserve_zero(tree->overlaps, &tree->memory->overlap_capacity, count, sizeof *tree->overlaps);
+    tree->overlaps = vector_reserve_zero(
+            tree->overlaps, &tree->memory->overlap_capacity, count, sizeof *tree->overlaps);
     tree->overlap_count = count > tree->overlap_count ? count : tree->overlap_count;
     for (int i = 0; i < 2; i++) {
         struct cost_overlap *sum = &tree->overlaps[node];
@@ -270,9 +293,10 @@ const uint32_t *cost_tree_finish(struct cost_tree *tree)
         return memory->first;
     size_t nodes = tree->node_count;
     uint32_t *first = xcalloc(nodes + 2, sizeof *first);
-    for (size_t i = 2; i <= nodes; i++) // first[n + 1] is where n's rows begin, and after filling where they end
+    for (size_t i = 2; i <= nodes;
+            i++) // first[n + 1] is where n's rows begin, and after filling where they end
         first[i] = first[i - 1] + memory->places[i - 2].rows;
-    bool *turned = xcalloc(nodes + 1, sizeof *turned); // nodes whose rows are not in order
+    bool *turned = xcalloc(nodes + 1, sizeof *turned);       // nodes whose rows are not in order
     uint32_t *windows = xcalloc(nodes + 1, sizeof *windows); // behind their newest ones
     struct cost_row *sorted = xcalloc(tree->row_count + 1, sizeof *sorted);
     for (size_t i = 0; i < tree->row_count; i++) {
@@ -298,7 +322,8 @@ const uint32_t *cost_tree_finish(struct cost_tree *tree)
     tree->rows = sorted;
     tree->row_count = memory->row_capacity = kept;
     memory->first = first;
-    sort_in_place(tree->beside, tree->beside_count, x, y, x->node != y->node ? x->node < y->node : x->other < y->other);
+    sort_in_place(tree->beside, tree->beside_count, x, y,
+            x->node != y->node ? x->node < y->node : x->other < y->other);
     cost_sum_below(tree);
     return first;
 }
@@ -320,14 +345,14 @@ double *cost_tree_ticks(const struct cost_tree *tree)
 
 const char *cost_class_word(enum cost_class class)
 {
-    static const char *const words[COST_CLASS_COUNT] = {"gpu_compute", "comm_exposed", "copy", "launch_bound", "host_run",
-                                                        "host_stalled", "data_wait", "idle"};
+    static const char *const words[COST_CLASS_COUNT] = {"gpu_compute", "comm_exposed", "copy",
+            "launch_bound", "host_run", "host_stalled", "data_wait", "idle"};
     return (unsigned)class < COST_CLASS_COUNT ? words[class] : "unknown";
 }
 
 const char *cost_class_title(enum cost_class class)
 {
-    static const char *const titles[COST_CLASS_COUNT] = {"GPU compute", "Exposed communication", "Copies", "Launch bound",
-                                                         "Host code", "Host stalled", "Data wait", "Idle"};
+    static const char *const titles[COST_CLASS_COUNT] = {"GPU compute", "Exposed communication",
+            "Copies", "Launch bound", "Host code", "Host stalled", "Data wait", "Idle"};
     return (unsigned)class < COST_CLASS_COUNT ? titles[class] : "Unknown";
 }

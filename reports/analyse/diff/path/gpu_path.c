@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sweep over the time of a window: at each instant a kernel that computes is on the path before communication, that before
-// a copy; of several kernels the one that the window's end waits for (gpu_path_chain.c), else the one that began first. With
-// nothing of them it is a gap, which gpu_path_gap.c explains. Ops come in the order of their starts, so what runs at an instant
-// stands in a few queues, and whoever is over is dropped when it comes to the front: a constant effort for each of ten millions.
-// What leaves get in a window is summed here and written to the tree once a window. Reads a struct launch_trace, writes a struct
-// cost_tree; one owner thread.
+// The sweep over the time of a window: at each instant a kernel that computes is on the path before
+// communication, that before a copy; of several kernels the one that the window's end waits for
+// (gpu_path_chain.c), else the one that began first. With nothing of them it is a gap, which
+// gpu_path_gap.c explains. Ops come in the order of their starts, so what runs at an instant stands
+// in a few queues, and whoever is over is dropped when it comes to the front: a constant effort for
+// each of ten millions. What leaves get in a window is summed here and written to the tree once a
+// window. Reads a struct launch_trace, writes a struct cost_tree; one owner thread.
 #include "reports/analyse/diff/path/gpu_path.h"
 
 #include <stdlib.h>
@@ -15,10 +16,17 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/path/gpu_path_parts.h"
 
-// Queues, the first with something in it wins. What the window's end waits for is before what it does not wait for, but
-// communication: exposed is what no kernel covers, whoever waits for it.
-enum { CRITICAL_COMPUTE, CRITICAL_COPY, QUEUE_OTHERS, QUEUE_COUNT = QUEUE_OTHERS + GPU_LEVEL_COUNT };
-enum { CHAIN_GAP_NS_MAX = 5000 }; // from one kernel of the chain to the next, with others beside it: still the chain's
+// Queues, the first with something in it wins. What the window's end waits for is before what it
+// does not wait for, but communication: exposed is what no kernel covers, whoever waits for it.
+enum {
+    CRITICAL_COMPUTE,
+    CRITICAL_COPY,
+    QUEUE_OTHERS,
+    QUEUE_COUNT = QUEUE_OTHERS + GPU_LEVEL_COUNT
+};
+enum {
+    CHAIN_GAP_NS_MAX = 5000
+}; // from one kernel of the chain to the next, with others beside it: still the chain's
 
 struct running { // an operation that began and may not be over
     int64_t end;
@@ -37,7 +45,7 @@ struct sweep {
     int64_t chain_end; // of what the window's end waits for, the last one that was on the path
     uint8_t *critical;
     size_t critical_capacity;
-    bool several; // streams with kernels
+    bool several;                   // streams with kernels
     const struct launch_op *before; // what was on the path last
     const struct launch_window *window;
 };
@@ -73,8 +81,10 @@ size_t gpu_timeline_seek(struct gpu_timeline *timeline, int64_t at)
 
 void gpu_amount_grow(struct gpu_path *path, uint32_t node)
 {
-    path->amounts = vector_reserve_zero(path->amounts, &path->amount_capacity, (size_t)node + 1, sizeof *path->amounts);
-    path->touched = vector_reserve(path->touched, &path->touched_capacity, path->touched_count + 1, sizeof *path->touched);
+    path->amounts = vector_reserve_zero(
+            path->amounts, &path->amount_capacity, (size_t)node + 1, sizeof *path->amounts);
+    path->touched = vector_reserve(
+            path->touched, &path->touched_capacity, path->touched_count + 1, sizeof *path->touched);
 }
 
 static void amounts_flush(struct gpu_path *path)
@@ -82,11 +92,13 @@ static void amounts_flush(struct gpu_path *path)
     for (size_t i = 0; i < path->touched_count; i++) {
         struct gpu_amount *amount = &path->amounts[path->touched[i]];
         if (amount->ns || amount->busy_ns || amount->count)
-            cost_tree_add(path->tree, path->touched[i], path->window, amount->ns, amount->busy_ns, amount->count);
+            cost_tree_add(path->tree, path->touched[i], path->window, amount->ns, amount->busy_ns,
+                    amount->count);
         if (amount->late_ns || amount->latency_ns)
             gpu_gap_flush(path, path->touched[i], amount);
         if (amount->placed)
-            cost_tree_place(path->tree, path->touched[i], (double)amount->place_sum / amount->placed);
+            cost_tree_place(
+                    path->tree, path->touched[i], (double)amount->place_sum / amount->placed);
         *amount = (struct gpu_amount){0};
     }
     path->touched_count = 0;
@@ -95,11 +107,13 @@ static void amounts_flush(struct gpu_path *path)
 static void queue_grow(struct queue *queue)
 {
     if (queue->first > queue->capacity / 2) {
-        memmove(queue->items, queue->items + queue->first, (queue->end - queue->first) * sizeof *queue->items);
+        memmove(queue->items, queue->items + queue->first,
+                (queue->end - queue->first) * sizeof *queue->items);
         queue->end -= queue->first;
         queue->first = 0;
     } else {
-        queue->items = vector_reserve(queue->items, &queue->capacity, queue->end + 1, sizeof *queue->items);
+        queue->items = vector_reserve(
+                queue->items, &queue->capacity, queue->end + 1, sizeof *queue->items);
     }
 }
 
@@ -115,7 +129,8 @@ static inline void sweep_push(struct sweep *sweep, uint32_t level, struct runnin
 }
 
 // What is on the path at an instant, and in which queue. NULL: nothing runs.
-static inline const struct running *sweep_front(struct sweep *sweep, int64_t now, uint32_t *ret_level)
+static inline const struct running *sweep_front(
+        struct sweep *sweep, int64_t now, uint32_t *ret_level)
 {
     while (sweep->filled) {
         uint32_t level = (uint32_t)__builtin_ctz(sweep->filled);
@@ -130,13 +145,16 @@ static inline const struct running *sweep_front(struct sweep *sweep, int64_t now
     return NULL;
 }
 
-// Gives [from, to) to what runs there; nothing begins in between. next begins at `to`, NULL: the window ends.
-static void sweep_to(struct sweep *sweep, int64_t from, int64_t to, const struct launch_op *next, uint32_t next_leaf, bool critical)
+// Gives [from, to) to what runs there; nothing begins in between. next begins at `to`, NULL: the
+// window ends.
+static void sweep_to(struct sweep *sweep, int64_t from, int64_t to, const struct launch_op *next,
+        uint32_t next_leaf, bool critical)
 {
     while (from < to) {
         uint32_t level = QUEUE_COUNT;
         const struct running *running = sweep_front(sweep, from, &level);
-        bool chain = critical && level >= QUEUE_OTHERS && from == sweep->chain_end && to - from <= CHAIN_GAP_NS_MAX;
+        bool chain = critical && level >= QUEUE_OTHERS && from == sweep->chain_end &&
+                to - from <= CHAIN_GAP_NS_MAX;
         if (!running || chain) {
             gpu_gap_add(&sweep->path, from, to, sweep->before, next, next_leaf);
             return;
@@ -161,7 +179,8 @@ static void sweep_carry(struct sweep *sweep)
             struct running item = queue->items[i];
             if (item.end <= window->begin)
                 continue;
-            gpu_amount(&sweep->path, item.leaf)->busy_ns += (item.end < window->end ? item.end : window->end) - window->begin;
+            gpu_amount(&sweep->path, item.leaf)->busy_ns +=
+                    (item.end < window->end ? item.end : window->end) - window->begin;
             queue->items[kept++] = item;
         }
         queue->first = 0;
@@ -172,7 +191,8 @@ static void sweep_carry(struct sweep *sweep)
     sweep->chain_end = INT64_MIN;
 }
 
-// Where the window's ops are known and there are kernels on several streams: whom its end waits for. Returns the first op in it.
+// Where the window's ops are known and there are kernels on several streams: whom its end waits
+// for. Returns the first op in it.
 static size_t sweep_chain(struct sweep *sweep, const uint32_t *order, size_t count, size_t at)
 {
     const struct launch_op *ops = sweep->path.trace->ops;
@@ -192,13 +212,16 @@ static size_t sweep_chain(struct sweep *sweep, const uint32_t *order, size_t cou
 }
 
 // Does an operation run alone from its begin to its end? Then it needs no queue, and most do.
-static inline bool sweep_alone(struct sweep *sweep, const struct launch_op *op, int64_t end, const struct launch_op *next)
+static inline bool sweep_alone(
+        struct sweep *sweep, const struct launch_op *op, int64_t end, const struct launch_op *next)
 {
     uint32_t level;
-    return !sweep->several && end <= sweep->window->end && (!next || end <= next->start) && !sweep_front(sweep, op->start, &level);
+    return !sweep->several && end <= sweep->window->end && (!next || end <= next->start) &&
+            !sweep_front(sweep, op->start, &level);
 }
 
-// Ops of the rank from `at` on in the order of start, until the window's end. Returns where the next window goes on.
+// Ops of the rank from `at` on in the order of start, until the window's end. Returns where the
+// next window goes on.
 static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t count, size_t at)
 {
     const struct launch_window *window = sweep->window;
@@ -217,7 +240,8 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
             gpu_callers_add(&sweep->path, op, leaf);
         if (sweep->path.beside)
             gpu_beside_add(&sweep->path, op, leaf, op->start >= window->begin);
-        if (op->start < window->begin) { // between turns, or cold: it counts as far as it reaches in
+        if (op->start <
+                window->begin) { // between turns, or cold: it counts as far as it reaches in
             if (end > window->begin)
                 sweep_push(sweep, QUEUE_OTHERS + level, (struct running){end, index, leaf});
             continue;
@@ -238,14 +262,17 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
         amount->busy_ns += (end < window->end ? end : window->end) - op->start;
         if (!op->dur)
             continue;
-        const struct launch_op *after = at + 1 < count ? &ops[order ? order[at + 1] : at + 1] : NULL;
+        const struct launch_op *after =
+                at + 1 < count ? &ops[order ? order[at + 1] : at + 1] : NULL;
         if (sweep_alone(sweep, op, end, after)) {
             amount->ns += op->dur;
             sweep->before = op;
             now = end;
             continue;
         }
-        level = !critical ? QUEUE_OTHERS + level : level == GPU_COMPUTE ? CRITICAL_COMPUTE : CRITICAL_COPY;
+        level = !critical              ? QUEUE_OTHERS + level
+                : level == GPU_COMPUTE ? CRITICAL_COMPUTE
+                                       : CRITICAL_COPY;
         sweep_push(sweep, level, (struct running){end, index, leaf});
     }
     if (!carried)
@@ -289,8 +316,8 @@ static bool several_streams(const struct gpu_path *path)
     return false;
 }
 
-static void sweep_rank(const struct launch_trace *trace, struct host_path *host, struct cost_tree *tree, uint32_t rank,
-                       const uint32_t *windows)
+static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
+        struct cost_tree *tree, uint32_t rank, const uint32_t *windows)
 {
     struct sweep sweep = {.path = {.trace = trace, .host = host, .tree = tree, .rank = rank}};
     size_t count, at = 0;
@@ -311,7 +338,8 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
         if (count)
             at = sweep_window(&sweep, order, count, at);
         else // a rank that has nothing on the device
-            host_path_add(host, rank, sweep.window->begin, sweep.window->end, COST_HOST_RUN, windows[i]);
+            host_path_add(
+                    host, rank, sweep.window->begin, sweep.window->end, COST_HOST_RUN, windows[i]);
         amounts_flush(&sweep.path);
     }
     gpu_beside_free(&sweep.path);
@@ -329,18 +357,23 @@ static void sweep_rank(const struct launch_trace *trace, struct host_path *host,
     free(order);
 }
 
-void launch_path_add(const struct launch_trace *trace, struct host_path *host, struct cost_tree *tree)
+void launch_path_add(
+        const struct launch_trace *trace, struct host_path *host, struct cost_tree *tree)
 {
     uint32_t *windows = xcalloc(trace->window_count + 1, sizeof *windows);
     for (size_t i = 0; i < trace->window_count; i++) {
         const struct launch_window *window = &trace->windows[i];
         int64_t wall = window->end > window->begin ? window->end - window->begin : 0;
-        windows[i] = cost_tree_window(tree, &(struct cost_window){.pair = trace->pair, .couple = window->couple,
-                                                                 .rank = window->rank, .steps = window->steps ? window->steps : 1,
-                                                                 .first_step = window->first_step,
-                                                                 .wall_ns = wall});
+        windows[i] = cost_tree_window(tree,
+                &(struct cost_window){.pair = trace->pair,
+                        .couple = window->couple,
+                        .rank = window->rank,
+                        .steps = window->steps ? window->steps : 1,
+                        .first_step = window->first_step,
+                        .wall_ns = wall});
         if (!trace->has_gpu && wall)
-            host_path_add(host, window->rank, window->begin, window->end, COST_HOST_RUN, windows[i]);
+            host_path_add(
+                    host, window->rank, window->begin, window->end, COST_HOST_RUN, windows[i]);
     }
     for (uint32_t rank = 0; trace->has_gpu && rank < trace->rank_count; rank++)
         sweep_rank(trace, host, tree, rank, windows);

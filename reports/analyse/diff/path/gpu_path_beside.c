@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ran at the same time on one device: a kernel becomes slower without having changed when what runs beside it takes more of
-// the multiprocessors and of the memory's bandwidth, as an all-reduce does that hides behind the backward pass. Kept is, by leaf,
-// how long which other leaf ran beside it, and how long the executions took that had others beside them and those that had none.
-// One rank; one owner thread.
+// What ran at the same time on one device: a kernel becomes slower without having changed when what
+// runs beside it takes more of the multiprocessors and of the memory's bandwidth, as an all-reduce
+// does that hides behind the backward pass. Kept is, by leaf, how long which other leaf ran beside
+// it, and how long the executions took that had others beside them and those that had none. One
+// rank; one owner thread.
 #include <stdlib.h>
 
 #include "common/containers/map.h"
@@ -10,9 +11,11 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/path/gpu_path_parts.h"
 
-// At one time; the device itself runs 128 grids at most, and more than a few are rare. What comes beyond that is not looked at.
+// At one time; the device itself runs 128 grids at most, and more than a few are rare. What comes
+// beyond that is not looked at.
 enum { BESIDE_MAX = 128, BESIDE_PAIRS_MAX = 1 << 20 };
-// Of its time: who had others beside it for less than a twentieth ran alone, as far as a mean of executions can tell.
+// Of its time: who had others beside it for less than a twentieth ran alone, as far as a mean of
+// executions can tell.
 enum { BESIDE_PARTS = 20 };
 
 struct active {
@@ -52,7 +55,8 @@ static void pair_add(struct gpu_beside *beside, uint32_t node, uint32_t other, i
     uint32_t *slot = map_put(&beside->map, (uint64_t)node << 32 | other);
     if (*slot == COST_NONE) {
         *slot = (uint32_t)beside->pair_count;
-        vector_push(beside->pairs, beside->pair_count, (struct cost_beside){.node = node, .other = other});
+        vector_push(beside->pairs, beside->pair_count,
+                (struct cost_beside){.node = node, .other = other});
     }
     beside->pairs[*slot].ns += ns;
 }
@@ -85,7 +89,8 @@ void gpu_beside_add(struct gpu_path *path, const struct launch_op *op, uint32_t 
         return;
     for (size_t i = 0; i < kept; i++) {
         struct active *other = &beside->active[i];
-        int64_t both = other->end < end ? other->end : end, from = other->until > op->start ? other->until : op->start;
+        int64_t both = other->end < end ? other->end : end,
+                from = other->until > op->start ? other->until : op->start;
         if (other->counted)
             pair_add(beside, other->leaf, leaf, both - op->start);
         if (counted)
@@ -96,8 +101,12 @@ void gpu_beside_add(struct gpu_path *path, const struct launch_op *op, uint32_t 
         }
         until = both > until ? both : until;
     }
-    beside->active[beside->active_count++] =
-        (struct active){.start = op->start, .end = end, .until = until, .covered = until - op->start, .leaf = leaf, .counted = counted};
+    beside->active[beside->active_count++] = (struct active){.start = op->start,
+            .end = end,
+            .until = until,
+            .covered = until - op->start,
+            .leaf = leaf,
+            .counted = counted};
 }
 
 void gpu_beside_free(struct gpu_path *path)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which Python functions an operation was launched from. The stack of a launch is not recorded, but a sample of the launching
-// thread on its way to a launch shows it: each sample is a vote for the next operation that its thread launches. A thousand
-// samples say of a few operations alone who called them, and of a run of them nearly always. One rank; one owner thread.
+// Which Python functions an operation was launched from. The stack of a launch is not recorded, but
+// a sample of the launching thread on its way to a launch shows it: each sample is a vote for the
+// next operation that its thread launches. A thousand samples say of a few operations alone who
+// called them, and of a run of them nearly always. One rank; one owner thread.
 #include <stdlib.h>
 
 #include "common/strings.h"
@@ -36,8 +37,8 @@ struct gpu_callers *gpu_callers_new(const struct gpu_path *path)
         if (work->rank != path->rank || work->thread >= callers->count)
             continue;
         const struct trace_thread *thread = &host->threads[work->thread];
-        callers->threads[work->thread] =
-            (struct callers_thread){thread->sample_first, thread->sample_first + thread->sample_count};
+        callers->threads[work->thread] = (struct callers_thread){
+                thread->sample_first, thread->sample_first + thread->sample_count};
     }
     return callers;
 }
@@ -57,8 +58,10 @@ void gpu_callers_add(struct gpu_path *path, const struct launch_op *op, uint32_t
         return;
     struct callers_thread *thread = &callers->threads[at];
     const struct trace_sample *samples = path->trace->host->samples;
-    int64_t begin = gpu_call_begin(op), end = begin + (op->call_dur == UINT32_MAX ? 0 : op->call_dur);
+    int64_t begin = gpu_call_begin(op),
+            end = begin + (op->call_dur == UINT32_MAX ? 0 : op->call_dur);
     for (; thread->next < thread->end && samples[thread->next].at <= end; thread->next++)
-        if (samples[thread->next].at >= begin - CALLERS_AHEAD_NS && path->tree->caller_count < CALLERS_MAX)
+        if (samples[thread->next].at >= begin - CALLERS_AHEAD_NS &&
+                path->tree->caller_count < CALLERS_MAX)
             host_path_callers(path->host, samples[thread->next].python, leaf);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The places of operations: the phase in which the host made the call, and the module that Python ran on the calling thread then;
-// without phases and modules, ranges of NVTX. Both are time lines made beforehand, with a cursor each, as calls come nearly in the
-// order of time. A node of a graph has the module of its capture. One rank; one owner thread.
+// The places of operations: the phase in which the host made the call, and the module that Python
+// ran on the calling thread then; without phases and modules, ranges of NVTX. Both are time lines
+// made beforehand, with a cursor each, as calls come nearly in the order of time. A node of a graph
+// has the module of its capture. One rank; one owner thread.
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,12 +29,13 @@ struct gpu_places {
         uint32_t phase, module, place;
     } recent[PLACES_RECENT];
     struct module *modules;
-    uint32_t *line_of;                  // by thread, the last one for those not known; COST_NONE
+    uint32_t *line_of; // by thread, the last one for those not known; COST_NONE
     struct map module_map, place_map;
     size_t module_count, line_count, thread_count;
 };
 
-static uint32_t module_of(struct gpu_path *path, const char *name, bool backward, bool range, uint32_t parent)
+static uint32_t module_of(
+        struct gpu_path *path, const char *name, bool backward, bool range, uint32_t parent)
 {
     struct gpu_places *places = path->places;
     if (!name || !*name)
@@ -46,12 +48,13 @@ static uint32_t module_of(struct gpu_path *path, const char *name, bool backward
         if (*slot == COST_NONE)
             break;
         const struct module *there = &places->modules[*slot];
-        if (there->name == name && there->backward == backward && there->range == range && there->parent == parent)
+        if (there->name == name && there->backward == backward && there->range == range &&
+                there->parent == parent)
             return *slot;
     }
     *slot = (uint32_t)places->module_count;
     vector_push(places->modules, places->module_count,
-                (struct module){.name = name, .backward = backward, .range = range, .parent = parent});
+            (struct module){.name = name, .backward = backward, .range = range, .parent = parent});
     return *slot;
 }
 
@@ -95,8 +98,8 @@ static int by_thread_and_begin(const void *left, const void *right)
     return (a->end < b->end) - (a->end > b->end); // the outer one first
 }
 
-static void ranges_close(struct gpu_timeline *line, const struct launch_range **open, const uint32_t *modules, int *deep,
-                         int64_t until)
+static void ranges_close(struct gpu_timeline *line, const struct launch_range **open,
+        const uint32_t *modules, int *deep, int64_t until)
 {
     for (; *deep && open[*deep - 1]->end <= until; --*deep)
         gpu_timeline_add(line, open[*deep - 1]->end, *deep > 1 ? modules[*deep - 2] : 0);
@@ -122,7 +125,8 @@ static void ranges_load(struct gpu_path *path)
             line = line_of(path, range->thread);
         }
         ranges_close(line, open, modules, &deep, range->begin);
-        if (deep == RANGES_DEEP_MAX || range->end <= range->begin || (deep && range->end > open[deep - 1]->end))
+        if (deep == RANGES_DEEP_MAX || range->end <= range->begin ||
+                (deep && range->end > open[deep - 1]->end))
             continue; // crossing ranges: the outer one stays
         char name[256];
         range_name(range->name ? range->name : "", name, sizeof name);
@@ -152,11 +156,15 @@ static void modules_load(struct gpu_path *path)
     bool any = trace->ranks[path->rank].phase_count > 0;
     for (size_t i = 0; i < trace->mark_count; i++) {
         const struct launch_mark *mark = &trace->marks[i];
-        if (mark->rank != path->rank || (mark->kind != UG_MARK_MODULE && mark->kind != UG_MARK_BACKWARD))
+        if (mark->rank != path->rank ||
+                (mark->kind != UG_MARK_MODULE && mark->kind != UG_MARK_BACKWARD))
             continue;
         struct seen *known = &seen[((uintptr_t)mark->name >> 3 ^ mark->kind) % SEEN];
-        if (known->name != mark->name || known->kind != mark->kind) // a name is one text of the trace: millions of marks share few
-            *known = (struct seen){mark->name, module_of(path, mark->name, mark->kind == UG_MARK_BACKWARD, false, 0), mark->kind};
+        // a name is one text of the trace: millions of marks share few
+        if (known->name != mark->name || known->kind != mark->kind)
+            *known = (struct seen){mark->name,
+                    module_of(path, mark->name, mark->kind == UG_MARK_BACKWARD, false, 0),
+                    mark->kind};
         gpu_timeline_add(line_of(path, mark->thread), mark->at, known->module);
         any = true;
     }
@@ -164,7 +172,8 @@ static void modules_load(struct gpu_path *path)
         ranges_load(path);
 }
 
-// Phases change where one begins or ends. Which one it is at a time, the host's path says: host leaves go to the same places.
+// Phases change where one begins or ends. Which one it is at a time, the host's path says: host
+// leaves go to the same places.
 static void phases_load(struct gpu_path *path)
 {
     const struct launch_trace *trace = path->trace;
@@ -177,10 +186,12 @@ static void phases_load(struct gpu_path *path)
         times[count++] = phases[i].end;
     }
     sort_in_place(times, count, x, y, *x < *y);
-    gpu_timeline_add(&path->phases, 0, host_path_phase(path->host, path->rank, count ? times[0] - 1 : 0));
+    gpu_timeline_add(
+            &path->phases, 0, host_path_phase(path->host, path->rank, count ? times[0] - 1 : 0));
     for (size_t i = 0; i < count; i++)
         if (!i || times[i] != times[i - 1])
-            gpu_timeline_add(&path->phases, times[i], host_path_phase(path->host, path->rank, times[i]));
+            gpu_timeline_add(
+                    &path->phases, times[i], host_path_phase(path->host, path->rank, times[i]));
     free(times);
 }
 
@@ -191,11 +202,14 @@ static uint32_t module_node(struct gpu_path *path, uint32_t phase, uint32_t modu
         return phase;
     if (at->range) {
         uint32_t above = module_node(path, phase, at->parent); // at most RANGES_DEEP_MAX deep
-        return cost_tree_child(path->tree, above, &(struct cost_key){.kind = COST_RANGE, .name = at->name});
+        return cost_tree_child(
+                path->tree, above, &(struct cost_key){.kind = COST_RANGE, .name = at->name});
     }
     if (at->backward && strcmp(path->tree->nodes[phase].name, "backward"))
-        phase = cost_tree_child(path->tree, phase, &(struct cost_key){.kind = COST_PHASE, .name = "backward"});
-    return cost_tree_child(path->tree, phase, &(struct cost_key){.kind = COST_MODULE, .name = at->name});
+        phase = cost_tree_child(
+                path->tree, phase, &(struct cost_key){.kind = COST_PHASE, .name = "backward"});
+    return cost_tree_child(
+            path->tree, phase, &(struct cost_key){.kind = COST_MODULE, .name = at->name});
 }
 
 uint32_t gpu_place_find(struct gpu_path *path, uint32_t phase, uint32_t module)
@@ -232,15 +246,17 @@ static uint32_t gpu_place_module(struct gpu_path *path, uint32_t line, int64_t a
 
 uint32_t gpu_place_at(struct gpu_path *path, uint32_t thread, int64_t at)
 {
-    return gpu_place_of(path, gpu_place_phase(path, at), gpu_place_module(path, gpu_place_line(path, thread), at));
+    return gpu_place_of(path, gpu_place_phase(path, at),
+            gpu_place_module(path, gpu_place_line(path, thread), at));
 }
 
 bool gpu_place_captured(struct gpu_path *path, uint64_t node, uint32_t *ret_module)
 {
     const struct launch_trace *trace = path->trace;
     const struct launch_node *nodes = trace->nodes; // by node, then rank
-    size_t i = search_first(middle, trace->node_count, nodes[middle].node > node ||
-                                                           (nodes[middle].node == node && nodes[middle].rank >= path->rank));
+    size_t i = search_first(middle, trace->node_count,
+            nodes[middle].node > node ||
+                    (nodes[middle].node == node && nodes[middle].rank >= path->rank));
     if (i == trace->node_count || nodes[i].node != node || nodes[i].rank != path->rank)
         return false;
     *ret_module = gpu_place_module(path, gpu_place_line(path, nodes[i].thread), nodes[i].at);

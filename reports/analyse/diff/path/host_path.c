@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's critical path, from the instant down: a window is cut at phases, then at the gaps of the thread looked at, then at its
-// ticks; host_path_waits.c says what a gap was spent on. Every cut gives each nanosecond on to exactly one part, so sums are exact
-// by construction. Reads the launch, writes rows of the cost tree. One owner thread.
+// The host's critical path, from the instant down: a window is cut at phases, then at the gaps of
+// the thread looked at, then at its ticks; host_path_waits.c says what a gap was spent on. Every
+// cut gives each nanosecond on to exactly one part, so sums are exact by construction. Reads the
+// launch, writes rows of the cost tree. One owner thread.
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,11 +112,13 @@ void host_path_free(struct host_path *path)
 
 // ---- the walk ----
 
-void host_walk_give(struct host_walk *walk, uint32_t python, uint32_t leaf, enum cost_class class, int64_t ns, int64_t count)
+void host_walk_give(struct host_walk *walk, uint32_t python, uint32_t leaf, enum cost_class class,
+        int64_t ns, int64_t count)
 {
     struct host_path *path = walk->path;
     bool collects = path->leaves[leaf].flags & HOST_LEAF_GC;
-    uint32_t place = collects ? host_place_collector(path, walk->chain) : host_place(path, walk->chain, python);
+    uint32_t place = collects ? host_place_collector(path, walk->chain)
+                              : host_place(path, walk->chain, python);
     cost_tree_add(path->tree, host_node(path, place, leaf, class), walk->window, ns, ns, count);
 }
 
@@ -130,17 +133,20 @@ static enum cost_class host_run_class(const struct host_walk *walk)
 }
 
 // Threads of the process that worked while this one spun.
-static size_t host_spin_workers(struct host_walk *walk, uint32_t thread, int64_t at, const struct host_tick **ret, size_t max)
+static size_t host_spin_workers(struct host_walk *walk, uint32_t thread, int64_t at,
+        const struct host_tick **ret, size_t max)
 {
     struct host_path *path = walk->path;
     const struct trace *host = path->host;
     size_t count = 0;
     for (uint32_t i = 0; i < host->thread_count && count < max; i++) {
-        if (i == thread || host->threads[i].process != host->threads[thread].process || !host->threads[i].sample_count)
+        if (i == thread || host->threads[i].process != host->threads[thread].process ||
+                !host->threads[i].sample_count)
             continue;
         const struct host_thread *worker = host_thread_get(path, i, walk->rank);
         size_t next = host_tick_from(worker, at), best = next;
-        if (next == worker->tick_count || (next > 0 && at - worker->ticks[next - 1].at <= worker->ticks[next].at - at))
+        if (next == worker->tick_count ||
+                (next > 0 && at - worker->ticks[next - 1].at <= worker->ticks[next].at - at))
             best = next - 1;
         if (!worker->tick_count)
             continue;
@@ -163,12 +169,14 @@ static int64_t host_share(int64_t ns, size_t i, size_t count)
 }
 
 // Time that one tick stands for.
-static void host_walk_tick(struct host_walk *walk, uint32_t thread, const struct host_tick *tick, int64_t at, int64_t ns, int64_t count)
+static void host_walk_tick(struct host_walk *walk, uint32_t thread, const struct host_tick *tick,
+        int64_t at, int64_t ns, int64_t count)
 {
     enum { WORKERS_MAX = 1024 };
     struct host_path *path = walk->path;
     if (!(path->leaves[tick->leaf].flags & HOST_LEAF_SPIN)) {
-        host_walk_give(walk, host_python_of(walk, tick), tick->leaf, host_run_class(walk), ns, count);
+        host_walk_give(
+                walk, host_python_of(walk, tick), tick->leaf, host_run_class(walk), ns, count);
         return;
     }
     const struct host_tick *workers[WORKERS_MAX];
@@ -176,12 +184,12 @@ static void host_walk_tick(struct host_walk *walk, uint32_t thread, const struct
     uint32_t python = host_python_of(walk, tick);
     for (size_t i = 0; i < found; i++) {
         int64_t share = host_share(ns, i, found);
-        host_walk_give(walk, workers[i]->python ? workers[i]->python : python, workers[i]->leaf, host_run_class(walk), share,
-                       i ? 0 : count);
+        host_walk_give(walk, workers[i]->python ? workers[i]->python : python, workers[i]->leaf,
+                host_run_class(walk), share, i ? 0 : count);
     }
     if (!found)
         host_walk_give(walk, python, host_leaf_named(path, COST_STALL, "OpenMP barrier", NULL),
-                       walk->data ? COST_DATA_WAIT : COST_HOST_STALLED, ns, count);
+                walk->data ? COST_DATA_WAIT : COST_HOST_STALLED, ns, count);
 }
 
 // On the CPU, and no tick fell into it: the ticks of this phase that are nearest stand for it.
@@ -208,7 +216,7 @@ static void host_walk_unseen(struct host_walk *walk, uint32_t thread, int64_t be
     }
     if (!count) {
         host_walk_give(walk, 0, host_leaf_named(path, COST_GAP, "not sampled", NULL),
-                       row->tick_count ? host_run_class(walk) : COST_IDLE, ns, 0);
+                row->tick_count ? host_run_class(walk) : COST_IDLE, ns, 0);
         return;
     }
     for (size_t i = 0; i < count; i++) {
@@ -281,18 +289,20 @@ static bool host_holds_up(enum cause cause)
     }
 }
 
-bool host_walk_next_part(const struct host_path *path, uint32_t thread, bool on_cpu, int64_t begin, int64_t end,
-                         const struct part **ret_part)
+bool host_walk_next_part(const struct host_path *path, uint32_t thread, bool on_cpu, int64_t begin,
+        int64_t end, const struct part **ret_part)
 {
     enum { BACK_MAX = 64 }; // parts of a thread hardly overlap: as in parts_range
     const struct work *work = path->trace->host_work;
     uint32_t first = work->part_first[thread], last = work->part_first[thread + 1];
-    uint32_t low = (uint32_t)search_between(middle, first, last, work->parts[middle].begin >= begin);
+    uint32_t low =
+            (uint32_t)search_between(middle, first, last, work->parts[middle].begin >= begin);
     for (uint32_t i = low - first > BACK_MAX ? low - BACK_MAX : first; i < last; i++) {
         const struct part *part = &work->parts[i];
         if (part->begin >= end)
             return false;
-        if (part->end <= begin || (part->split == SPLIT_ON_CPU) != on_cpu || (on_cpu && !host_holds_up(part->cause)))
+        if (part->end <= begin || (part->split == SPLIT_ON_CPU) != on_cpu ||
+                (on_cpu && !host_holds_up(part->cause)))
             continue;
         *ret_part = part;
         return true;
@@ -306,28 +316,34 @@ static void host_walk_on(struct host_walk *walk, uint32_t thread, int64_t begin,
     while (begin < end && host_walk_next_part(walk->path, thread, true, begin, end, &part)) {
         if (part->begin > begin)
             host_walk_ticks(walk, thread, begin, part->begin);
-        int64_t from = part->begin > begin ? part->begin : begin, to = part->end < end ? part->end : end;
-        host_walk_part(walk, part, host_python_near(walk->path->threads[thread], walk->chain, from), from, to);
+        int64_t from = part->begin > begin ? part->begin : begin,
+                to = part->end < end ? part->end : end;
+        host_walk_part(walk, part, host_python_near(walk->path->threads[thread], walk->chain, from),
+                from, to);
         begin = to;
     }
     if (begin < end)
         host_walk_ticks(walk, thread, begin, end);
 }
 
-static void host_walk_run(struct host_walk *walk, uint32_t thread, const char *sync, int64_t begin, int64_t end)
+static void host_walk_run(
+        struct host_walk *walk, uint32_t thread, const char *sync, int64_t begin, int64_t end)
 {
     if (!sync) {
         host_walk_on(walk, thread, begin, end);
         return;
     }
     uint32_t python = host_python_near(walk->path->threads[thread], walk->chain, begin);
-    host_walk_give(walk, python, host_leaf_named(walk->path, COST_SYNC, sync, NULL), COST_HOST_STALLED, end - begin, 0);
+    host_walk_give(walk, python, host_leaf_named(walk->path, COST_SYNC, sync, NULL),
+            COST_HOST_STALLED, end - begin, 0);
 }
 
-static void host_walk_piece(struct host_walk *walk, uint32_t thread, const char *sync, int64_t begin, int64_t end)
+static void host_walk_piece(
+        struct host_walk *walk, uint32_t thread, const char *sync, int64_t begin, int64_t end)
 {
     const struct host_thread *row = walk->path->threads[thread];
-    for (size_t i = host_off_from(row, begin); i < row->off_count && row->offs[i].begin < end; i++) {
+    for (size_t i = host_off_from(row, begin); i < row->off_count && row->offs[i].begin < end;
+            i++) {
         int64_t from = row->offs[i].begin > begin ? row->offs[i].begin : begin;
         int64_t to = row->offs[i].end < end ? row->offs[i].end : end;
         if (from > begin)
@@ -361,7 +377,8 @@ void host_walk_thread(struct host_walk *walk, uint32_t thread, int64_t begin, in
 
 // ---- public ----
 
-void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t end, enum cost_class run, uint32_t window)
+void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t end,
+        enum cost_class run, uint32_t window)
 {
     if (end <= begin || rank >= path->trace->rank_count)
         return;
@@ -376,7 +393,8 @@ void host_path_add(struct host_path *path, uint32_t rank, int64_t begin, int64_t
             walk.visited[0] = path->trace->ranks[rank].thread;
             host_walk_thread(&walk, walk.visited[0], begin, to);
         } else {
-            host_walk_give(&walk, 0, host_leaf_named(path, COST_GAP, "not recorded", NULL), COST_IDLE, to - begin, 0);
+            host_walk_give(&walk, 0, host_leaf_named(path, COST_GAP, "not recorded", NULL),
+                    COST_IDLE, to - begin, 0);
         }
         begin = to;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the parts of host_path: the launch's phases as disjoint stretches, each asked thread's ticks and gaps with the leaf
-// and the Python stack they stand for, and the memo from those to nodes of the tree. Made once, O(log n) to ask. One owner thread.
+// Between the parts of host_path: the launch's phases as disjoint stretches, each asked thread's
+// ticks and gaps with the leaf and the Python stack they stand for, and the memo from those to
+// nodes of the tree. Made once, O(log n) to ask. One owner thread.
 #ifndef UPGATE_DIFF_HOST_PATH_INDEX_H
 #define UPGATE_DIFF_HOST_PATH_INDEX_H
 
@@ -23,8 +24,8 @@ enum { HOST_CHAIN_STEP, HOST_CHAIN_BETWEEN }; // in a step and no phase; between
 struct host_chain {
     uint32_t parent; // HOST_NONE
     const char *name;
-    uint32_t node;   // of the tree; HOST_NONE: not made yet
-    bool data;       // the next batch is fetched in it
+    uint32_t node; // of the tree; HOST_NONE: not made yet
+    bool data;     // the next batch is fetched in it
 };
 struct host_stretch {
     int64_t begin; // up to the next one's
@@ -41,9 +42,9 @@ struct host_rank {
 // ---- leaves and places (host_path_names.c) ----
 
 enum host_leaf_flag {
-    HOST_LEAF_SPIN = 1,    // it waits on the CPU for other threads
+    HOST_LEAF_SPIN = 1, // it waits on the CPU for other threads
     HOST_LEAF_GC = 2,
-    HOST_LEAF_CALL = 4,    // a system call
+    HOST_LEAF_CALL = 4, // a system call
 };
 struct host_leaf {
     const char *name, *module; // of the tree
@@ -81,7 +82,8 @@ struct host_off { // disjoint, in order
 struct host_thread {
     struct host_tick *ticks;
     struct host_off *offs;
-    struct trace_window *shorts; // off the CPU, each time for less than a recorded gap takes; disjoint, in order
+    struct trace_window *
+            shorts; // off the CPU, each time for less than a recorded gap takes; disjoint, in order
     size_t tick_count, off_count, short_count;
     uint32_t *pool;       // ticks by chain, then time
     uint32_t *pool_first; // [chain_count + 1]
@@ -98,12 +100,12 @@ struct host_path {
     size_t chain_count;
     struct host_leaf *leaves;
     size_t leaf_count;
-    struct host_frame *frames; // of host->frames
-    uint8_t *stacks;           // of host->stacks: enum host_stack_flag
+    struct host_frame *frames;    // of host->frames
+    uint8_t *stacks;              // of host->stacks: enum host_stack_flag
     struct host_thread **threads; // of host->threads; NULL: not asked yet
-    uint32_t *rank_of;         // of host->processes: whose work it does; HOST_NONE
-    char *script;              // directory of the program, ends with '/'; NULL
-    struct map chain_of;  // (parent, name's index) -> chain
+    uint32_t *rank_of;            // of host->processes: whose work it does; HOST_NONE
+    char *script;                 // directory of the program, ends with '/'; NULL
+    struct map chain_of;          // (parent, name's index) -> chain
     struct map leaf_of_stack, leaf_of_name, place_of, node_of;
 };
 
@@ -115,27 +117,34 @@ void host_syncs_index(struct host_path *path, uint32_t rank);
 // The call that waits for the device at an instant, or the next one after it; sync_count: none.
 size_t host_sync_from(const struct host_rank *rank, int64_t at);
 
-// The file of a Python function as both sides have it: "torch/optim/adam.py", "train.py"; the caller frees. script: NULL ok.
+// The file of a Python function as both sides have it: "torch/optim/adam.py", "train.py"; the
+// caller frees. script: NULL ok.
 char *host_python_module(const char *script, const char *file);
-bool host_is_plumbing(const char *name, const char *module); // says something only as the innermost one
-bool host_is_dropped(const char *name, const char *module);  // import machinery, how threads and processes begin
+// says something only as the innermost one
+bool host_is_plumbing(const char *name, const char *module);
+// import machinery, how threads and processes begin
+bool host_is_dropped(const char *name, const char *module);
 
-uint32_t host_leaf_named(struct host_path *path, enum cost_kind kind, const char *name, const char *module);
+uint32_t host_leaf_named(
+        struct host_path *path, enum cost_kind kind, const char *name, const char *module);
 // What the thread executed: kernel function or native function. 0 for no stack.
 uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t user);
-uint32_t host_leaf_of_sample(struct host_path *path, const struct trace_sample *sample); // and what its Python stack tells of the collector
+// and what its Python stack tells of the collector
+uint32_t host_leaf_of_sample(struct host_path *path, const struct trace_sample *sample);
 uint32_t host_leaf_collector(struct host_path *path); // Python's garbage collection
 // The place below a phase that a Python stack stands for.
 uint32_t host_place(struct host_path *path, uint32_t chain, uint32_t python);
 uint32_t host_place_collector(struct host_path *path, uint32_t chain);
 uint32_t host_node(struct host_path *path, uint32_t place, uint32_t leaf, enum cost_class class);
 bool host_is_collective(struct host_path *path, uint32_t user, uint32_t python);
-static inline bool host_is_tick(const struct trace_sample *sample) // not one that was taken out of turn
+// not one that was taken out of turn
+static inline bool host_is_tick(const struct trace_sample *sample)
 {
     unsigned other = UG_SAMPLE_OWNER | UG_SAMPLE_NEIGHBOUR | UG_SAMPLE_SPIN;
     return !(sample->why & other) || sample->why & UG_SAMPLE_TARGET;
 }
-bool host_stack_useful(struct host_path *path, uint32_t python); // has a function that can be a place
+// has a function that can be a place
+bool host_stack_useful(struct host_path *path, uint32_t python);
 
 struct host_thread *host_thread_get(struct host_path *path, uint32_t thread, uint32_t rank);
 void host_thread_free(struct host_thread *thread);
@@ -144,7 +153,8 @@ size_t host_off_from(const struct host_thread *thread, int64_t at);
 // First tick at or after an instant.
 size_t host_tick_from(const struct host_thread *thread, int64_t at);
 // Nearest ticks of the same chain, nearest first. Returns the number.
-size_t host_ticks_near(const struct host_thread *thread, uint32_t chain, int64_t at, uint32_t ret[HOST_NEAREST]);
+size_t host_ticks_near(
+        const struct host_thread *thread, uint32_t chain, int64_t at, uint32_t ret[HOST_NEAREST]);
 // The Python stack of the nearest tick or gap of this chain. 0: none.
 uint32_t host_python_near(const struct host_thread *thread, uint32_t chain, int64_t at);
 
@@ -153,25 +163,29 @@ uint32_t host_python_near(const struct host_thread *thread, uint32_t chain, int6
 struct host_walk {
     struct host_path *path;
     uint32_t rank, window, chain;
-    enum cost_class run;  // of an instant in which code runs
+    enum cost_class run; // of an instant in which code runs
     uint32_t visited[HOST_DEPTH_MAX + 1];
-    int depth;            // threads followed: visited[depth] is the one looked at
+    int depth; // threads followed: visited[depth] is the one looked at
     // Of the wait that is being followed, depth > 0:
     uint32_t wait_python; // where the step thread was
     uint32_t wait_leaf;   // what the time is if nothing better is known
     enum cost_class wait_class;
-    bool data;            // for the next batch
+    bool data; // for the next batch
 };
-void host_walk_give(struct host_walk *walk, uint32_t python, uint32_t leaf, enum cost_class class, int64_t ns, int64_t count);
+void host_walk_give(struct host_walk *walk, uint32_t python, uint32_t leaf, enum cost_class class,
+        int64_t ns, int64_t count);
 // [begin, end) of one chain, of a thread.
 void host_walk_thread(struct host_walk *walk, uint32_t thread, int64_t begin, int64_t end);
-void host_walk_off(struct host_walk *walk, uint32_t thread, const struct host_off *off, int64_t begin, int64_t end);
+void host_walk_off(struct host_walk *walk, uint32_t thread, const struct host_off *off,
+        int64_t begin, int64_t end);
 // [begin, end) off the CPU without a recorded gap.
-void host_walk_short(struct host_walk *walk, const struct host_thread *thread, int64_t begin, int64_t end);
+void host_walk_short(
+        struct host_walk *walk, const struct host_thread *thread, int64_t begin, int64_t end);
 // [begin, end) of a part whose cause is known.
-void host_walk_part(struct host_walk *walk, const struct part *part, uint32_t python, int64_t begin, int64_t end);
+void host_walk_part(struct host_walk *walk, const struct part *part, uint32_t python, int64_t begin,
+        int64_t end);
 // The first part of the thread, on the CPU or off it, that overlaps [begin, end).
-bool host_walk_next_part(const struct host_path *path, uint32_t thread, bool on_cpu, int64_t begin, int64_t end,
-                         const struct part **ret_part);
+bool host_walk_next_part(const struct host_path *path, uint32_t thread, bool on_cpu, int64_t begin,
+        int64_t end, const struct part **ret_part);
 
 #endif

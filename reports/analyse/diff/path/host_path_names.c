@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stack is called: the leaf (native or kernel function, the interpreter as one) and the place (Python functions below a
-// phase) that both versions would call the same: paths from the package on, no line numbers, no plumbing that one version has and
-// the other has not. Each distinct stack is looked at once. Reads trace frames, writes memos of host_path.
+// What a stack is called: the leaf (native or kernel function, the interpreter as one) and the
+// place (Python functions below a phase) that both versions would call the same: paths from the
+// package on, no line numbers, no plumbing that one version has and the other has not. Each
+// distinct stack is looked at once. Reads trace frames, writes memos of host_path.
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,24 +22,31 @@ static bool host_begins(const char *text, const char *prefix)
     return !strncmp(text, prefix, strlen(prefix));
 }
 
-// Stripped builds of the OpenMP runtimes tell no names: what a thread does in them is nearly always to wait.
+// Stripped builds of the OpenMP runtimes tell no names: what a thread does in them is nearly always
+// to wait.
 static bool host_spins(const char *name, const char *module)
 {
-    static const char *const gnu[] = {"gomp_team_barrier_wait", "gomp_barrier_wait", "gomp_team_end", "gomp_simple_barrier", NULL};
-    // With a template or a namespace of the build around it: "_INTERNAL92a63c0c::__kmp_wait_template<...>".
-    static const char *const llvm[] = {"__kmp_wait", "__kmp_hyper_barrier", "kmp_flag", "__kmp_yield", "__kmp_fork_barrier",
-                                       "__kmp_join_barrier", "__kmp_barrier", NULL};
+    static const char *const gnu[] = {"gomp_team_barrier_wait", "gomp_barrier_wait",
+            "gomp_team_end", "gomp_simple_barrier", NULL};
+    // With a template or a namespace of the build around it:
+    // "_INTERNAL92a63c0c::__kmp_wait_template<...>".
+    static const char *const llvm[] = {"__kmp_wait", "__kmp_hyper_barrier", "kmp_flag",
+            "__kmp_yield", "__kmp_fork_barrier", "__kmp_join_barrier", "__kmp_barrier", NULL};
     static const char *const runtimes[] = {"libgomp", "libiomp", "libomp.", "libomp-", NULL};
-    if (words_begin(name, gnu) || words_within(name, llvm) || !strcmp(name, "sched_yield") || !strcmp(name, "__sched_yield"))
+    if (words_begin(name, gnu) || words_within(name, llvm) || !strcmp(name, "sched_yield") ||
+            !strcmp(name, "__sched_yield"))
         return true;
     return words_begin(module, runtimes) && names_is_nameless(name);
 }
 
-uint32_t host_leaf_named(struct host_path *path, enum cost_kind kind, const char *name, const char *module)
+uint32_t host_leaf_named(
+        struct host_path *path, enum cost_kind kind, const char *name, const char *module)
 {
-    const char *name_text = cost_tree_text(path->tree, name), *module_text = cost_tree_text(path->tree, module);
+    const char *name_text = cost_tree_text(path->tree, name),
+               *module_text = cost_tree_text(path->tree, module);
     // Equal texts are one: their addresses are good for a key, and what was found is compared.
-    uint64_t key = (uint64_t)(uintptr_t)name_text * UINT64_C(0xd6e8feb86659fd93) ^ ((uint64_t)(uintptr_t)module_text << 1) ^ kind;
+    uint64_t key = (uint64_t)(uintptr_t)name_text * UINT64_C(0xd6e8feb86659fd93) ^
+            ((uint64_t)(uintptr_t)module_text << 1) ^ kind;
     for (;; key++) {
         uint32_t found = map_get(&path->leaf_of_name, key);
         if (found == HOST_NONE)
@@ -48,28 +56,31 @@ uint32_t host_leaf_named(struct host_path *path, enum cost_kind kind, const char
             return found;
     }
     *map_put(&path->leaf_of_name, key) = (uint32_t)path->leaf_count;
-    vector_push(path->leaves, path->leaf_count, (struct host_leaf){name_text, module_text, (uint8_t)kind, 0});
+    vector_push(path->leaves, path->leaf_count,
+            (struct host_leaf){name_text, module_text, (uint8_t)kind, 0});
     return (uint32_t)path->leaf_count - 1;
 }
 
-static const struct trace_frame *host_frame_at(const struct trace *host, const struct trace_stack *stack, uint32_t i)
+static const struct trace_frame *host_frame_at(
+        const struct trace *host, const struct trace_stack *stack, uint32_t i)
 {
     return &host->frames[host->stack_frames[stack->first + i]];
 }
 
 static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stack *stack)
 {
-    static const char *const entries[] = {"asm_", "entry_", "do_syscall_", "x64_sys_call", "do_fast_syscall", "__do_fast_syscall",
-                                          "do_int80", "el0", "do_el0", "invoke_syscall", "ret_from_fork", "secondary_startup",
-                                          "vectors", "__pi_", "__x86_", "srso_", "retbleed_", NULL};
-    static const char *const calls[] = {"__x64_sys_", "__ia32_sys_", "__arm64_sys_", "__se_sys_", "__do_sys_", "ksys_", "__sys_",
-                                        NULL};
-    static const char *const faults[] = {"exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "do_page_fault",
-                                         "do_mem_abort", "do_translation_fault", "el1_abort", NULL};
-    static const char *const interrupts[] = {"sysvec_", "common_interrupt", "handle_softirqs", "__do_softirq", "irq_exit",
-                                             "__irq_exit", "irq_enter", "__sysvec_", "irqentry_", "el1_interrupt",
-                                             "el1h_64_irq", "do_interrupt_handler", "call_on_irq_stack", "gic_handle_irq",
-                                             NULL};
+    static const char *const entries[] = {"asm_", "entry_", "do_syscall_", "x64_sys_call",
+            "do_fast_syscall", "__do_fast_syscall", "do_int80", "el0", "do_el0", "invoke_syscall",
+            "ret_from_fork", "secondary_startup", "vectors", "__pi_", "__x86_", "srso_",
+            "retbleed_", NULL};
+    static const char *const calls[] = {"__x64_sys_", "__ia32_sys_", "__arm64_sys_", "__se_sys_",
+            "__do_sys_", "ksys_", "__sys_", NULL};
+    static const char *const faults[] = {"exc_page_fault", "do_user_addr_fault", "handle_mm_fault",
+            "do_page_fault", "do_mem_abort", "do_translation_fault", "el1_abort", NULL};
+    static const char *const interrupts[] = {"sysvec_", "common_interrupt", "handle_softirqs",
+            "__do_softirq", "irq_exit", "__irq_exit", "irq_enter", "__sysvec_", "irqentry_",
+            "el1_interrupt", "el1h_64_irq", "do_interrupt_handler", "call_on_irq_stack",
+            "gic_handle_irq", NULL};
     const char *name = NULL;
     for (uint32_t i = stack->count; i-- && !name;) {
         const char *frame = host_frame_at(path->host, stack, i)->name;
@@ -94,8 +105,8 @@ static uint32_t host_leaf_kernel(struct host_path *path, const struct trace_stac
     return leaf;
 }
 
-// Of a function without a name: what it is inside of; else where it begins, if that is the same on both sides; else nothing tells it
-// from the others of its library.
+// Of a function without a name: what it is inside of; else where it begins, if that is the same on
+// both sides; else nothing tells it from the others of its library.
 static const char *host_nameless(struct host_path *path, uint32_t stack)
 {
     const struct trace_frame *leaf = host_frame_at(path->host, &path->host->stacks[stack], 0);
@@ -116,7 +127,8 @@ static uint32_t host_leaf_user(struct host_path *path, uint32_t number)
     if (!stack->count)
         return host_leaf_named(path, COST_FUNCTION, "[unknown]", "[unknown]");
     const struct trace_frame *frame = host_frame_at(path->host, stack, 0);
-    const char *name = frame->name ? frame->name : "[unknown]", *module = frame->module ? frame->module : "[unknown]";
+    const char *name = frame->name ? frame->name : "[unknown]",
+               *module = frame->module ? frame->module : "[unknown]";
     if (names_is_interpreter(name, module))
         return host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]");
     bool spins = host_spins(name, module);
@@ -157,13 +169,17 @@ uint32_t host_leaf_of_stacks(struct host_path *path, uint32_t kernel, uint32_t u
     return leaf;
 }
 
-// A late stack is of another function as likely as not; that the interpreter collects it may still say.
+// A late stack is of another function as likely as not; that the interpreter collects it may still
+// say.
 uint32_t host_leaf_of_sample(struct host_path *path, const struct trace_sample *sample)
 {
     uint32_t leaf = host_leaf_of_stacks(path, sample->kernel, sample->user);
-    if (path->leaves[leaf].flags & HOST_LEAF_GC || !marks_has(trace_marks(path->host, sample->python), MARK_GC))
+    if (path->leaves[leaf].flags & HOST_LEAF_GC ||
+            !marks_has(trace_marks(path->host, sample->python), MARK_GC))
         return leaf;
-    return leaf == host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]") ? host_leaf_collector(path) : leaf;
+    return leaf == host_leaf_named(path, COST_FUNCTION, "Python interpreter", "[python]")
+            ? host_leaf_collector(path)
+            : leaf;
 }
 
 // ---- Python functions ----
@@ -213,26 +229,27 @@ const char *host_path_import(struct arena *arena, const char *module, bool packa
     return name;
 }
 
-// What nn.Module, decorators and the like put between two functions; other versions have other ones.
+// What nn.Module, decorators and the like put between two functions; other versions have other
+// ones.
 bool host_is_plumbing(const char *name, const char *module)
 {
     static const struct {
         const char *module, *name;
     } rows[] = {
-        {"torch/nn/modules/module.py", "Module._call_impl"},
-        {"torch/nn/modules/module.py", "Module._wrapped_call_impl"},
-        {"torch/nn/modules/module.py", "_call_impl"},
-        {"torch/nn/modules/module.py", "_wrapped_call_impl"},
-        {"torch/utils/_contextlib.py", NULL},
-        {"torch/autograd/grad_mode.py", NULL},
-        {"torch/optim/optimizer.py", "profile_hook_step"},
-        {"torch/optim/optimizer.py", "_use_grad"},
-        {"torch/optim/optimizer.py", "_disable_dynamo"},
-        {"torch/optim/optimizer.py", "maybe_fallback"},
-        {"torch/optim/lr_scheduler.py", "with_counter"},
-        {"torch/_compile.py", NULL},
-        {"torch/_dynamo/eval_frame.py", "DisableContext.__call__"},
-        {"contextlib.py", NULL},
+            {"torch/nn/modules/module.py", "Module._call_impl"},
+            {"torch/nn/modules/module.py", "Module._wrapped_call_impl"},
+            {"torch/nn/modules/module.py", "_call_impl"},
+            {"torch/nn/modules/module.py", "_wrapped_call_impl"},
+            {"torch/utils/_contextlib.py", NULL},
+            {"torch/autograd/grad_mode.py", NULL},
+            {"torch/optim/optimizer.py", "profile_hook_step"},
+            {"torch/optim/optimizer.py", "_use_grad"},
+            {"torch/optim/optimizer.py", "_disable_dynamo"},
+            {"torch/optim/optimizer.py", "maybe_fallback"},
+            {"torch/optim/lr_scheduler.py", "with_counter"},
+            {"torch/_compile.py", NULL},
+            {"torch/_dynamo/eval_frame.py", "DisableContext.__call__"},
+            {"contextlib.py", NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (!strcmp(module, rows[i].module) && (!rows[i].name || strstr(name, rows[i].name)))
@@ -242,14 +259,14 @@ bool host_is_plumbing(const char *name, const char *module)
 
 bool host_is_dropped(const char *name, const char *module)
 {
-    static const char *const files[] = {"<frozen importlib", "<frozen zipimport", "importlib/__init__.py", "<frozen runpy>",
-                                        "runpy.py", "multiprocessing/process.py", "multiprocessing/popen_", "zipimport.py",
-                                        "multiprocessing/context.py", "multiprocessing/spawn.py", "multiprocessing/forkserver.py",
-                                        NULL};
+    static const char *const files[] = {"<frozen importlib", "<frozen zipimport",
+            "importlib/__init__.py", "<frozen runpy>", "runpy.py", "multiprocessing/process.py",
+            "multiprocessing/popen_", "zipimport.py", "multiprocessing/context.py",
+            "multiprocessing/spawn.py", "multiprocessing/forkserver.py", NULL};
     if (words_begin(module, files))
         return true;
     return !strcmp(module, "threading.py") &&
-           (strstr(name, "_bootstrap") || !strcmp(name, "Thread.run") || !strcmp(name, "run"));
+            (strstr(name, "_bootstrap") || !strcmp(name, "Thread.run") || !strcmp(name, "run"));
 }
 
 static const struct host_frame *host_frame(struct host_path *path, uint32_t index)
@@ -281,13 +298,15 @@ static const struct host_frame *host_frame(struct host_path *path, uint32_t inde
 }
 
 // The functions of a stack that make a place, outermost first. Returns the number.
-static int host_functions(struct host_path *path, uint32_t python, const struct host_frame **ret, bool *ret_collects)
+static int host_functions(
+        struct host_path *path, uint32_t python, const struct host_frame **ret, bool *ret_collects)
 {
     const struct trace_stack *stack = &path->host->stacks[python];
     int count = 0;
     *ret_collects = false;
     for (uint32_t i = 0; i < stack->count && count < HOST_FRAMES_MAX; i++) { // innermost first
-        const struct host_frame *frame = host_frame(path, path->host->stack_frames[stack->first + i]);
+        const struct host_frame *frame =
+                host_frame(path, path->host->stack_frames[stack->first + i]);
         *ret_collects |= i == 0 && frame->flags & HOST_FRAME_GC;
         if (frame->flags & HOST_FRAME_DROP || (frame->flags & HOST_FRAME_INNER && count))
             continue;
@@ -303,11 +322,12 @@ static int host_functions(struct host_path *path, uint32_t python, const struct 
     return count;
 }
 
-// Whose allocation set the collector off is chance: it stands right below the phase, so that its time is one sum.
+// Whose allocation set the collector off is chance: it stands right below the phase, so that its
+// time is one sum.
 uint32_t host_place_collector(struct host_path *path, uint32_t chain)
 {
     return cost_tree_child(path->tree, host_chain_node(path, chain),
-                           &(struct cost_key){.kind = COST_PYTHON, .name = "[gc]", .module = "[python]"});
+            &(struct cost_key){.kind = COST_PYTHON, .name = "[gc]", .module = "[python]"});
 }
 
 uint32_t host_place(struct host_path *path, uint32_t chain, uint32_t python)
@@ -325,9 +345,10 @@ uint32_t host_place(struct host_path *path, uint32_t chain, uint32_t python)
     if (collects)
         return host_place_collector(path, chain);
     for (int i = 0; i < count; i++)
-        node = cost_tree_child(
-            path->tree, node,
-            &(struct cost_key){.kind = COST_PYTHON, .name = functions[i]->name, .module = functions[i]->module});
+        node = cost_tree_child(path->tree, node,
+                &(struct cost_key){.kind = COST_PYTHON,
+                        .name = functions[i]->name,
+                        .module = functions[i]->module});
     *map_put(&path->place_of, key) = node;
     return node;
 }
@@ -340,8 +361,11 @@ void host_path_callers(struct host_path *path, uint32_t python, uint32_t leaf)
         return;
     int count = host_functions(path, python, functions, &collects);
     for (int i = 0; i < count; i++)
-        cost_tree_caller(path->tree, &(struct cost_caller){.node = leaf, .depth = (uint16_t)i, .name = functions[i]->name,
-                                                           .module = functions[i]->module});
+        cost_tree_caller(path->tree,
+                &(struct cost_caller){.node = leaf,
+                        .depth = (uint16_t)i,
+                        .name = functions[i]->name,
+                        .module = functions[i]->module});
 }
 
 // ---- what is done outside of the windows ----
@@ -366,10 +390,13 @@ static void host_stack_elsewhere(struct host_path *path, uint32_t python, int64_
     int count = host_functions(path, python, functions, &collects);
     for (int i = 0; i < count && !collects; i++) {
         int before = 0; // texts of the tree: equal ones are one
-        while (before < i && (functions[before]->name != functions[i]->name || functions[before]->module != functions[i]->module))
+        while (before < i &&
+                (functions[before]->name != functions[i]->name ||
+                        functions[before]->module != functions[i]->module))
             before++;
         if (before == i) // else it called itself
-            cost_tree_elsewhere(path->tree, COST_PYTHON, functions[i]->name, functions[i]->module, ticks);
+            cost_tree_elsewhere(
+                    path->tree, COST_PYTHON, functions[i]->name, functions[i]->module, ticks);
     }
 }
 
@@ -378,12 +405,15 @@ void host_path_elsewhere(struct host_path *path)
     const struct trace *host = path->host;
     if (!host)
         return;
-    int64_t *stacks = xcalloc(host->stack_count + 1, sizeof *stacks), *leaves = NULL; // ticks: of Python stacks; of path->leaves
+    // ticks: of Python stacks; of path->leaves
+    int64_t *stacks = xcalloc(host->stack_count + 1, sizeof *stacks), *leaves = NULL;
     size_t capacity = 0;
     for (size_t i = 0; i < host->sample_count + host->outside_count; i++) {
-        const struct trace_sample *sample = i < host->sample_count ? &host->samples[i] : &host->outside[i - host->sample_count];
+        const struct trace_sample *sample =
+                i < host->sample_count ? &host->samples[i] : &host->outside[i - host->sample_count];
         if (!trace_is_target(host, sample->thread) || !host_is_tick(sample) ||
-            !host_is_elsewhere(path, path->rank_of[host->threads[sample->thread].process], sample->at))
+                !host_is_elsewhere(
+                        path, path->rank_of[host->threads[sample->thread].process], sample->at))
             continue;
         uint32_t leaf = host_leaf_of_sample(path, sample);
         leaves = vector_reserve_zero(leaves, &capacity, (size_t)leaf + 1, sizeof *leaves);
@@ -396,7 +426,8 @@ void host_path_elsewhere(struct host_path *path)
             host_stack_elsewhere(path, i, stacks[i]);
     for (size_t i = 0; i < capacity; i++)
         if (leaves[i] && path->leaves[i].kind == COST_FUNCTION)
-            cost_tree_elsewhere(path->tree, COST_FUNCTION, path->leaves[i].name, path->leaves[i].module, leaves[i]);
+            cost_tree_elsewhere(path->tree, COST_FUNCTION, path->leaves[i].name,
+                    path->leaves[i].module, leaves[i]);
     free(leaves);
     free(stacks);
 }
@@ -422,14 +453,15 @@ uint32_t host_node(struct host_path *path, uint32_t place, uint32_t leaf, enum c
     if (found != HOST_NONE)
         return found;
     const struct host_leaf *row = &path->leaves[leaf];
-    uint32_t node = cost_tree_child(
-        path->tree, place,
-        &(struct cost_key){.kind = row->kind, .class = class, .name = row->name, .module = row->module});
+    uint32_t node = cost_tree_child(path->tree, place,
+            &(struct cost_key){
+                    .kind = row->kind, .class = class, .name = row->name, .module = row->module});
     *map_put(&path->node_of, key) = node;
     return node;
 }
 
-// Does this wait belong to a collective of several ranks? Then it waits for a rank, also where nobody says for which.
+// Does this wait belong to a collective of several ranks? Then it waits for a rank, also where
+// nobody says for which.
 bool host_is_collective(struct host_path *path, uint32_t user, uint32_t python)
 {
     const struct trace *host = path->host;
@@ -441,7 +473,8 @@ bool host_is_collective(struct host_path *path, uint32_t user, uint32_t python)
     if (!(*flags & HOST_STACK_SEEN)) {
         *flags |= HOST_STACK_SEEN;
         const struct trace_stack *stack = &host->stacks[python];
-        for (uint32_t i = 0; i < stack->count && i < 4; i++) { // the call itself, not a wrapper around the whole step
+        // the call itself, not a wrapper around the whole step
+        for (uint32_t i = 0; i < stack->count && i < 4; i++) {
             const char *module = host_frame_at(host, stack, i)->module;
             if (module && strstr(module, "torch/distributed/distributed_c10d"))
                 *flags |= HOST_STACK_COLLECTIVE;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps and phases of each rank as disjoint stretches of time, each with its way of phases, so that an instant's place is one
-// binary search. Phases that do not nest are cut at the end of the one they began in. Also the calls in which the step thread
-// waits for the device. Reads the launch, writes host_path.
+// Steps and phases of each rank as disjoint stretches of time, each with its way of phases, so that
+// an instant's place is one binary search. Phases that do not nest are cut at the end of the one
+// they began in. Also the calls in which the step thread waits for the device. Reads the launch,
+// writes host_path.
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -48,7 +49,8 @@ static uint32_t host_chain_of(struct host_path *path, uint32_t parent, const cha
     const char *text = cost_tree_text(path->tree, name ? name : "");
     uint64_t key = (uint64_t)(uintptr_t)text * 31 + parent; // equal texts are one
     uint32_t found = map_get(&path->chain_of, key);
-    if (found != HOST_NONE && path->chains[found].name == text && path->chains[found].parent == parent)
+    if (found != HOST_NONE && path->chains[found].name == text &&
+            path->chains[found].parent == parent)
         return found;
     for (uint32_t i = 0; i < path->chain_count; i++)
         if (path->chains[i].name == text && path->chains[i].parent == parent)
@@ -64,7 +66,8 @@ static void host_sweep_put(struct host_sweep *sweep, int64_t at)
 {
     struct host_rank *rank = sweep->rank;
     uint32_t chain = sweep->depth ? sweep->open[sweep->depth - 1].chain : sweep->base;
-    struct host_stretch *last = rank->stretch_count ? &rank->stretches[rank->stretch_count - 1] : NULL;
+    struct host_stretch *last =
+            rank->stretch_count ? &rank->stretches[rank->stretch_count - 1] : NULL;
     if (last && last->begin >= at) { // empty: replaced
         last->chain = chain;
         return;
@@ -82,7 +85,8 @@ static void host_sweep_close(struct host_sweep *sweep, int64_t until)
     }
 }
 
-static void host_sweep_open(struct host_sweep *sweep, int64_t begin, int64_t end, const char *name, bool step)
+static void host_sweep_open(
+        struct host_sweep *sweep, int64_t begin, int64_t end, const char *name, bool step)
 {
     host_sweep_close(sweep, begin);
     struct host_open *top = sweep->depth ? &sweep->open[sweep->depth - 1] : NULL;
@@ -104,7 +108,8 @@ static void host_sweep_open(struct host_sweep *sweep, int64_t begin, int64_t end
     host_sweep_put(sweep, begin);
 }
 
-// A phase may end after the step it began in: what encloses is closed first by time, so order by end is kept by the cut below.
+// A phase may end after the step it began in: what encloses is closed first by time, so order by
+// end is kept by the cut below.
 static void host_sweep_fit(struct host_sweep *sweep)
 {
     for (int i = sweep->depth - 1; i > 0; i--)
@@ -122,15 +127,16 @@ static void host_phases_rank(struct host_path *path, uint32_t index, size_t *ste
     while (step_end < trace->step_count && trace->steps[step_end].rank == index)
         step_end++;
     *step = step_end;
-    struct host_sweep sweep = {.path = path, .rank = &path->ranks[index],
-                               .base = step_end > step_at ? HOST_CHAIN_BETWEEN : HOST_CHAIN_STEP};
+    struct host_sweep sweep = {.path = path,
+            .rank = &path->ranks[index],
+            .base = step_end > step_at ? HOST_CHAIN_BETWEEN : HOST_CHAIN_STEP};
     host_sweep_put(&sweep, INT64_MIN);
     size_t phase = rank->phase_first, phase_end = phase + rank->phase_count;
     phase_end = phase_end > trace->phase_count ? trace->phase_count : phase_end;
     int64_t last = INT64_MIN;
     while (step_at < step_end || phase < phase_end) {
         bool is_step = phase >= phase_end ||
-                       (step_at < step_end && trace->steps[step_at].begin <= trace->phases[phase].begin);
+                (step_at < step_end && trace->steps[step_at].begin <= trace->phases[phase].begin);
         int64_t begin = is_step ? trace->steps[step_at].begin : trace->phases[phase].begin;
         int64_t end = is_step ? trace->steps[step_at].end : trace->phases[phase].end;
         const char *name = is_step ? NULL : trace->phases[phase].name;
@@ -167,21 +173,26 @@ uint32_t host_chain_node(struct host_path *path, uint32_t chain)
         return row->node;
     uint32_t parent = row->parent == HOST_NONE ? 0 : host_chain_node(path, row->parent);
     const char *name = row->name ? row->name : "step";
-    uint32_t node = cost_tree_child(path->tree, parent, &(struct cost_key){.kind = COST_PHASE, .name = name});
+    uint32_t node = cost_tree_child(
+            path->tree, parent, &(struct cost_key){.kind = COST_PHASE, .name = name});
     path->chains[chain].node = node;
     return node;
 }
 
 uint32_t host_path_phase(struct host_path *path, uint32_t rank, int64_t at)
 {
-    return rank < path->trace->rank_count ? host_chain_node(path, path->ranks[rank].stretches[host_stretch_at(path, rank, at)].chain) : 0;
+    return rank < path->trace->rank_count
+            ? host_chain_node(
+                      path, path->ranks[rank].stretches[host_stretch_at(path, rank, at)].chain)
+            : 0;
 }
 
 // ---- calls that wait for the device ----
 
 static bool host_call_waits(const char *name)
 {
-    static const char *const copies[] = {"cudaMemcpy", "cudaMemcpy2D", "cuMemcpyDtoH", "cuMemcpyHtoD"};
+    static const char *const copies[] = {
+            "cudaMemcpy", "cudaMemcpy2D", "cuMemcpyDtoH", "cuMemcpyHtoD"};
     if (!name)
         return false;
     if (strstr(name, "Synchronize"))
@@ -200,15 +211,17 @@ void host_syncs_index(struct host_path *path, uint32_t index)
     struct host_rank *rank = &path->ranks[index];
     for (size_t i = 0; i < trace->call_count; i++) {
         const struct launch_call *call = &trace->calls[i];
-        if (call->rank != index || call->thread == LAUNCH_TRACE_NONE || call->thread != trace->ranks[index].thread ||
-            call->end <= call->begin || !host_call_waits(call->name))
+        if (call->rank != index || call->thread == LAUNCH_TRACE_NONE ||
+                call->thread != trace->ranks[index].thread || call->end <= call->begin ||
+                !host_call_waits(call->name))
             continue;
         int64_t begin = call->begin;
         if (rank->sync_count && rank->syncs[rank->sync_count - 1].end > begin) // one within another
             begin = rank->syncs[rank->sync_count - 1].end;
         if (begin >= call->end)
             continue;
-        rank->sync_names = vector_room(rank->sync_names, rank->sync_count, sizeof *rank->sync_names);
+        rank->sync_names =
+                vector_room(rank->sync_names, rank->sync_count, sizeof *rank->sync_names);
         rank->sync_names[rank->sync_count] = cost_tree_text(path->tree, call->name);
         vector_push(rank->syncs, rank->sync_count, (struct trace_window){begin, call->end});
     }

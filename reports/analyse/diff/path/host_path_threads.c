@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread's ticks and gaps, each with the phase it fell into, its leaf and a Python stack. The walk of a Python stack is done from
-// outside and fails for a third of the ticks: these take the stack of the nearest tick of the same phase and leaf, else of
-// the same phase, on both sides alike, so that no side differs only because it walked better. Made for the threads asked.
+// A thread's ticks and gaps, each with the phase it fell into, its leaf and a Python stack. The
+// walk of a Python stack is done from outside and fails for a third of the ticks: these take the
+// stack of the nearest tick of the same phase and leaf, else of the same phase, on both sides
+// alike, so that no side differs only because it walked better. Made for the threads asked.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +12,10 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/path/host_path_index.h"
 
-// The way of phases at an instant; instants come in their order, so that the stretch is near the last one.
-static uint32_t host_chain_next(const struct host_path *path, uint32_t rank, int64_t at, size_t *stretch)
+// The way of phases at an instant; instants come in their order, so that the stretch is near the
+// last one.
+static uint32_t host_chain_next(
+        const struct host_path *path, uint32_t rank, int64_t at, size_t *stretch)
 {
     const struct host_rank *row = &path->ranks[rank];
     if (row->stretches[*stretch].begin > at)
@@ -22,7 +25,8 @@ static uint32_t host_chain_next(const struct host_path *path, uint32_t rank, int
     return row->stretches[*stretch].chain;
 }
 
-static void host_ticks_fill(struct host_path *path, struct host_thread *thread, const struct trace_thread *row, uint32_t rank)
+static void host_ticks_fill(struct host_path *path, struct host_thread *thread,
+        const struct trace_thread *row, uint32_t rank)
 {
     const struct trace *host = path->host;
     size_t stretch = 0;
@@ -38,12 +42,14 @@ static void host_ticks_fill(struct host_path *path, struct host_thread *thread, 
         bool late = sample->why & UG_SAMPLE_LATE;
         tick->leaf = host_leaf_of_sample(path, sample);
         bool collects = path->leaves[tick->leaf].flags & HOST_LEAF_GC;
-        tick->python = collects || (!late && host_stack_useful(path, sample->python)) ? sample->python : 0;
+        tick->python =
+                collects || (!late && host_stack_useful(path, sample->python)) ? sample->python : 0;
         thread->python |= tick->python != 0;
     }
 }
 
-static void host_offs_fill(struct host_path *path, struct host_thread *thread, const struct trace_thread *row, uint32_t rank)
+static void host_offs_fill(struct host_path *path, struct host_thread *thread,
+        const struct trace_thread *row, uint32_t rank)
 {
     const struct trace *host = path->host;
     thread->offs = xcalloc((size_t)row->gap_count + 1, sizeof *thread->offs);
@@ -65,9 +71,10 @@ static void host_offs_fill(struct host_path *path, struct host_thread *thread, c
     }
 }
 
-// A CPU ticks at even distances: of 1,562 between gaps of a quiet thread 1,559 were within 1 % of the period. So where one was
-// due and did not hit the thread, it was off the CPU, for less than the recorder's threshold: an fsync() of 80 us, say, of which
-// the ticks around it would be given the time. More in a row is no short wait (a hypervisor took the CPU), and stays with the ticks.
+// A CPU ticks at even distances: of 1,562 between gaps of a quiet thread 1,559 were within 1 % of
+// the period. So where one was due and did not hit the thread, it was off the CPU, for less than
+// the recorder's threshold: an fsync() of 80 us, say, of which the ticks around it would be given
+// the time. More in a row is no short wait (a hypervisor took the CPU), and stays with the ticks.
 static void host_shorts_fill(const struct host_path *path, struct host_thread *thread)
 {
     enum { SHORT_MAX = 4, UNEVEN = 16 };
@@ -77,17 +84,20 @@ static void host_shorts_fill(const struct host_path *path, struct host_thread *t
     for (size_t i = 0; period && i + 1 < thread->tick_count; i++) {
         const struct host_tick *tick = &thread->ticks[i], *next = tick + 1;
         int64_t distance;
-        if (__builtin_sub_overflow(next->at, tick->at, &distance) || distance > (SHORT_MAX + 2) * period)
+        if (__builtin_sub_overflow(next->at, tick->at, &distance) ||
+                distance > (SHORT_MAX + 2) * period)
             continue;
         int64_t periods = (distance + period / 2) / period;
         while (off < thread->off_count && thread->offs[off].end <= tick->at)
             off++;
         bool gap = off < thread->off_count && thread->offs[off].begin < next->at;
-        int64_t uneven = distance > periods * period ? distance - periods * period : periods * period - distance;
-        if (gap || tick->cpu != next->cpu || periods < 2 || periods > SHORT_MAX + 1 || uneven * UNEVEN > period)
+        int64_t uneven = distance > periods * period ? distance - periods * period
+                                                     : periods * period - distance;
+        if (gap || tick->cpu != next->cpu || periods < 2 || periods > SHORT_MAX + 1 ||
+                uneven * UNEVEN > period)
             continue;
         thread->shorts[thread->short_count++] =
-            (struct trace_window){.begin = tick->at + period / 2, .end = next->at - period / 2};
+                (struct trace_window){.begin = tick->at + period / 2, .end = next->at - period / 2};
     }
 }
 
@@ -100,13 +110,13 @@ struct host_fill {
     struct host_seen {
         int64_t at;
         uint32_t python;
-    } *seen;
+    } * seen;
     size_t seen_count;
     struct host_guess { // of the pass over earlier ones
         int64_t distance;
         uint32_t python;
         bool same_leaf;
-    } *guesses; // of ticks, then of offs
+    } * guesses;          // of ticks, then of offs
     uint32_t interpreter; // its leaf
     bool back;
 };
@@ -116,7 +126,8 @@ static uint64_t host_fill_key(uint32_t chain, uint64_t leaf)
     return (uint64_t)chain << 40 ^ leaf;
 }
 
-static void host_fill_note(struct host_fill *fill, uint64_t key, struct map *map, int64_t at, uint32_t python)
+static void host_fill_note(
+        struct host_fill *fill, uint64_t key, struct map *map, int64_t at, uint32_t python)
 {
     uint32_t *place = map_put(map, key);
     if (*place == MAP_NONE) {
@@ -126,7 +137,8 @@ static void host_fill_note(struct host_fill *fill, uint64_t key, struct map *map
     fill->seen[*place] = (struct host_seen){at, python};
 }
 
-static void host_fill_one(struct host_fill *fill, size_t item, int64_t at, uint32_t chain, uint64_t leaf, uint32_t *python)
+static void host_fill_one(struct host_fill *fill, size_t item, int64_t at, uint32_t chain,
+        uint64_t leaf, uint32_t *python)
 {
     uint64_t by_leaf = host_fill_key(chain, leaf);
     if (*python) {
@@ -144,8 +156,9 @@ static void host_fill_one(struct host_fill *fill, size_t item, int64_t at, uint3
         guess = (struct host_guess){ago < 0 ? -ago : ago, fill->seen[place].python, same_leaf};
     }
     struct host_guess *kept = &fill->guesses[item];
-    bool better = guess.python && (!kept->python || guess.same_leaf > kept->same_leaf ||
-                                   (guess.same_leaf == kept->same_leaf && guess.distance < kept->distance));
+    bool better = guess.python &&
+            (!kept->python || guess.same_leaf > kept->same_leaf ||
+                    (guess.same_leaf == kept->same_leaf && guess.distance < kept->distance));
     if (!fill->back || better)
         *kept = guess;
 }
@@ -158,16 +171,20 @@ static void host_fill_pass(struct host_fill *fill)
     for (size_t i = 0, k = 0; i < ticks || k < offs;) {
         struct host_tick *tick = i < ticks ? &thread->ticks[fill->back ? ticks - 1 - i : i] : NULL;
         struct host_off *off = k < offs ? &thread->offs[fill->back ? offs - 1 - k : k] : NULL;
-        bool take_tick = tick && (!off || (fill->back ? tick->at > off->begin : tick->at <= off->begin));
+        bool take_tick =
+                tick && (!off || (fill->back ? tick->at > off->begin : tick->at <= off->begin));
         if (take_tick) {
             if (!(fill->path->leaves[tick->leaf].flags & HOST_LEAF_GC))
-                host_fill_one(fill, (size_t)(tick - thread->ticks), tick->at, tick->chain, tick->leaf, &tick->python);
-            else if (tick->python) // a tick in the interpreter next to it may well be the collector's too
-                host_fill_note(fill, host_fill_key(tick->chain, fill->interpreter), &fill->by_leaf, tick->at, tick->python);
+                host_fill_one(fill, (size_t)(tick - thread->ticks), tick->at, tick->chain,
+                        tick->leaf, &tick->python);
+            else if (tick->python) // a tick in the interpreter next to it may well be the
+                                   // collector's too
+                host_fill_note(fill, host_fill_key(tick->chain, fill->interpreter), &fill->by_leaf,
+                        tick->at, tick->python);
             i++;
         } else {
             host_fill_one(fill, ticks + (size_t)(off - thread->offs), off->begin, off->chain,
-                          (uint64_t)off->leaf | UINT64_C(1) << 36, &off->python);
+                    (uint64_t)off->leaf | UINT64_C(1) << 36, &off->python);
             k++;
         }
     }
@@ -186,7 +203,8 @@ static void host_fill_stacks(struct host_path *path, struct host_thread *thread)
     fill.back = true;
     host_fill_pass(&fill);
     for (size_t i = 0; i < count; i++) {
-        uint32_t *python = i < thread->tick_count ? &thread->ticks[i].python : &thread->offs[i - thread->tick_count].python;
+        uint32_t *python = i < thread->tick_count ? &thread->ticks[i].python
+                                                  : &thread->offs[i - thread->tick_count].python;
         if (*python || !fill.guesses[i].python)
             continue;
         *python = fill.guesses[i].python;
@@ -256,17 +274,21 @@ size_t host_tick_from(const struct host_thread *thread, int64_t at)
     return search_first(middle, thread->tick_count, thread->ticks[middle].at >= at);
 }
 
-size_t host_ticks_near(const struct host_thread *thread, uint32_t chain, int64_t at, uint32_t ret[HOST_NEAREST])
+size_t host_ticks_near(
+        const struct host_thread *thread, uint32_t chain, int64_t at, uint32_t ret[HOST_NEAREST])
 {
     if (chain >= thread->chain_count)
         return 0;
     uint32_t first = thread->pool_first[chain], last = thread->pool_first[chain + 1];
-    uint32_t low = (uint32_t)search_between(middle, first, last, thread->ticks[thread->pool[middle]].at >= at);
+    uint32_t low = (uint32_t)search_between(
+            middle, first, last, thread->ticks[thread->pool[middle]].at >= at);
     uint32_t left = low, right = low; // [first, left) and [right, last) are left to take
     size_t count = 0;
     while (count < HOST_NEAREST && (left > first || right < last)) {
-        bool before = left > first && (right == last || at - thread->ticks[thread->pool[left - 1]].at <=
-                                                            thread->ticks[thread->pool[right]].at - at);
+        bool before = left > first &&
+                (right == last ||
+                        at - thread->ticks[thread->pool[left - 1]].at <=
+                                thread->ticks[thread->pool[right]].at - at);
         ret[count++] = before ? thread->pool[--left] : thread->pool[right++];
     }
     return count;
@@ -297,7 +319,8 @@ static uint32_t host_thread_place(struct host_path *path, uint32_t thread)
     while (len > 1 && strchr("0123456789._-:#/ ", comm[len - 1]))
         len--;
     char *name = xasprintf("thread %.*s", len ? (int)len : 1, len ? comm : "?");
-    uint32_t node = cost_tree_child(path->tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = name});
+    uint32_t node =
+            cost_tree_child(path->tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = name});
     free(name);
     return node;
 }
@@ -313,10 +336,11 @@ static int64_t host_thread_cpu(struct host_path *path, uint32_t index, uint32_t 
     for (size_t i = 0; i < thread->tick_count; i++) {
         const struct host_tick *tick = &thread->ticks[i];
         bool collects = path->leaves[tick->leaf].flags & HOST_LEAF_GC;
-        uint32_t place = !steps     ? other
-                         : collects ? host_place_collector(path, tick->chain)
-                                    : host_place(path, tick->chain, tick->python);
-        cost_tree_add(path->tree, host_node(path, place, tick->leaf, COST_HOST_RUN), window, tick_ns, tick_ns, 1);
+        uint32_t place = !steps ? other
+                : collects      ? host_place_collector(path, tick->chain)
+                                : host_place(path, tick->chain, tick->python);
+        cost_tree_add(path->tree, host_node(path, place, tick->leaf, COST_HOST_RUN), window,
+                tick_ns, tick_ns, 1);
     }
     int64_t ns = tick_ns * (int64_t)thread->tick_count;
     if (!known) { // threads of a launch may be thousands, and this is all that they are asked
@@ -340,10 +364,11 @@ static int64_t host_outside_cpu(struct host_path *path, uint32_t window)
         uint32_t leaf = host_leaf_of_sample(path, sample);
         uint32_t python = sample->why & UG_SAMPLE_LATE ? 0 : sample->python;
         bool collects = path->leaves[leaf].flags & HOST_LEAF_GC;
-        uint32_t place = !steps     ? host_thread_place(path, sample->thread)
-                         : collects ? host_place_collector(path, HOST_CHAIN_BETWEEN)
-                                    : host_place(path, HOST_CHAIN_BETWEEN, python);
-        cost_tree_add(path->tree, host_node(path, place, leaf, COST_HOST_RUN), window, tick_ns, tick_ns, 1);
+        uint32_t place = !steps ? host_thread_place(path, sample->thread)
+                : collects      ? host_place_collector(path, HOST_CHAIN_BETWEEN)
+                                : host_place(path, HOST_CHAIN_BETWEEN, python);
+        cost_tree_add(path->tree, host_node(path, place, leaf, COST_HOST_RUN), window, tick_ns,
+                tick_ns, 1);
         sum += tick_ns;
     }
     return sum;
@@ -355,8 +380,10 @@ int64_t host_path_cpu(struct host_path *path, uint32_t window)
     int64_t sum = 0;
     if (!host || host->tick_ns <= 0)
         return 0;
-    // Else it counts as a part of the step; here it is what a launch does before its first one and behind its last one, too.
-    path->chains[HOST_CHAIN_BETWEEN].node = cost_tree_child(path->tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = "outside of steps"});
+    // Else it counts as a part of the step; here it is what a launch does before its first one and
+    // behind its last one, too.
+    path->chains[HOST_CHAIN_BETWEEN].node = cost_tree_child(
+            path->tree, 0, &(struct cost_key){.kind = COST_PHASE, .name = "outside of steps"});
     for (uint32_t i = 0; i < host->thread_count; i++)
         if (trace_is_target(host, i) && host->threads[i].sample_count)
             sum += host_thread_cpu(path, i, window);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares two recordings: each is cut into seconds, a row's cost a unit is its mean over them, and the difference is told by
-// Welch's interval over the seconds of both. Seconds hang together a little, so the level is shared among all rows.
+// Compares two recordings: each is cut into seconds, a row's cost a unit is its mean over them, and
+// the difference is told by Welch's interval over the seconds of both. Seconds hang together a
+// little, so the level is shared among all rows.
 #include "reports/analyse/diff/recordings/recordings.h"
 
 #include <errno.h>
@@ -48,7 +49,7 @@ struct recordings_side {
 struct recordings_job {
     struct recordings_diff *diff;
     struct recordings_side sides[2];
-    double unit_slice[2]; // units of one second
+    double unit_slice[2];          // units of one second
     struct intern *names, *same;   // kind, name, where: as they are, and comparable
     struct trace_builds *builds;   // of both
     uint32_t *cost_of;             // by number of names
@@ -56,7 +57,8 @@ struct recordings_job {
     size_t name_count, cost_count;
 };
 
-static void recordings_note(struct recordings_job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void recordings_note(struct recordings_job *job, const char *fmt, ...)
+        __attribute__((format(printf, 2, 3)));
 static void recordings_note(struct recordings_job *job, const char *fmt, ...)
 {
     va_list args;
@@ -74,34 +76,41 @@ static const char *recordings_word(int side)
     return side ? "candidate" : "baseline";
 }
 
-// What --max-size deleted goes with the counts of its seconds: before the first one that is left is no time in which nothing happened.
+// What --max-size deleted goes with the counts of its seconds: before the first one that is left is
+// no time in which nothing happened.
 static int recordings_kept(struct recordings_job *job, int side, struct error *err)
 {
     struct recordings_side *to = &job->sides[side];
     int64_t deleted = 0, oldest = 0;
     int rc = trace_was_trimmed(to->store, &deleted, err);
     if (rc == 0 && deleted)
-        rc = store_get_int(to->store, &oldest, err, "SELECT coalesce(min(at_ns), 0) FROM counter WHERE recording_id = ?", "i", to->id);
+        rc = store_get_int(to->store, &oldest, err,
+                "SELECT coalesce(min(at_ns), 0) FROM counter WHERE recording_id = ?", "i", to->id);
     if (rc || oldest <= to->begin_ns || oldest > to->end_ns)
         return rc;
-    recordings_note(job, "The first %.0f s of the recording of the %s were deleted (--max-size): what is left is compared.",
-                    (double)(oldest - to->begin_ns) / 1e9, recordings_word(side));
+    recordings_note(job,
+            "The first %.0f s of the recording of the %s were deleted (--max-size): what is left is compared.",
+            (double)(oldest - to->begin_ns) / 1e9, recordings_word(side));
     to->begin_ns = oldest;
     return 0;
 }
 
-static int recordings_open(struct recordings_job *job, int side, struct store *store, struct error *err)
+static int recordings_open(
+        struct recordings_job *job, int side, struct store *store, struct error *err)
 {
     struct recordings_side *to = &job->sides[side];
     to->store = store;
     sqlite3_stmt *stmt = store_query(store, err,
-                                     "SELECT id, begin_ns, coalesce(end_ns, 0), sample_hz, end_ns IS NULL, launch_id IS NOT NULL FROM recording "
-                                     "ORDER BY id LIMIT 1", "");
+            "SELECT id, begin_ns, coalesce(end_ns, 0), sample_hz, end_ns IS NULL, launch_id IS NOT NULL FROM recording "
+            "ORDER BY id LIMIT 1",
+            "");
     int rc = stmt ? store_step(store, stmt, err) : err->code;
     if (rc < 0)
         return rc;
     if (rc == 0)
-        return error_set(err, -ENODATA, "'%s' has no recording: `upgate record -o RUN.db --pid PID --duration 10s` makes one", store_path(store));
+        return error_set(err, -ENODATA,
+                "'%s' has no recording: `upgate record -o RUN.db --pid PID --duration 10s` makes one",
+                store_path(store));
     to->id = sqlite3_column_int64(stmt, 0);
     to->begin_ns = sqlite3_column_int64(stmt, 1);
     to->end_ns = sqlite3_column_int64(stmt, 2);
@@ -109,30 +118,42 @@ static int recordings_open(struct recordings_job *job, int side, struct store *s
     bool ended = sqlite3_column_int(stmt, 4) == 0, of_launch = sqlite3_column_int(stmt, 5) != 0;
     sqlite3_reset(stmt);
     if (of_launch)
-        return error_set(err, -ENODATA, "'%s' is a run of `upgate ab` and holds both sides: `upgate diff %s`, without another store, compares them; two "
-                         "stores are compared where both are recordings of `upgate record`", store_path(store), store_path(store));
+        return error_set(err, -ENODATA,
+                "'%s' is a run of `upgate ab` and holds both sides: `upgate diff %s`, without another store, compares them; two "
+                "stores are compared where both are recordings of `upgate record`",
+                store_path(store), store_path(store));
     if (!ended) { // killed: it holds what was written until then
         int64_t last = to->begin_ns;
-        rc = store_get_int(store, &last, err, "SELECT max(at_ns) FROM counter WHERE recording_id = ?", "i", to->id);
+        rc = store_get_int(store, &last, err,
+                "SELECT max(at_ns) FROM counter WHERE recording_id = ?", "i", to->id);
         if (rc && rc != -ENOENT)
             return rc;
         to->end_ns = last;
-        recordings_note(job, "The recording of the %s was cut off: it is compared up to its last second.", recordings_word(side));
+        recordings_note(job,
+                "The recording of the %s was cut off: it is compared up to its last second.",
+                recordings_word(side));
     }
     if (to->begin_ns < 0 || to->end_ns < to->begin_ns)
-        return error_set(err, -EBADMSG, "the recording in '%s' ends before it begins: the store is damaged", store_path(store));
+        return error_set(err, -EBADMSG,
+                "the recording in '%s' ends before it begins: the store is damaged",
+                store_path(store));
     to->recorded_ns = to->end_ns - to->begin_ns;
     rc = recordings_kept(job, side, err);
     if (rc)
         return rc;
     int64_t slices = (to->end_ns - to->begin_ns) / recordings_slice_ns;
-    job->diff->slices[side] = (int32_t)(slices < RECORDINGS_SLICES_MAX ? slices : RECORDINGS_SLICES_MAX);
+    job->diff->slices[side] =
+            (int32_t)(slices < RECORDINGS_SLICES_MAX ? slices : RECORDINGS_SLICES_MAX);
     job->diff->window_ns[side] = to->end_ns - to->begin_ns;
     if (slices > RECORDINGS_SLICES_MAX)
-        recordings_note(job, "Of the recording of the %s, which is longer, the first %d minutes are compared: functions, what ran on GPUs and steps are of "
-                             "these, stalls are of all of it.", recordings_word(side), RECORDINGS_SLICES_MAX / 60);
+        recordings_note(job,
+                "Of the recording of the %s, which is longer, the first %d minutes are compared: functions, what ran on GPUs and steps are of "
+                "these, stalls are of all of it.",
+                recordings_word(side), RECORDINGS_SLICES_MAX / 60);
     if (job->diff->slices[side] == 0)
-        return error_set(err, -ENODATA, "the recording in '%s' is shorter than a second: nothing can be compared", store_path(store));
+        return error_set(err, -ENODATA,
+                "the recording in '%s' is shorter than a second: nothing can be compared",
+                store_path(store));
     return 0;
 }
 
@@ -141,8 +162,10 @@ static double *recordings_seconds(const struct recordings_job *job) // of both s
     return xcalloc((size_t)job->diff->slices[0] + (size_t)job->diff->slices[1], sizeof(double));
 }
 
-// A cost's number: one for what two versions call one function or kernel. It is told by the name that came first.
-static uint32_t recordings_same(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
+// A cost's number: one for what two versions call one function or kernel. It is told by the name
+// that came first.
+static uint32_t recordings_same(
+        struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
 {
     char normal[NAMES_LENGTH_MAX] = "";
     if (kind != RECORDINGS_PYTHON && *name != '[' && !names_is_nameless(name))
@@ -153,13 +176,16 @@ static uint32_t recordings_same(struct recordings_job *job, enum recordings_kind
     if (number == job->cost_count) {
         double *ns = recordings_seconds(job);
         vector_push(job->costs, job->cost_count,
-                    ((struct recordings_cost){.kind = kind, .name = arena_copy(job->diff->arena, name),
-                                              .where = *where ? arena_copy(job->diff->arena, where) : NULL, .ns = {ns, ns + job->diff->slices[0]}}));
+                ((struct recordings_cost){.kind = kind,
+                        .name = arena_copy(job->diff->arena, name),
+                        .where = *where ? arena_copy(job->diff->arena, where) : NULL,
+                        .ns = {ns, ns + job->diff->slices[0]}}));
     }
     return number;
 }
 
-static uint32_t recordings_number(struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
+static uint32_t recordings_number(
+        struct recordings_job *job, enum recordings_kind kind, const char *name, const char *where)
 {
     char *key = xasprintf("%c%s%c%s", 'a' + (int)kind, name, 1, where);
     uint32_t number = intern_text(job->names, key);
@@ -169,12 +195,14 @@ static uint32_t recordings_number(struct recordings_job *job, enum recordings_ki
     return job->cost_of[number];
 }
 
-// What a function without a name, the leaf of such a stack, is inside of; NULL: not known. *number: of that text, plus 1; MAP_NONE: not asked
-// for yet.
-static const char *recordings_inside(struct store *store, int64_t stack, struct intern *texts, uint32_t *number)
+// What a function without a name, the leaf of such a stack, is inside of; NULL: not known. *number:
+// of that text, plus 1; MAP_NONE: not asked for yet.
+static const char *recordings_inside(
+        struct store *store, int64_t stack, struct intern *texts, uint32_t *number)
 {
     if (*number == MAP_NONE) {
-        char *inside = trace_leaf_inside(store, stack), *text = inside ? xasprintf("[inside %s]", inside) : NULL;
+        char *inside = trace_leaf_inside(store, stack),
+             *text = inside ? xasprintf("[inside %s]", inside) : NULL;
         *number = text ? intern_text(texts, text) + 1 : 0;
         free(text);
         free(inside);
@@ -183,7 +211,8 @@ static const char *recordings_inside(struct store *store, int64_t stack, struct 
 }
 
 // Rows of (second, name, where, samples, the stack of a function without a name).
-static int recordings_read(struct recordings_job *job, int side, enum recordings_kind kind, double scale, const char *sql, struct error *err)
+static int recordings_read(struct recordings_job *job, int side, enum recordings_kind kind,
+        double scale, const char *sql, struct error *err)
 {
     const struct recordings_side *from = &job->sides[side];
     struct map numbers = {0}; // by stack
@@ -192,17 +221,21 @@ static int recordings_read(struct recordings_job *job, int side, enum recordings
     int rc;
     while ((rc = store_step(from->store, stmt, err)) > 0) {
         int64_t slice = sqlite3_column_int64(stmt, 0);
-        const char *name = (const char *)sqlite3_column_text(stmt, 1), *where = (const char *)sqlite3_column_text(stmt, 2);
+        const char *name = (const char *)sqlite3_column_text(stmt, 1),
+                   *where = (const char *)sqlite3_column_text(stmt, 2);
         double amount = sqlite3_column_double(stmt, 3);
         int64_t nameless = sqlite3_column_int64(stmt, 4);
         if (slice < 0 || slice >= job->diff->slices[side] || !(amount >= 0) || !isfinite(amount))
             continue; // the rest of a second at the end
         if (nameless && names_is_nameless(name)) {
-            const char *inside = recordings_inside(from->store, nameless, texts, map_put(&numbers, (uint64_t)nameless));
-            // In another build its address is another one's: as if it were gone, and a new one there.
+            const char *inside = recordings_inside(
+                    from->store, nameless, texts, map_put(&numbers, (uint64_t)nameless));
+            // In another build its address is another one's: as if it were gone, and a new one
+            // there.
             name = inside ? inside : trace_builds_one(job->builds, where) ? name : "[unknown]";
         }
-        char file[NAMES_LENGTH_MAX] = ""; // as both sides have it: another environment, another version are not another function
+        char file[NAMES_LENGTH_MAX] = ""; // as both sides have it: another environment, another
+                                          // version are not another function
         if (where)
             (kind == RECORDINGS_PYTHON ? names_place : names_library)(where, file, sizeof file);
         uint32_t number = recordings_number(job, kind, name && *name ? name : "[unknown]", file);
@@ -217,39 +250,45 @@ static int recordings_read(struct recordings_job *job, int side, enum recordings
 
 // ---- what ran on GPUs ----
 
-struct gpu_works { // of a recording
+struct gpu_works {      // of a recording
     struct map of_id;   // -> number of the others
     const char **names; // of the arena
     uint32_t *costs;    // MAP_NONE: nothing of it has run yet
     size_t count, cost_count;
 };
 
-static int gpu_read_works(struct recordings_job *job, int side, struct gpu_works *works, struct error *err)
+static int gpu_read_works(
+        struct recordings_job *job, int side, struct gpu_works *works, struct error *err)
 {
     const struct recordings_side *from = &job->sides[side];
     sqlite3_stmt *stmt = store_query(from->store, err,
-                                     "SELECT w.id, CASE w.kind WHEN 0 THEN k.name WHEN 1 THEN 'CUDA graph' ELSE 'copies and sets' END AS name FROM gpu_work w "
-                                     "JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON "
-                                     "k.id = w.kernel_id WHERE p.recording_id = ?", "i", from->id);
+            "SELECT w.id, CASE w.kind WHEN 0 THEN k.name WHEN 1 THEN 'CUDA graph' ELSE 'copies and sets' END AS name FROM gpu_work w "
+            "JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON "
+            "k.id = w.kernel_id WHERE p.recording_id = ?",
+            "i", from->id);
     int rc;
     while ((rc = store_step(from->store, stmt, err)) > 0) {
         const char *name = (const char *)sqlite3_column_text(stmt, 1);
         *map_put(&works->of_id, (uint64_t)sqlite3_column_int64(stmt, 0)) = (uint32_t)works->count;
-        vector_push(works->names, works->count, arena_copy(job->diff->arena, name && *name ? name : "[unknown]"));
+        vector_push(works->names, works->count,
+                arena_copy(job->diff->arena, name && *name ? name : "[unknown]"));
         vector_push(works->costs, works->cost_count, MAP_NONE);
     }
     return rc;
 }
 
-static int gpu_read_ops(struct recordings_job *job, int side, struct gpu_works *works, struct error *err)
+static int gpu_read_ops(
+        struct recordings_job *job, int side, struct gpu_works *works, struct error *err)
 {
     const struct recordings_side *from = &job->sides[side];
-    sqlite3_stmt *stmt = store_query(from->store, err, "SELECT start_ns - ?, work_id, dur_ns + 0 FROM gpu_op", "i", from->begin_ns);
+    sqlite3_stmt *stmt = store_query(from->store, err,
+            "SELECT start_ns - ?, work_id, dur_ns + 0 FROM gpu_op", "i", from->begin_ns);
     int rc;
     while ((rc = store_step(from->store, stmt, err)) > 0) {
         int64_t at_ns = sqlite3_column_int64(stmt, 0), ns = sqlite3_column_int64(stmt, 2);
         uint32_t work = map_get(&works->of_id, (uint64_t)sqlite3_column_int64(stmt, 1));
-        if (work == MAP_NONE || at_ns < 0 || at_ns / recordings_slice_ns >= job->diff->slices[side] || ns < 0)
+        if (work == MAP_NONE || at_ns < 0 ||
+                at_ns / recordings_slice_ns >= job->diff->slices[side] || ns < 0)
             continue; // another recording's, as above, or of a clock that was fitted a little early
         if (works->costs[work] == MAP_NONE)
             works->costs[work] = recordings_number(job, RECORDINGS_GPU, works->names[work], "");
@@ -258,7 +297,8 @@ static int gpu_read_ops(struct recordings_job *job, int side, struct gpu_works *
     return rc;
 }
 
-// Tens of millions of operations, of a few thousand works: what each work is called is asked once, and nothing is sorted.
+// Tens of millions of operations, of a few thousand works: what each work is called is asked once,
+// and nothing is sorted.
 static int recordings_read_gpu(struct recordings_job *job, int side, struct error *err)
 {
     struct gpu_works works = {0};
@@ -274,25 +314,29 @@ static int recordings_read_gpu(struct recordings_job *job, int side, struct erro
 static int recordings_read_side(struct recordings_job *job, int side, struct error *err)
 {
     static const char samples[] =
-        "SELECT (s.at_ns - ?1) / 1000000000 AS slice, f.name, f.module, count(*), CASE WHEN f.name LIKE '_%%+0x%%' THEN k.id END AS nameless"
-        " FROM sample s JOIN thread t ON t.id = s.thread_id"
-        " JOIN process p ON p.id = t.process_id LEFT JOIN stack k ON k.id = %s"
-        " LEFT JOIN frame f ON f.id = json_extract(k.frames, '$[0]') WHERE p.recording_id = ?2 AND s.at_ns >= ?1 AND s.why & %d%s"
-        " GROUP BY slice, f.name, f.module, nameless";
+            "SELECT (s.at_ns - ?1) / 1000000000 AS slice, f.name, f.module, count(*), CASE WHEN f.name LIKE '_%%+0x%%' THEN k.id END AS nameless"
+            " FROM sample s JOIN thread t ON t.id = s.thread_id"
+            " JOIN process p ON p.id = t.process_id LEFT JOIN stack k ON k.id = %s"
+            " LEFT JOIN frame f ON f.id = json_extract(k.frames, '$[0]') WHERE p.recording_id = ?2 AND s.at_ns >= ?1 AND s.why & %d%s"
+            " GROUP BY slice, f.name, f.module, nameless";
     const double hz = job->sides[side].sample_hz;
     int rc = 0;
     if (!(hz > 0))
-        recordings_note(job, "The %s was recorded without samples: its functions are not compared.", recordings_word(side));
+        recordings_note(job, "The %s was recorded without samples: its functions are not compared.",
+                recordings_word(side));
     for (int python = 0; hz > 0 && python < 2 && rc == 0; python++) {
-        char *sql = xasprintf(samples, python ? "s.python_stack" : "coalesce(s.kernel_stack, s.user_stack)", UG_SAMPLE_TARGET,
-                              python ? " AND s.python_stack IS NOT NULL" : "");
-        rc = recordings_read(job, side, python ? RECORDINGS_PYTHON : RECORDINGS_CPU, 1e9 / hz, sql, err);
+        char *sql = xasprintf(samples,
+                python ? "s.python_stack" : "coalesce(s.kernel_stack, s.user_stack)",
+                UG_SAMPLE_TARGET, python ? " AND s.python_stack IS NOT NULL" : "");
+        rc = recordings_read(
+                job, side, python ? RECORDINGS_PYTHON : RECORDINGS_CPU, 1e9 / hz, sql, err);
         free(sql);
     }
     return rc ? rc : recordings_read_gpu(job, side, err);
 }
 
-static void recordings_mean(const double *ns, int32_t count, double units, double *ret_mean, double *ret_error2)
+static void recordings_mean(
+        const double *ns, int32_t count, double units, double *ret_mean, double *ret_error2)
 {
     double sum = 0, squares = 0;
     for (int32_t i = 0; i < count; i++)
@@ -303,12 +347,14 @@ static void recordings_mean(const double *ns, int32_t count, double units, doubl
     *ret_error2 = count > 1 ? squares / (count - 1) / count : NAN;
 }
 
-static void recordings_compare(const struct recordings_job *job, const struct recordings_cost *cost, double alpha, struct recordings_row *row)
+static void recordings_compare(const struct recordings_job *job, const struct recordings_cost *cost,
+        double alpha, struct recordings_row *row)
 {
     double mean[2], error2[2], degrees = 0;
     const int32_t *slices = job->diff->slices;
     for (int side = 0; side < 2; side++)
-        recordings_mean(cost->ns[side], slices[side], job->unit_slice[side], &mean[side], &error2[side]);
+        recordings_mean(
+                cost->ns[side], slices[side], job->unit_slice[side], &mean[side], &error2[side]);
     row->a_ns = mean[0];
     row->b_ns = mean[1];
     row->delta_ns = mean[1] - mean[0];
@@ -337,9 +383,10 @@ static int recordings_order(const void *left, const void *right)
 }
 
 // ---- ranks ----
-// The typical and the slowest rank of a recorded job, by the median of each one's steps. By how much the slowest takes longer is told by the steps that
-// both made, second by second: what a step had more to do than another one is in both. Ranks that wait for each other in each step take as long, and
-// are not told apart so: who of them comes late is the stall analysis's to say.
+// The typical and the slowest rank of a recorded job, by the median of each one's steps. By how
+// much the slowest takes longer is told by the steps that both made, second by second: what a step
+// had more to do than another one is in both. Ranks that wait for each other in each step take as
+// long, and are not told apart so: who of them comes late is the stall analysis's to say.
 
 struct ranks_step {
     int64_t idx, begin_ns, dur_ns;
@@ -353,23 +400,28 @@ struct ranks_one {
 };
 
 // By rank and idx.
-static int ranks_read(const struct recordings_job *job, int side, struct ranks_step **ret_steps, size_t *ret_count, struct error *err)
+static int ranks_read(const struct recordings_job *job, int side, struct ranks_step **ret_steps,
+        size_t *ret_count, struct error *err)
 {
     const struct recordings_side *from = &job->sides[side];
     sqlite3_stmt *stmt = store_query(from->store, err,
-                                     "SELECT rank, idx, begin_ns, dur_ns FROM recorded_step WHERE recording_id = ? AND rank BETWEEN 0 AND 2147483646 AND "
-                                     "begin_ns >= ? AND begin_ns < ? AND dur_ns > 0 ORDER BY rank, idx",
-                                     "iii", from->id, from->begin_ns, from->begin_ns + job->diff->slices[side] * recordings_slice_ns);
+            "SELECT rank, idx, begin_ns, dur_ns FROM recorded_step WHERE recording_id = ? AND rank BETWEEN 0 AND 2147483646 AND "
+            "begin_ns >= ? AND begin_ns < ? AND dur_ns > 0 ORDER BY rank, idx",
+            "iii", from->id, from->begin_ns,
+            from->begin_ns + job->diff->slices[side] * recordings_slice_ns);
     int rc;
     while ((rc = store_step(from->store, stmt, err)) > 0)
         vector_push(*ret_steps, *ret_count,
-                    ((struct ranks_step){.rank = (int32_t)sqlite3_column_int64(stmt, 0), .idx = sqlite3_column_int64(stmt, 1),
-                                         .begin_ns = sqlite3_column_int64(stmt, 2), .dur_ns = sqlite3_column_int64(stmt, 3)}));
+                ((struct ranks_step){.rank = (int32_t)sqlite3_column_int64(stmt, 0),
+                        .idx = sqlite3_column_int64(stmt, 1),
+                        .begin_ns = sqlite3_column_int64(stmt, 2),
+                        .dur_ns = sqlite3_column_int64(stmt, 3)}));
     return rc;
 }
 
 // Ranks with enough steps, by the median of them. The caller frees.
-static struct ranks_one *ranks_group(const struct ranks_step *steps, size_t count, size_t *ret_count)
+static struct ranks_one *ranks_group(
+        const struct ranks_step *steps, size_t count, size_t *ret_count)
 {
     struct ranks_one *list = NULL;
     double *ns = xcalloc(count + 1, sizeof *ns);
@@ -378,16 +430,23 @@ static struct ranks_one *ranks_group(const struct ranks_step *steps, size_t coun
             ns[end - first] = (double)steps[end].dur_ns;
         if (end - first < RECORDINGS_SLICES_MIN)
             continue;
-        vector_push(list, *ret_count, ((struct ranks_one){.told = {.rank = steps[first].rank, .step_ns = quantile_median(ns, end - first)},
-                                                          .steps = steps + first, .count = end - first}));
+        vector_push(list, *ret_count,
+                ((struct ranks_one){.told = {.rank = steps[first].rank,
+                                            .step_ns = quantile_median(ns, end - first)},
+                        .steps = steps + first,
+                        .count = end - first}));
     }
     free(ns);
-    sort_in_place(list, *ret_count, x, y, x->told.step_ns != y->told.step_ns ? x->told.step_ns < y->told.step_ns : x->told.rank < y->told.rank);
+    sort_in_place(list, *ret_count, x, y,
+            x->told.step_ns != y->told.step_ns ? x->told.step_ns < y->told.step_ns
+                                               : x->told.rank < y->told.rank);
     return list;
 }
 
-// Of each second of the typical rank, the mean of what the slowest took more in the steps that began there. Gives how many have one.
-static size_t ranks_more(const struct recordings_job *job, int side, const struct ranks_one *typical, const struct ranks_one *slowest, double *ret_ns)
+// Of each second of the typical rank, the mean of what the slowest took more in the steps that
+// began there. Gives how many have one.
+static size_t ranks_more(const struct recordings_job *job, int side,
+        const struct ranks_one *typical, const struct ranks_one *slowest, double *ret_ns)
 {
     int32_t slices = job->diff->slices[side];
     int64_t *counts = xcalloc((size_t)slices, sizeof *counts);
@@ -409,13 +468,15 @@ static size_t ranks_more(const struct recordings_job *job, int side, const struc
     return seconds;
 }
 
-static void ranks_compare(const struct recordings_job *job, int side, const struct ranks_one *typical, const struct ranks_one *slowest,
-                          struct recordings_ranks *ranks)
+static void ranks_compare(const struct recordings_job *job, int side,
+        const struct ranks_one *typical, const struct ranks_one *slowest,
+        struct recordings_ranks *ranks)
 {
     double *more = xcalloc((size_t)job->diff->slices[side], sizeof *more);
     size_t seconds = ranks_more(job, side, typical, slowest, more);
     // The slowest one is the worst of all others.
-    struct interval of = mean_interval(more, (int)seconds, recordings_alpha / 2 / (double)(ranks->count - 1));
+    struct interval of =
+            mean_interval(more, (int)seconds, recordings_alpha / 2 / (double)(ranks->count - 1));
     ranks->more_ns = of.estimate;
     if (seconds >= RECORDINGS_SLICES_MIN && of.has_bounds && of.upper > of.lower) {
         ranks->lo_ns = of.lower;
@@ -455,7 +516,8 @@ static void recordings_late(struct recordings_diff *diff, int side, const struct
             continue;
         ranks->late = true;
         ranks->late_rank = stall->rank;
-        ranks->late_share = stalls->window_ns > 0 ? (double)stall->total_ns / (double)stalls->window_ns : NAN;
+        ranks->late_share =
+                stalls->window_ns > 0 ? (double)stall->total_ns / (double)stalls->window_ns : NAN;
         ranks->late_what = arena_copy(diff->arena, stall->what);
     }
 }
@@ -475,18 +537,23 @@ static int recordings_stalls(struct recordings_job *job, struct error *err)
             recordings_late(diff, side, sides[side]);
         for (size_t i = 0; rc == 0 && i < sides[side]->breach_count; i++)
             if (sides[side]->breaches[i].count > 0) // that it was cut off is said already
-                recordings_note(job, "The recording of the %s lost %lld (%s %s).", recordings_word(side), (long long)sides[side]->breaches[i].count,
-                                sides[side]->breaches[i].producer, sides[side]->breaches[i].kind);
+                recordings_note(job, "The recording of the %s lost %lld (%s %s).",
+                        recordings_word(side), (long long)sides[side]->breaches[i].count,
+                        sides[side]->breaches[i].producer, sides[side]->breaches[i].kind);
         for (size_t i = 0; rc == 0 && i < sides[side]->count; i++) {
             const struct stall *stall = &sides[side]->stalls[i];
             struct recordings_row *row = NULL;
             for (size_t j = 0; j < diff->row_count; j++)
-                if (diff->rows[j].kind == RECORDINGS_STALL && strcmp(diff->rows[j].name, stall->title) == 0)
+                if (diff->rows[j].kind == RECORDINGS_STALL &&
+                        strcmp(diff->rows[j].name, stall->title) == 0)
                     row = &diff->rows[j];
             if (!row) {
                 row = vector_add(diff->rows, diff->row_count);
-                *row = (struct recordings_row){.kind = RECORDINGS_STALL, .name = arena_copy(diff->arena, stall->title), .lo_ns = NAN, .hi_ns = NAN,
-                                               .where = arena_copy(diff->arena, stall->culprit_function)};
+                *row = (struct recordings_row){.kind = RECORDINGS_STALL,
+                        .name = arena_copy(diff->arena, stall->title),
+                        .lo_ns = NAN,
+                        .hi_ns = NAN,
+                        .where = arena_copy(diff->arena, stall->culprit_function)};
             }
             *(side ? &row->b_ns : &row->a_ns) += (double)stall->total_ns / diff->units[side];
             row->delta_ns = row->b_ns - row->a_ns;
@@ -505,11 +572,12 @@ static bool recordings_any(const double *ns, int32_t count)
     return false;
 }
 
-// The rows of one kind, and their sum second by second. What was recorded of one side alone (without samples, without Python, a GPU
-// that nobody looked at) is no difference.
+// The rows of one kind, and their sum second by second. What was recorded of one side alone
+// (without samples, without Python, a GPU that nobody looked at) is no difference.
 static void recordings_rows(struct recordings_job *job, enum recordings_kind kind, size_t tested)
 {
-    static const char *const titles[RECORDINGS_KINDS] = {"CPU time", "CPU time in Python", "GPU time", "Stalls"};
+    static const char *const titles[RECORDINGS_KINDS] = {
+            "CPU time", "CPU time in Python", "GPU time", "Stalls"};
     struct recordings_diff *diff = job->diff;
     double *seconds = recordings_seconds(job);
     struct recordings_cost sum = {.ns = {seconds, seconds + diff->slices[0]}};
@@ -525,12 +593,14 @@ static void recordings_rows(struct recordings_job *job, enum recordings_kind kin
         recordings_compare(job, cost, recordings_alpha / (double)tested, &row);
         vector_push(diff->rows, diff->row_count, row);
     }
-    bool any[2] = {recordings_any(sum.ns[0], diff->slices[0]), recordings_any(sum.ns[1], diff->slices[1])};
+    bool any[2] = {
+            recordings_any(sum.ns[0], diff->slices[0]), recordings_any(sum.ns[1], diff->slices[1])};
     if (any[0] != any[1]) {
         diff->row_count = first;
         if (job->sides[any[0]].sample_hz > 0 || kind == RECORDINGS_GPU) // else it is said already
-            recordings_note(job, "No %s was recorded of the %s: it is not compared. `upgate stalls` of its recording says what could not be recorded.",
-                            titles[kind], recordings_word(any[0]));
+            recordings_note(job,
+                    "No %s was recorded of the %s: it is not compared. `upgate stalls` of its recording says what could not be recorded.",
+                    titles[kind], recordings_word(any[0]));
     }
     if (diff->row_count > first) {
         diff->totals[kind] = (struct recordings_row){.kind = kind, .name = titles[kind]};
@@ -548,21 +618,28 @@ static void recordings_rows(struct recordings_job *job, enum recordings_kind kin
 static void recordings_units(struct recordings_job *job, const double requests[2])
 {
     struct recordings_diff *diff = job->diff;
-    bool known = requests && requests[0] > 0 && requests[1] > 0 && isfinite(requests[0]) && isfinite(requests[1]);
+    bool known = requests && requests[0] > 0 && requests[1] > 0 && isfinite(requests[0]) &&
+            isfinite(requests[1]);
     diff->unit = known ? "request" : "second";
     for (int side = 0; side < 2; side++) {
         double seconds = (double)diff->window_ns[side] / 1e9;
-        diff->units[side] = known ? requests[side] * (double)diff->window_ns[side] / (double)job->sides[side].recorded_ns : seconds;
+        diff->units[side] = known ? requests[side] * (double)diff->window_ns[side] /
+                        (double)job->sides[side].recorded_ns
+                                  : seconds;
         job->unit_slice[side] = diff->units[side] / seconds;
     }
     if (!known)
-        recordings_note(job, "How many requests each side answered while it was recorded is not known: times are of a second of the recording, and a side "
-                             "with more requests spends more.");
+        recordings_note(job,
+                "How many requests each side answered while it was recorded is not known: times are of a second of the recording, and a side "
+                "with more requests spends more.");
     if (diff->slices[0] < RECORDINGS_SLICES_MIN || diff->slices[1] < RECORDINGS_SLICES_MIN)
-        recordings_note(job, "A recording of fewer than %d s does not measure its noise: nothing is told apart, record for longer.", RECORDINGS_SLICES_MIN);
+        recordings_note(job,
+                "A recording of fewer than %d s does not measure its noise: nothing is told apart, record for longer.",
+                RECORDINGS_SLICES_MIN);
 }
 
-static int recordings_fill(struct recordings_job *job, struct store *const stores[2], const double requests[2], struct error *err)
+static int recordings_fill(struct recordings_job *job, struct store *const stores[2],
+        const double requests[2], struct error *err)
 {
     int rc = 0;
     for (int side = 0; side < 2 && rc == 0; side++)
@@ -587,9 +664,13 @@ static int recordings_fill(struct recordings_job *job, struct store *const store
     return rc;
 }
 
-int recordings_diff(struct store *const stores[2], const double requests[2], struct recordings_diff **ret_diff, struct error *err)
+int recordings_diff(struct store *const stores[2], const double requests[2],
+        struct recordings_diff **ret_diff, struct error *err)
 {
-    struct recordings_job job = {.diff = xcalloc(1, sizeof *job.diff), .names = intern_new(), .same = intern_new(), .builds = trace_builds_new()};
+    struct recordings_job job = {.diff = xcalloc(1, sizeof *job.diff),
+            .names = intern_new(),
+            .same = intern_new(),
+            .builds = trace_builds_new()};
     struct error local = {0};
     job.diff->arena = arena_new();
     job.diff->notes = arena_alloc(job.diff->arena, RECORDINGS_NOTES_MAX, sizeof *job.diff->notes);

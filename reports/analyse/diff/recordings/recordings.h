@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two recordings of `upgate record`, of two programs that did the same work at the same time: what one of them spent more on,
-// by function, by kernel, by cause of stalls. No pairs, no turns as in an A/B run: it says how the two differed while they were
-// recorded, and its intervals hold for that window only. Reads both stores; the same stores give the same answer.
+// Two recordings of `upgate record`, of two programs that did the same work at the same time: what
+// one of them spent more on, by function, by kernel, by cause of stalls. No pairs, no turns as in
+// an A/B run: it says how the two differed while they were recorded, and its intervals hold for
+// that window only. Reads both stores; the same stores give the same answer.
 #ifndef UPGATE_DIFF_RECORDINGS_H
 #define UPGATE_DIFF_RECORDINGS_H
 
@@ -13,19 +14,21 @@
 #include "tracer/store/store.h"
 
 enum recordings_kind {
-    RECORDINGS_CPU,      // samples by their leaf function, native or of the kernel
-    RECORDINGS_PYTHON,   // the same samples by their leaf Python function
-    RECORDINGS_GPU,      // kernels and copies by name
-    RECORDINGS_STALL,    // causes of `upgate stalls`
+    RECORDINGS_CPU,    // samples by their leaf function, native or of the kernel
+    RECORDINGS_PYTHON, // the same samples by their leaf Python function
+    RECORDINGS_GPU,    // kernels and copies by name
+    RECORDINGS_STALL,  // causes of `upgate stalls`
     RECORDINGS_KINDS
 };
 
 struct recordings_row {
     enum recordings_kind kind;
-    const char *name, *where;    // where: library without its version, source file from its package on; NULL
+    const char *name,
+            *where; // where: library without its version, source file from its package on; NULL
     double a_ns, b_ns, delta_ns; // of a unit
-    double lo_ns, hi_ns;         // of delta, at 99 % for all rows together; NAN: not tested (stalls, too few slices)
-    bool told;                   // the interval leaves out 0
+    double lo_ns, hi_ns; // of delta, at 99 % for all rows together; NAN: not tested (stalls, too
+                         // few slices)
+    bool told;           // the interval leaves out 0
 };
 
 struct recordings_rank {
@@ -37,7 +40,8 @@ struct recordings_rank {
 struct recordings_ranks {
     size_t count; // that made enough steps; below 2 nothing is said of them
     struct recordings_rank typical, slowest;
-    double more_ns, lo_ns, hi_ns; // by which the slowest takes longer in the same steps, at 99 % for all ranks together; NAN: not tested
+    double more_ns, lo_ns, hi_ns; // by which the slowest takes longer in the same steps, at 99 %
+                                  // for all ranks together; NAN: not tested
     bool told;                    // the interval lies above 0
     bool late;                    // one of them comes late (`upgate stalls`); the worst:
     int32_t late_rank;            // -1: not known
@@ -46,23 +50,26 @@ struct recordings_ranks {
 };
 
 struct recordings_diff {
-    const char *unit;            // "request", or "second" where the requests of a window are not known
-    double units[2];             // in the window of a, of b
-    int64_t window_ns[2];        // what is compared: without what --max-size deleted
+    const char *unit;     // "request", or "second" where the requests of a window are not known
+    double units[2];      // in the window of a, of b
+    int64_t window_ns[2]; // what is compared: without what --max-size deleted
     uint64_t samples[2];
-    int32_t slices[2];           // seconds of each window: what noise is measured by
-    struct recordings_row totals[RECORDINGS_KINDS]; // of each kind; name NULL: nothing of it was recorded
+    int32_t slices[2]; // seconds of each window: what noise is measured by
+    // of each kind; name NULL: nothing of it was recorded
+    struct recordings_row totals[RECORDINGS_KINDS];
     struct recordings_ranks ranks[2];
-    struct recordings_row *rows; // what is told first, then by size; what is below a thousandth of its kind is left out
+    struct recordings_row *rows; // what is told first, then by size; what is below a thousandth of
+                                 // its kind is left out
     size_t row_count;
-    const char **notes;          // what weakens the answer, sentences
+    const char **notes; // what weakens the answer, sentences
     size_t note_count;
     struct arena *arena;
 };
 
-// requests: what each program answered in its window; NAN: not known, then all is told a second. -ENODATA: a store without a
-// recording (the error names it).
-int recordings_diff(struct store *const stores[2], const double requests[2], struct recordings_diff **ret_diff, struct error *err);
+// requests: what each program answered in its window; NAN: not known, then all is told a second.
+// -ENODATA: a store without a recording (the error names it).
+int recordings_diff(struct store *const stores[2], const double requests[2],
+        struct recordings_diff **ret_diff, struct error *err);
 void recordings_diff_free(struct recordings_diff *diff); // NULL ok
 
 #endif

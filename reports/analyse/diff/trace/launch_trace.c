@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading one traced launch from end to end: its recording, ranks, steps, the host's trace with the stall
-// analysis' parts, windows, the GPU's side, and what makes all of it doubtful. Reads the store only; what is
-// needed while loading alone is in struct load.
+// Loading one traced launch from end to end: its recording, ranks, steps, the host's trace with the
+// stall analysis' parts, windows, the GPU's side, and what makes all of it doubtful. Reads the
+// store only; what is needed while loading alone is in struct load.
 #include "reports/analyse/diff/trace/launch_trace.h"
 
 #include <errno.h>
@@ -36,7 +36,8 @@ const char *load_text(struct load *load, int64_t id)
     enum { TEXTS_MAX = 1 << 22 }; // ids are given in order; 32 MB of pointers, more is a damaged id
     if (id <= 0 || id >= TEXTS_MAX)
         return NULL;
-    load->texts = vector_reserve_zero(load->texts, &load->text_capacity, (size_t)id + 1, sizeof *load->texts);
+    load->texts = vector_reserve_zero(
+            load->texts, &load->text_capacity, (size_t)id + 1, sizeof *load->texts);
     static const char missing[] = ""; // asked for, not there
     if (!load->texts[id]) {
         char *text = store_get_text(load->store, "SELECT text FROM string WHERE id = ?", "i", id);
@@ -55,8 +56,8 @@ uint32_t load_process_at(const struct load *load, int64_t id)
 {
     uint32_t at = trace_ids_find(&load->process_ids, id);
     return at != TRACE_NONE && load->processes[at].recording_id == load->trace->recording_id
-               ? at
-               : LAUNCH_TRACE_NONE;
+            ? at
+            : LAUNCH_TRACE_NONE;
 }
 
 int64_t load_owner(const struct load *load, int64_t process_id)
@@ -65,7 +66,8 @@ int64_t load_owner(const struct load *load, int64_t process_id)
     return at == TRACE_NONE ? 0 : load->processes[at].recording_id;
 }
 
-bool load_place(struct load *load, int64_t process_id, int64_t begin, int64_t length, uint32_t *ret_rank)
+bool load_place(
+        struct load *load, int64_t process_id, int64_t begin, int64_t length, uint32_t *ret_rank)
 {
     uint32_t process = load_process_at(load, process_id);
     if (process == LAUNCH_TRACE_NONE || begin < 0 || length < 0)
@@ -78,22 +80,22 @@ static int load_launch(struct load *load)
 {
     struct launch_trace *trace = load->trace;
     sqlite3_stmt *stmt = store_query(load->store, load->err,
-                                     "SELECT r.id, r.begin_ns, coalesce(r.end_ns, 0) AS end_ns, l.pair_id, l.side, "
-                                     "l.started_ns, l.ended_ns, (SELECT count(*) FROM "
-                                     "pair q WHERE q.workload_id = p.workload_id AND q.phase = p.phase AND "
-                                     "q.idx < p.idx), (SELECT count(*) FROM recording x "
-                                     "WHERE x.launch_id = l.id) FROM recording r JOIN launch l ON l.id = "
-                                     "r.launch_id JOIN pair p ON p.id = l.pair_id WHERE "
-                                     "l.id = ? ORDER BY r.id LIMIT 1",
-                                     "i", trace->launch_id);
+            "SELECT r.id, r.begin_ns, coalesce(r.end_ns, 0) AS end_ns, l.pair_id, l.side, "
+            "l.started_ns, l.ended_ns, (SELECT count(*) FROM "
+            "pair q WHERE q.workload_id = p.workload_id AND q.phase = p.phase AND "
+            "q.idx < p.idx), (SELECT count(*) FROM recording x "
+            "WHERE x.launch_id = l.id) FROM recording r JOIN launch l ON l.id = "
+            "r.launch_id JOIN pair p ON p.id = l.pair_id WHERE "
+            "l.id = ? ORDER BY r.id LIMIT 1",
+            "i", trace->launch_id);
     if (!stmt)
         return load->err->code;
     int rc = store_step(load->store, stmt, load->err);
     if (rc < 0)
         return rc;
     if (!rc)
-        return error_set(load->err, -ENOENT, "'%s' has no recording of launch %lld", store_path(load->store),
-                         (long long)trace->launch_id);
+        return error_set(load->err, -ENOENT, "'%s' has no recording of launch %lld",
+                store_path(load->store), (long long)trace->launch_id);
     trace->recording_id = sqlite3_column_int64(stmt, 0);
     load->recording_begin = sqlite3_column_int64(stmt, 1);
     int64_t end = sqlite3_column_int64(stmt, 2);
@@ -109,7 +111,8 @@ static int load_launch(struct load *load)
     if (end <= load->recording_begin)
         load_doubt(load, "the recording was not ended in order");
     if (recordings > 1)
-        load_doubt(load, "the launch has %lld recordings: the first one is looked at", (long long)recordings);
+        load_doubt(load, "the launch has %lld recordings: the first one is looked at",
+                (long long)recordings);
     return 0;
 }
 
@@ -132,7 +135,7 @@ static int load_host(struct load *load)
     work_init(trace->host_work, trace->host);
     work_find(trace->host_work);
     trace_ids_build(&load->thread_ids, trace->host->threads, trace->host->thread_count,
-                    sizeof *trace->host->threads);
+            sizeof *trace->host->threads);
     return 0;
 }
 
@@ -147,11 +150,10 @@ static bool load_concerns(const char *producer, bool breach)
 // What the trust ledger says was lost of this launch.
 static int load_ledger(struct load *load)
 {
-    sqlite3_stmt *stmt =
-        store_query(load->store, load->err,
-                    "SELECT producer, kind, coalesce(seen, -1) AS seen, dropped, breach, detail FROM ledger WHERE "
-                    "launch_id = ? AND (breach OR dropped > 0) ORDER BY id",
-                    "i", load->trace->launch_id);
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+            "SELECT producer, kind, coalesce(seen, -1) AS seen, dropped, breach, detail FROM ledger WHERE "
+            "launch_id = ? AND (breach OR dropped > 0) ORDER BY id",
+            "i", load->trace->launch_id);
     if (!stmt)
         return load->err->code;
     int rc;
@@ -165,20 +167,19 @@ static int load_ledger(struct load *load)
         char of[32] = "";
         if (seen > 0)
             snprintf(of, sizeof of, " of %lld", seen);
-        load_doubt(load, "%s (%s): %lld%s lost%s%s", producer, kind, dropped, of, detail ? ": " : "",
-                   detail ? detail : "");
+        load_doubt(load, "%s (%s): %lld%s lost%s%s", producer, kind, dropped, of,
+                detail ? ": " : "", detail ? detail : "");
     }
     return rc;
 }
 
 static int load_clocks(struct load *load)
 {
-    sqlite3_stmt *stmt =
-        store_query(load->store, load->err,
-                    "SELECT p.tgid, g.state = 'refused', g.reason, coalesce(g.clock_residual_max_ns, 0) AS residual_ns FROM "
-                    "gpu_process g JOIN "
-                    "process p ON p.id = g.process_id WHERE p.recording_id = ? ORDER BY p.id",
-                    "i", load->trace->recording_id);
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+            "SELECT p.tgid, g.state = 'refused', g.reason, coalesce(g.clock_residual_max_ns, 0) AS residual_ns FROM "
+            "gpu_process g JOIN "
+            "process p ON p.id = g.process_id WHERE p.recording_id = ? ORDER BY p.id",
+            "i", load->trace->recording_id);
     if (!stmt)
         return load->err->code;
     int rc;
@@ -186,10 +187,11 @@ static int load_clocks(struct load *load)
         long long pid = sqlite3_column_int64(stmt, 0), residual = sqlite3_column_int64(stmt, 3);
         const char *reason = (const char *)sqlite3_column_text(stmt, 2);
         if (sqlite3_column_int(stmt, 1))
-            load_doubt(load, "what process %lld ran on the GPU is not recorded%s%s", pid, reason ? ": " : "",
-                       reason ? reason : "");
+            load_doubt(load, "what process %lld ran on the GPU is not recorded%s%s", pid,
+                    reason ? ": " : "", reason ? reason : "");
         if (residual > CLOCK_RESIDUAL_MAX_NS)
-            load_doubt(load, "the GPU's clock of process %lld is up to %lld us off", pid, residual / 1000);
+            load_doubt(load, "the GPU's clock of process %lld is up to %lld us off", pid,
+                    residual / 1000);
     }
     return rc;
 }
@@ -222,12 +224,13 @@ static int load_all(struct load *load, const struct launch_trace_opts *opts)
     if (!rc)
         rc = load_clocks(load);
     if (!rc && load->steps_outside)
-        load_doubt(load, "%llu steps lie outside the recording", (unsigned long long)load->steps_outside);
+        load_doubt(load, "%llu steps lie outside the recording",
+                (unsigned long long)load->steps_outside);
     return rc;
 }
 
 int launch_trace_load(struct store *store, int64_t launch_id, const struct launch_trace_opts *opts,
-                      struct launch_trace **ret_trace, struct error *err)
+        struct launch_trace **ret_trace, struct error *err)
 {
     static const struct launch_trace_opts defaults = {0};
     struct error local = {0};
@@ -261,9 +264,9 @@ void launch_trace_free(struct launch_trace *trace)
         work_free(trace->host_work);
     free(trace->host_work);
     trace_free(trace->host);
-    void *rows[] = {trace->ranks,   trace->windows, trace->cold,   trace->steps, trace->phases,
-                    trace->kernels, trace->works,   trace->ops,    trace->calls, trace->nccl,
-                    trace->marks,   trace->nodes,   trace->ranges, trace->doubts};
+    void *rows[] = {trace->ranks, trace->windows, trace->cold, trace->steps, trace->phases,
+            trace->kernels, trace->works, trace->ops, trace->calls, trace->nccl, trace->marks,
+            trace->nodes, trace->ranges, trace->doubts};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         free(rows[i]);
     arena_free(trace->arena);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One traced launch in memory: the stretches of it that are compared, its ranks, phases, what the host did
-// (the trace of the stall analysis) and what the GPU did. Reads the store; made and freed launch by launch,
-// so that only one side's events of one launch are in memory at a time. One owner thread.
+// One traced launch in memory: the stretches of it that are compared, its ranks, phases, what the
+// host did (the trace of the stall analysis) and what the GPU did. Reads the store; made and freed
+// launch by launch, so that only one side's events of one launch are in memory at a time. One owner
+// thread.
 #ifndef UPGATE_DIFF_LAUNCH_TRACE_H
 #define UPGATE_DIFF_LAUNCH_TRACE_H
 
@@ -15,10 +16,10 @@
 
 #define LAUNCH_TRACE_NONE UINT32_MAX
 
-// A stretch of the launch's own turns. GPU: a block of steps, from the begin of its first to the end of its
-// last (it ends with a wait for the device, so what a block launched ran in it). No GPU: one step. Without
-// steps: a block of slices, or the launch. The first block (of the step protocol: the first steps until the
-// launch is steady) is cold and left out of windows; it is in cold.
+// A stretch of the launch's own turns. GPU: a block of steps, from the begin of its first to the
+// end of its last (it ends with a wait for the device, so what a block launched ran in it). No GPU:
+// one step. Without steps: a block of slices, or the launch. The first block (of the step protocol:
+// the first steps until the launch is steady) is cold and left out of windows; it is in cold.
 struct launch_window {
     int64_t begin, end;
     uint32_t rank; // index of ranks
@@ -118,11 +119,11 @@ struct launch_trace {
     struct trace *host;     // NULL: the host side was not recorded
     struct work *host_work; // the stall analysis' parts of it (parts.h), sorted; NULL with host
     int64_t launch_id, recording_id;
-    uint32_t pair; // index among the traced pairs of the workload
-    int side;      // 0, 1
-    bool has_gpu;  // something ran on a GPU in windows
-    bool
-        has_steps; // windows are of steps; false where the sides took turns by slices, in the middle of steps
+    uint32_t pair;  // index among the traced pairs of the workload
+    int side;       // 0, 1
+    bool has_gpu;   // something ran on a GPU in windows
+    bool has_steps; // windows are of steps; false where the sides took turns by slices, in the
+                    // middle of steps
     struct launch_rank *ranks;
     struct launch_window *windows; // by rank, begin
     struct launch_window *cold;
@@ -136,8 +137,8 @@ struct launch_trace {
     struct launch_mark *marks;
     struct launch_node *nodes;   // by node, rank
     struct launch_range *ranges; // by begin, an outer one before those in it
-    size_t rank_count, window_count, cold_count, step_count, phase_count, kernel_count, work_count, op_count,
-        call_count, nccl_count, mark_count, node_count, range_count;
+    size_t rank_count, window_count, cold_count, step_count, phase_count, kernel_count, work_count,
+            op_count, call_count, nccl_count, mark_count, node_count, range_count;
     uint32_t stream_count;
     // What makes the trace doubtful: drops, kernels before their launches; sentences.
     const char **doubts;
@@ -150,7 +151,7 @@ struct launch_trace_opts {
 
 // -ENOENT: the launch has no recording. opts NULL: all of it.
 int launch_trace_load(struct store *store, int64_t launch_id, const struct launch_trace_opts *opts,
-                      struct launch_trace **ret_trace, struct error *err);
+        struct launch_trace **ret_trace, struct error *err);
 void launch_trace_free(struct launch_trace *trace); // NULL ok
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host of a launch said to its GPUs: calls that wait or allocate, waits whose call is not known,
-// collectives. Reads tables gpu_call, gpu_sync, nccl_op.
+// What the host of a launch said to its GPUs: calls that wait or allocate, waits whose call is not
+// known, collectives. Reads tables gpu_call, gpu_sync, nccl_op.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,9 @@
 // One of the tables while it is read.
 struct calls_reader {
     struct load *load;
-    struct calls_join *joined; // of each call that was read, then by process and correlation: for their syncs
-    size_t first;              // calls there were before this table
+    struct calls_join
+            *joined; // of each call that was read, then by process and correlation: for their syncs
+    size_t first;    // calls there were before this table
 };
 
 struct calls_join {
@@ -31,14 +32,16 @@ static void calls_rows(void *arg, const struct scan_row *rows, size_t count)
     for (size_t i = 0; i < count; i++) {
         const int64_t *values = rows[i].values;
         uint32_t rank;
-        if (!load_place(reader->load, values[CALL_PROCESS], values[CALL_START], values[CALL_DUR], &rank))
+        if (!load_place(reader->load, values[CALL_PROCESS], values[CALL_START], values[CALL_DUR],
+                    &rank))
             continue;
         reader->joined = vector_room(reader->joined, trace->call_count, sizeof *reader->joined);
-        reader->joined[trace->call_count] = (struct calls_join){values[CALL_PROCESS], values[CALL_CORRELATION]};
+        reader->joined[trace->call_count] =
+                (struct calls_join){values[CALL_PROCESS], values[CALL_CORRELATION]};
         vector_push(trace->calls, trace->call_count,
-                    (struct launch_call){values[CALL_START], values[CALL_START] + values[CALL_DUR],
-                                         (const char *)(intptr_t)values[CALL_NAME],
-                                         load_thread(reader->load, values[CALL_THREAD]), rank});
+                (struct launch_call){values[CALL_START], values[CALL_START] + values[CALL_DUR],
+                        (const char *)(intptr_t)values[CALL_NAME],
+                        load_thread(reader->load, values[CALL_THREAD]), rank});
     }
 }
 
@@ -65,15 +68,16 @@ static int calls_read(struct calls_reader *reader)
 {
     struct load *load = reader->load;
     const struct scan scan = {.table = "gpu_call",
-                              .columns = "start_ns, dur_ns, process_id, thread_id, name_id, correlation",
-                              .column_count = 6,
-                              .rows = calls_rows,
-                              .restart = calls_restart,
-                              .owner = calls_owner,
-                              .wanted = load->trace->recording_id,
-                              .arg = reader};
+            .columns = "start_ns, dur_ns, process_id, thread_id, name_id, correlation",
+            .column_count = 6,
+            .rows = calls_rows,
+            .restart = calls_restart,
+            .owner = calls_owner,
+            .wanted = load->trace->recording_id,
+            .arg = reader};
     int rc = scan_table(load->store, &scan, load->err);
-    for (size_t i = 0; i < load->trace->call_count; i++) { // ids until here: no query runs inside a scan
+    // ids until here: no query runs inside a scan
+    for (size_t i = 0; i < load->trace->call_count; i++) {
         struct launch_call *row = &load->trace->calls[i];
         const char *name = load_text(load, (int64_t)(intptr_t)row->name);
         row->name = name ? name : "[unknown]";
@@ -88,8 +92,8 @@ enum { SYNC_KIND = 3, SYNC_THREAD = 5, SYNC_CORRELATION = 6 };
 
 static void syncs_rows(void *arg, const struct scan_row *rows, size_t count)
 {
-    static const char *const names[] = {NULL, "wait for an event", NULL /* the GPU waits, not the host */,
-                                        "wait for a stream", "wait for a context"};
+    static const char *const names[] = {NULL, "wait for an event",
+            NULL /* the GPU waits, not the host */, "wait for a stream", "wait for a context"};
     struct calls_reader *reader = arg;
     struct launch_trace *trace = reader->load->trace;
     for (size_t i = 0; i < count; i++) {
@@ -97,13 +101,15 @@ static void syncs_rows(void *arg, const struct scan_row *rows, size_t count)
         const struct calls_join join = {values[CALL_PROCESS], values[SYNC_CORRELATION]};
         uint32_t rank;
         if (kind < 0 || kind > 4 || !names[kind] ||
-            !load_place(reader->load, values[CALL_PROCESS], values[CALL_START], values[CALL_DUR], &rank))
+                !load_place(reader->load, values[CALL_PROCESS], values[CALL_START],
+                        values[CALL_DUR], &rank))
             continue;
-        if (reader->first && bsearch(&join, reader->joined, reader->first, sizeof join, calls_by_join))
+        if (reader->first &&
+                bsearch(&join, reader->joined, reader->first, sizeof join, calls_by_join))
             continue;
         vector_push(trace->calls, trace->call_count,
-                    (struct launch_call){values[CALL_START], values[CALL_START] + values[CALL_DUR], names[kind],
-                                         load_thread(reader->load, values[SYNC_THREAD]), rank});
+                (struct launch_call){values[CALL_START], values[CALL_START] + values[CALL_DUR],
+                        names[kind], load_thread(reader->load, values[SYNC_THREAD]), rank});
     }
 }
 
@@ -121,17 +127,17 @@ static int syncs_read(struct calls_reader *reader)
 {
     struct load *load = reader->load;
     const struct scan scan = {.table = "gpu_sync",
-                              .columns =
-                                  "start_ns, dur_ns, process_id, kind, stream_id, thread_id, correlation",
-                              .column_count = 7,
-                              .rows = syncs_rows,
-                              .restart = calls_restart,
-                              .owner = calls_owner,
-                              .wanted = load->trace->recording_id,
-                              .arg = reader};
+            .columns = "start_ns, dur_ns, process_id, kind, stream_id, thread_id, correlation",
+            .column_count = 7,
+            .rows = syncs_rows,
+            .restart = calls_restart,
+            .owner = calls_owner,
+            .wanted = load->trace->recording_id,
+            .arg = reader};
     reader->first = load->trace->call_count;
     int rc = scan_table(load->store, &scan, load->err);
-    trace_sort(load->trace->calls, load->trace->call_count, sizeof *load->trace->calls, calls_by_begin);
+    trace_sort(load->trace->calls, load->trace->call_count, sizeof *load->trace->calls,
+            calls_by_begin);
     return rc;
 }
 
@@ -157,12 +163,13 @@ static const char *nccl_text(struct load *load, sqlite3_stmt *stmt, int column, 
 static int nccl_read(struct load *load)
 {
     sqlite3_stmt *stmt = store_query(load->store, load->err,
-                                     "SELECT process_id, enqueued_ns, coalesce(kernel_end_ns, ended_ns, "
-                                     "enqueued_ns) AS end_ns, coalesce(kernel_start_ns, 0) AS kernel_start_ns, "
-                                     "coalesce(kernel_end_ns, 0) AS kernel_end_ns, bytes, " STORE_NCCL_NUMBER(nccl_op) ", communicator, function, "
-                                     "datatype, algorithm, protocol, ranks, "
-                                     "coalesce(channels, 0) FROM nccl_op",
-                                     "");
+            "SELECT process_id, enqueued_ns, coalesce(kernel_end_ns, ended_ns, "
+            "enqueued_ns) AS end_ns, coalesce(kernel_start_ns, 0) AS kernel_start_ns, "
+            "coalesce(kernel_end_ns, 0) AS kernel_end_ns, bytes, " STORE_NCCL_NUMBER(
+                    nccl_op) ", communicator, function, "
+                             "datatype, algorithm, protocol, ranks, "
+                             "coalesce(channels, 0) FROM nccl_op",
+            "");
     if (!stmt)
         return load->err->code;
     int rc;
@@ -170,8 +177,8 @@ static int nccl_read(struct load *load)
         int64_t enqueued = sqlite3_column_int64(stmt, 1), end = sqlite3_column_int64(stmt, 2);
         uint32_t rank;
         if (enqueued < 0 || end < 0 ||
-            !load_place(load, sqlite3_column_int64(stmt, 0), enqueued, end > enqueued ? end - enqueued : 0,
-                        &rank))
+                !load_place(load, sqlite3_column_int64(stmt, 0), enqueued,
+                        end > enqueued ? end - enqueued : 0, &rank))
             continue;
         struct launch_nccl *row = vector_add(load->trace->nccl, load->trace->nccl_count);
         const struct launch_nccl *last = load->trace->nccl_count > 1 ? row - 1 : row;
@@ -189,7 +196,8 @@ static int nccl_read(struct load *load)
         row->ranks = sqlite3_column_int(stmt, 12);
         row->channels = sqlite3_column_int(stmt, 13);
     }
-    trace_sort(load->trace->nccl, load->trace->nccl_count, sizeof *load->trace->nccl, nccl_by_enqueued);
+    trace_sort(load->trace->nccl, load->trace->nccl_count, sizeof *load->trace->nccl,
+            nccl_by_enqueued);
     return rc;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ran on the GPUs of one launch: the works (what was launched, on which stream, by which call), their
-// kernels, and the operations themselves, ten millions of them: kept in 24 bytes each when they lie in a
-// window. Reads tables gpu_stream, gpu_work, gpu_kernel, gpu_op.
+// What ran on the GPUs of one launch: the works (what was launched, on which stream, by which
+// call), their kernels, and the operations themselves, ten millions of them: kept in 24 bytes each
+// when they lie in a window. Reads tables gpu_stream, gpu_work, gpu_kernel, gpu_op.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,57 +39,59 @@ struct gpu_loader {
 static int gpu_streams(struct gpu_loader *loader)
 {
     struct load *load = loader->load;
-    sqlite3_stmt *stmt =
-        store_query(load->store, load->err, "SELECT id, process_id FROM gpu_stream ORDER BY id", "");
+    sqlite3_stmt *stmt = store_query(
+            load->store, load->err, "SELECT id, process_id FROM gpu_stream ORDER BY id", "");
     if (!stmt)
         return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
-        const struct gpu_stream_row row = {sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), LAUNCH_TRACE_NONE};
+        const struct gpu_stream_row row = {
+                sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), LAUNCH_TRACE_NONE};
         vector_push(loader->streams, loader->stream_count, row);
     }
-    trace_ids_build(&loader->stream_ids, loader->streams, loader->stream_count, sizeof *loader->streams);
+    trace_ids_build(
+            &loader->stream_ids, loader->streams, loader->stream_count, sizeof *loader->streams);
     return rc;
 }
 
-static void gpu_work_read(struct gpu_loader *loader, sqlite3_stmt *stmt, struct gpu_stream_row *stream,
-                          uint32_t process, struct launch_work *row)
+static void gpu_work_read(struct gpu_loader *loader, sqlite3_stmt *stmt,
+        struct gpu_stream_row *stream, uint32_t process, struct launch_work *row)
 {
     struct load *load = loader->load;
     if (stream->stream == LAUNCH_TRACE_NONE)
         stream->stream = load->trace->stream_count++;
     int64_t kind = sqlite3_column_int64(stmt, 1);
     *row = (struct launch_work){.rank = load->processes[process].rank,
-                                .stream = stream->stream,
-                                .kernel = LAUNCH_TRACE_NONE,
-                                .thread = load_thread(load, sqlite3_column_int64(stmt, 5)),
-                                .call_name = load_text(load, sqlite3_column_int64(stmt, 4)),
-                                .bytes = sqlite3_column_int64(stmt, 6),
-                                .memory = (uint32_t)sqlite3_column_int64(stmt, 7),
-                                .graph = (uint64_t)sqlite3_column_int64(stmt, 8),
-                                .graph_node = (uint64_t)sqlite3_column_int64(stmt, 9),
-                                .kind = (uint8_t)(kind < 0 || kind > UINT8_MAX ? UINT8_MAX : kind)};
+            .stream = stream->stream,
+            .kernel = LAUNCH_TRACE_NONE,
+            .thread = load_thread(load, sqlite3_column_int64(stmt, 5)),
+            .call_name = load_text(load, sqlite3_column_int64(stmt, 4)),
+            .bytes = sqlite3_column_int64(stmt, 6),
+            .memory = (uint32_t)sqlite3_column_int64(stmt, 7),
+            .graph = (uint64_t)sqlite3_column_int64(stmt, 8),
+            .graph_node = (uint64_t)sqlite3_column_int64(stmt, 9),
+            .kind = (uint8_t)(kind < 0 || kind > UINT8_MAX ? UINT8_MAX : kind)};
 }
 
 static int gpu_works(struct gpu_loader *loader)
 {
     struct load *load = loader->load;
     struct launch_trace *trace = load->trace;
-    sqlite3_stmt *stmt =
-        store_query(load->store, load->err,
-                    "SELECT id, kind, stream_id, kernel_id, call_name_id, thread_id, bytes, memory, graph, "
-                    "graph_node FROM gpu_work ORDER BY id",
-                    "");
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+            "SELECT id, kind, stream_id, kernel_id, call_name_id, thread_id, bytes, memory, graph, "
+            "graph_node FROM gpu_work ORDER BY id",
+            "");
     if (!stmt)
         return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         struct gpu_work_row *all = vector_add(loader->works, loader->work_count);
-        *all = (struct gpu_work_row){.id = sqlite3_column_int64(stmt, 0), .work = LAUNCH_TRACE_NONE};
+        *all = (struct gpu_work_row){
+                .id = sqlite3_column_int64(stmt, 0), .work = LAUNCH_TRACE_NONE};
         uint32_t stream = trace_ids_find(&loader->stream_ids, sqlite3_column_int64(stmt, 2));
         uint32_t process = stream == TRACE_NONE
-                               ? TRACE_NONE
-                               : trace_ids_find(&load->process_ids, loader->streams[stream].process_id);
+                ? TRACE_NONE
+                : trace_ids_find(&load->process_ids, loader->streams[stream].process_id);
         if (process == TRACE_NONE)
             continue;
         all->recording_id = load->processes[process].recording_id;
@@ -98,7 +100,8 @@ static int gpu_works(struct gpu_loader *loader)
         all->work = (uint32_t)trace->work_count;
         struct launch_work *row = vector_add(trace->works, trace->work_count);
         gpu_work_read(loader, stmt, &loader->streams[stream], process, row);
-        vector_push(loader->kernel_ids, loader->kernel_id_count, sqlite3_column_int64(stmt, 3)); // ids begin at 1: NULL reads as 0
+        // ids begin at 1: NULL reads as 0
+        vector_push(loader->kernel_ids, loader->kernel_id_count, sqlite3_column_int64(stmt, 3));
     }
     trace_ids_build(&loader->work_ids, loader->works, loader->work_count, sizeof *loader->works);
     return rc;
@@ -126,7 +129,7 @@ static void gpu_kernel_read(struct load *load, sqlite3_stmt *stmt, struct launch
     row->local_bytes = gpu_u32(stmt, 11);
     // "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)", older ones "ncclKernel_...".
     row->comm = !strncmp(row->name, "nccl", 4) || strstr(row->name, "ncclDevKernel") ||
-                strstr(row->name, "ncclKernel");
+            strstr(row->name, "ncclKernel");
 }
 
 // Kernels are shared by all recordings of a store: those of this launch.
@@ -146,11 +149,10 @@ static int gpu_kernels(struct gpu_loader *loader)
     trace_ids_build(&wanted, ids, count, sizeof *ids);
     trace->kernel_count = count;
     trace->kernels = xcalloc(count + 1, sizeof *trace->kernels);
-    sqlite3_stmt *stmt =
-        store_query(load->store, load->err,
-                    "SELECT id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, "
-                    "static_shared_bytes, dynamic_shared_bytes, local_bytes FROM gpu_kernel ORDER BY id",
-                    "");
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+            "SELECT id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, "
+            "static_shared_bytes, dynamic_shared_bytes, local_bytes FROM gpu_kernel ORDER BY id",
+            "");
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
         uint32_t at = trace_ids_find(&wanted, sqlite3_column_int64(stmt, 0));
@@ -192,7 +194,8 @@ static void ops_grow(struct gpu_loader *loader)
 }
 
 // False: it does not count.
-static inline bool ops_row(struct gpu_loader *loader, const struct scan_row *from, struct launch_op *ret)
+static inline bool ops_row(
+        struct gpu_loader *loader, const struct scan_row *from, struct launch_op *ret)
 {
     // trace_ids_find is too far away for ten million calls.
     uint64_t place = (uint64_t)from->values[OP_WORK] - (uint64_t)loader->work_ids.min;
@@ -203,15 +206,15 @@ static inline bool ops_row(struct gpu_loader *loader, const struct scan_row *fro
     int64_t start = from->values[OP_START], call = from->values[OP_CALL];
     uint32_t dur = ops_u32(from->values[OP_DUR]);
     if (row->work == LAUNCH_TRACE_NONE || start < 0 ||
-        !load_spans_touch(row->spans, start, start + dur))
+            !load_spans_touch(row->spans, start, start + dur))
         return false;
     bool has_call = !(from->nulls & 1 << OP_CALL) && call >= 0;
     loader->early += call < 0; // NULL reads as 0
     *ret = (struct launch_op){.start = start,
-                              .dur = dur,
-                              .work = row->work,
-                              .call_ago = has_call ? ops_u32(call) : UINT32_MAX,
-                              .call_dur = ops_u32(from->values[OP_CALL_DUR])};
+            .dur = dur,
+            .work = row->work,
+            .call_ago = has_call ? ops_u32(call) : UINT32_MAX,
+            .call_dur = ops_u32(from->values[OP_CALL_DUR])};
     return true;
 }
 
@@ -256,7 +259,8 @@ static int ops_by_start(const void *left, const void *right)
     return (a->dur > b->dur) - (a->dur < b->dur);
 }
 
-// Rows are nearly in order, the first `ordered` are: the few late ones are taken out, sorted and put back.
+// Rows are nearly in order, the first `ordered` are: the few late ones are taken out, sorted and
+// put back.
 static void ops_sort(struct launch_op *ops, size_t ordered, size_t count)
 {
     struct launch_op *late = NULL;
@@ -273,8 +277,8 @@ static void ops_sort(struct launch_op *ops, size_t ordered, size_t count)
     if (late_count)
         qsort(late, late_count, sizeof *late, ops_by_start);
     for (size_t at = count; late_count;)
-        ops[--at] =
-            kept && ops[kept - 1].start > late[late_count - 1].start ? ops[--kept] : late[--late_count];
+        ops[--at] = kept && ops[kept - 1].start > late[late_count - 1].start ? ops[--kept]
+                                                                             : late[--late_count];
     free(late);
 }
 
@@ -283,13 +287,13 @@ static int gpu_ops(struct gpu_loader *loader)
     struct load *load = loader->load;
     struct launch_trace *trace = load->trace;
     const struct scan scan = {.table = "gpu_op",
-                              .columns = "start_ns, dur_ns, work_id, call_ns, call_dur_ns",
-                              .column_count = 5,
-                              .rows = ops_rows,
-                              .restart = ops_restart,
-                              .owner = ops_owner,
-                              .wanted = trace->recording_id,
-                              .arg = loader};
+            .columns = "start_ns, dur_ns, work_id, call_ns, call_dur_ns",
+            .column_count = 5,
+            .rows = ops_rows,
+            .restart = ops_restart,
+            .owner = ops_owner,
+            .wanted = trace->recording_id,
+            .arg = loader};
     trace->has_gpu = true; // for the windows
     load_windows(load);
     for (size_t i = 0; i < loader->work_count; i++)
@@ -302,10 +306,9 @@ static int gpu_ops(struct gpu_loader *loader)
         return rc;
     ops_sort(trace->ops, loader->ordered, trace->op_count);
     if (loader->early)
-        load_doubt(
-            load,
-            "%lld of %zu operations of the GPU began before the call that launched them: its clock is off",
-            (long long)loader->early, trace->op_count);
+        load_doubt(load,
+                "%lld of %zu operations of the GPU began before the call that launched them: its clock is off",
+                (long long)loader->early, trace->op_count);
     return 0;
 }
 

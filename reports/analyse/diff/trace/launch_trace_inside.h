@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files that load one traced launch (launch_trace*.c): what is known while it is loaded and not
-// afterwards. One owner thread.
+// Between the files that load one traced launch (launch_trace*.c): what is known while it is loaded
+// and not afterwards. One owner thread.
 #ifndef UPGATE_DIFF_LAUNCH_TRACE_INSIDE_H
 #define UPGATE_DIFF_LAUNCH_TRACE_INSIDE_H
 
@@ -23,8 +23,8 @@ struct load_span {
     int64_t begin, end;
 };
 
-// The stretches of one rank that count, without overlaps, by begin; `at`: where the last question was
-// answered, `last`: the stretch that was the answer.
+// The stretches of one rank that count, without overlaps, by begin; `at`: where the last question
+// was answered, `last`: the stretch that was the answer.
 struct load_spans {
     struct load_span *spans, last;
     size_t count, at;
@@ -42,21 +42,23 @@ struct load {
     size_t process_count, block_count;
     struct trace_ids process_ids, thread_ids; // -> processes, host->threads
     struct load_spans *spans;                 // of ranks; the last one: of all of them
-    const char **texts;                       // by id of table string, as far as they were asked for
+    const char **texts; // by id of table string, as far as they were asked for
     size_t text_capacity;
     uint64_t steps_outside; // the recording
 };
 
 // launch_trace.c
 void load_doubt(struct load *load, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-const char *load_text(struct load *load, int64_t id);          // of table string; NULL: there is none
+// of table string; NULL: there is none
+const char *load_text(struct load *load, int64_t id);
 uint32_t load_thread(const struct load *load, int64_t id);     // of host->threads
 uint32_t load_process_at(const struct load *load, int64_t id); // of this launch; LAUNCH_TRACE_NONE
 
 // Recording of a process; 0: not known.
 int64_t load_owner(const struct load *load, int64_t process_id);
 // Does something of a process count? False: it is not of this launch, damaged, or in no window.
-bool load_place(struct load *load, int64_t process_id, int64_t begin, int64_t length, uint32_t *ret_rank);
+bool load_place(
+        struct load *load, int64_t process_id, int64_t begin, int64_t length, uint32_t *ret_rank);
 
 // launch_trace_ranks.c: the ranks, and which process and thread is which.
 int load_ranks(struct load *load);
@@ -70,7 +72,8 @@ void load_windows(struct load *load);
 bool load_spans_seek(struct load_spans *spans, int64_t begin, int64_t end);
 static inline bool load_spans_touch(struct load_spans *spans, int64_t begin, int64_t end)
 {
-    return (begin >= spans->last.begin && begin < spans->last.end) || load_spans_seek(spans, begin, end);
+    return (begin >= spans->last.begin && begin < spans->last.end) ||
+            load_spans_seek(spans, begin, end);
 }
 static inline struct load_spans *load_spans_of(struct load *load, uint32_t rank)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host of a launch said about itself: marks of Python (modules, steps), NVTX ranges, and where nodes
-// of CUDA graphs were captured. Reads tables python_mark, nvtx_range, gpu_graph_node.
+// What the host of a launch said about itself: marks of Python (modules, steps), NVTX ranges, and
+// where nodes of CUDA graphs were captured. Reads tables python_mark, nvtx_range, gpu_graph_node.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,8 @@ struct marks_reader { // while a table is read
 
 enum { MARK_PROCESS, MARK_THREAD, MARK_AT, MARK_KIND, MARK_NAME, MARK_VALUE };
 
-static inline bool marks_row(struct marks_reader *reader, const int64_t *values, struct launch_mark *ret)
+static inline bool marks_row(
+        struct marks_reader *reader, const int64_t *values, struct launch_mark *ret)
 {
     struct load *load = reader->load;
     int64_t at = values[MARK_AT], kind = values[MARK_KIND];
@@ -35,21 +36,19 @@ static inline bool marks_row(struct marks_reader *reader, const int64_t *values,
         reader->thread_id = values[MARK_THREAD];
         reader->thread = load_thread(load, reader->thread_id);
     }
-    *ret = (struct launch_mark){at,
-                                (const char *)(intptr_t)values[MARK_NAME],
-                                values[MARK_VALUE],
-                                reader->thread,
-                                load->processes[reader->process].rank,
-                                (uint8_t)kind};
+    *ret = (struct launch_mark){at, (const char *)(intptr_t)values[MARK_NAME], values[MARK_VALUE],
+            reader->thread, load->processes[reader->process].rank, (uint8_t)kind};
     return true;
 }
 
-// A launch has millions of them: room for all rows at once, and who made the last one made this one.
+// A launch has millions of them: room for all rows at once, and who made the last one made this
+// one.
 static void marks_rows(void *arg, const struct scan_row *rows, size_t count)
 {
     struct marks_reader *reader = arg;
     struct launch_trace *trace = reader->load->trace;
-    trace->marks = vector_reserve(trace->marks, &reader->capacity, trace->mark_count + count, sizeof *trace->marks);
+    trace->marks = vector_reserve(
+            trace->marks, &reader->capacity, trace->mark_count + count, sizeof *trace->marks);
     for (size_t i = 0; i < count; i++)
         trace->mark_count += marks_row(reader, rows[i].values, &trace->marks[trace->mark_count]);
 }
@@ -86,10 +85,12 @@ static void marks_sort(struct launch_mark *marks, size_t count)
     for (size_t width = 1; width < count; width *= 2) {
         for (size_t begin = 0; begin < count; begin += 2 * width) {
             size_t middle = begin + width < count ? begin + width : count;
-            size_t end = begin + 2 * width < count ? begin + 2 * width : count, a = begin, b = middle;
+            size_t end = begin + 2 * width < count ? begin + 2 * width : count, a = begin,
+                   b = middle;
             for (size_t i = begin; i < end; i++)
-                to[i] = b == end || (a < middle && marks_by_time(&from[a], &from[b]) <= 0) ? from[a++]
-                                                                                           : from[b++];
+                to[i] = b == end || (a < middle && marks_by_time(&from[a], &from[b]) <= 0)
+                        ? from[a++]
+                        : from[b++];
         }
         struct launch_mark *swap = from;
         from = to;
@@ -104,14 +105,14 @@ static int marks_read(struct marks_reader *reader)
 {
     struct load *load = reader->load;
     const struct scan scan = {.table = "python_mark",
-                              .columns = "process_id, thread_id, at_ns, kind, name_id, value",
-                              .column_count = 6,
-                              .rows = marks_rows,
-                              .restart = marks_restart,
-                              .owner = marks_owner,
-                              .wanted = load->trace->recording_id,
-                              .arg = reader};
-    reader->capacity = 0; // each table has its own array
+            .columns = "process_id, thread_id, at_ns, kind, name_id, value",
+            .column_count = 6,
+            .rows = marks_rows,
+            .restart = marks_restart,
+            .owner = marks_owner,
+            .wanted = load->trace->recording_id,
+            .arg = reader};
+    reader->capacity = 0;                               // each table has its own array
     reader->process_id = reader->thread_id = INT64_MIN; // none yet
     reader->process = reader->thread = LAUNCH_TRACE_NONE;
     int rc = scan_table(load->store, &scan, load->err);
@@ -134,12 +135,13 @@ static void ranges_rows(void *arg, const struct scan_row *rows, size_t count)
         const int64_t *values = rows[i].values;
         uint32_t rank;
         if (rows[i].nulls & 1 << RANGE_DUR || // an instant, or it never ended
-            !load_place(load, values[RANGE_PROCESS], values[RANGE_START], values[RANGE_DUR], &rank))
+                !load_place(
+                        load, values[RANGE_PROCESS], values[RANGE_START], values[RANGE_DUR], &rank))
             continue;
         vector_push(load->trace->ranges, load->trace->range_count,
-                    (struct launch_range){values[RANGE_START], values[RANGE_START] + values[RANGE_DUR],
-                                          (const char *)(intptr_t)values[RANGE_NAME],
-                                          load_thread(load, values[RANGE_THREAD])});
+                (struct launch_range){values[RANGE_START], values[RANGE_START] + values[RANGE_DUR],
+                        (const char *)(intptr_t)values[RANGE_NAME],
+                        load_thread(load, values[RANGE_THREAD])});
     }
 }
 
@@ -167,20 +169,21 @@ static int ranges_read(struct marks_reader *reader)
 {
     struct load *load = reader->load;
     const struct scan scan = {.table = "nvtx_range",
-                              .columns = "start_ns, dur_ns, process_id, thread_id, name_id",
-                              .column_count = 5,
-                              .rows = ranges_rows,
-                              .restart = ranges_restart,
-                              .owner = ranges_owner,
-                              .wanted = load->trace->recording_id,
-                              .arg = reader};
+            .columns = "start_ns, dur_ns, process_id, thread_id, name_id",
+            .column_count = 5,
+            .rows = ranges_rows,
+            .restart = ranges_restart,
+            .owner = ranges_owner,
+            .wanted = load->trace->recording_id,
+            .arg = reader};
     int rc = scan_table(load->store, &scan, load->err);
     for (size_t i = 0; i < load->trace->range_count; i++) {
         struct launch_range *row = &load->trace->ranges[i];
         const char *name = load_text(load, (int64_t)(intptr_t)row->name);
         row->name = name ? name : "[unknown]";
     }
-    trace_sort(load->trace->ranges, load->trace->range_count, sizeof *load->trace->ranges, ranges_by_begin);
+    trace_sort(load->trace->ranges, load->trace->range_count, sizeof *load->trace->ranges,
+            ranges_by_begin);
     return rc;
 }
 
@@ -196,11 +199,10 @@ static int nodes_by_node(const void *left, const void *right)
 
 static int nodes_read(struct load *load)
 {
-    sqlite3_stmt *stmt = store_query(
-        load->store, load->err,
-        "SELECT g.process_id, g.node, g.at_ns, g.thread_id FROM gpu_graph_node g JOIN process p ON "
-        "p.id = g.process_id WHERE p.recording_id = ?",
-        "i", load->trace->recording_id);
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+            "SELECT g.process_id, g.node, g.at_ns, g.thread_id FROM gpu_graph_node g JOIN process p ON "
+            "p.id = g.process_id WHERE p.recording_id = ?",
+            "i", load->trace->recording_id);
     if (!stmt)
         return load->err->code;
     int rc;
@@ -209,11 +211,12 @@ static int nodes_read(struct load *load)
         if (process == LAUNCH_TRACE_NONE)
             continue;
         struct launch_node *row = vector_add(load->trace->nodes, load->trace->node_count);
-        *row = (struct launch_node){(uint64_t)sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2),
-                                    load_thread(load, sqlite3_column_int64(stmt, 3)),
-                                    load->processes[process].rank};
+        *row = (struct launch_node){(uint64_t)sqlite3_column_int64(stmt, 1),
+                sqlite3_column_int64(stmt, 2), load_thread(load, sqlite3_column_int64(stmt, 3)),
+                load->processes[process].rank};
     }
-    trace_sort(load->trace->nodes, load->trace->node_count, sizeof *load->trace->nodes, nodes_by_node);
+    trace_sort(
+            load->trace->nodes, load->trace->node_count, sizeof *load->trace->nodes, nodes_by_node);
     return rc;
 }
 

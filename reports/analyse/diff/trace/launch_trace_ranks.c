@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which process is which rank: by the pid that the step calls told, and where that is not known (an older
-// store, another pid namespace) by who works. Reads table process and the host's trace, fills
+// Which process is which rank: by the pid that the step calls told, and where that is not known (an
+// older store, another pid namespace) by who works. Reads table process and the host's trace, fills
 // launch_trace.ranks.
 #include <errno.h>
 #include <stdlib.h>
@@ -12,12 +12,12 @@
 int load_ranks(struct load *load)
 {
     struct launch_trace *trace = load->trace;
-    sqlite3_stmt *stmt = store_query(
-        load->store, load->err,
-        "SELECT rank, max(pid) FROM (SELECT DISTINCT rank, 0 AS pid FROM step WHERE launch_id = ?1 UNION ALL "
-        "SELECT rank, pid FROM launch_rank WHERE launch_id = ?1) GROUP BY rank ORDER BY rank LIMIT "
-        "1024", // UG_STEP_SLOTS_MAX; each walks over all operations, and damage may claim a million
-        "i", trace->launch_id);
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+            "SELECT rank, max(pid) FROM (SELECT DISTINCT rank, 0 AS pid FROM step WHERE launch_id = ?1 UNION ALL "
+            "SELECT rank, pid FROM launch_rank WHERE launch_id = ?1) GROUP BY rank ORDER BY rank LIMIT "
+            "1024", // UG_STEP_SLOTS_MAX; each walks over all operations, and damage may claim a
+                    // million
+            "i", trace->launch_id);
     if (!stmt)
         return load->err->code;
     size_t pids = 0;
@@ -40,11 +40,11 @@ int load_ranks(struct load *load)
 int load_processes(struct load *load)
 {
     sqlite3_stmt *stmt = store_query(load->store, load->err,
-                                     "SELECT p.id, p.recording_id, p.tgid, p.kind = 'target', "
-                                     "coalesce(p.started_ns, 0) AS started_ns, coalesce(p.ended_ns, 0) AS ended_ns, "
-                                     "g.process_id IS NOT NULL FROM process p LEFT JOIN gpu_process g ON "
-                                     "g.process_id = p.id ORDER BY p.id",
-                                     "");
+            "SELECT p.id, p.recording_id, p.tgid, p.kind = 'target', "
+            "coalesce(p.started_ns, 0) AS started_ns, coalesce(p.ended_ns, 0) AS ended_ns, "
+            "g.process_id IS NOT NULL FROM process p LEFT JOIN gpu_process g ON "
+            "g.process_id = p.id ORDER BY p.id",
+            "");
     if (!stmt)
         return load->err->code;
     int rc;
@@ -59,12 +59,13 @@ int load_processes(struct load *load)
         row->gpu = sqlite3_column_int(stmt, 6);
         row->rank = LAUNCH_TRACE_NONE;
     }
-    trace_ids_build(&load->process_ids, load->processes, load->process_count, sizeof *load->processes);
+    trace_ids_build(
+            &load->process_ids, load->processes, load->process_count, sizeof *load->processes);
     return rc;
 }
 
-// The one with this pid that lived while the rank made steps; of a pid that was given out again, the last
-// one.
+// The one with this pid that lived while the rank made steps; of a pid that was given out again,
+// the last one.
 static struct load_process *ranks_by_pid(const struct load *load, int32_t pid)
 {
     const struct launch_trace *trace = load->trace;
@@ -73,14 +74,14 @@ static struct load_process *ranks_by_pid(const struct load *load, int32_t pid)
     for (size_t i = 0; i < load->process_count && pid > 0; i++) {
         struct load_process *row = &load->processes[i];
         if (row->recording_id == trace->recording_id && row->tgid == pid && row->target &&
-            !(row->ended_ns && row->ended_ns < begin))
+                !(row->ended_ns && row->ended_ns < begin))
             found = row;
     }
     return found;
 }
 
-// Main threads that lead the work, the ones that ran most: as many as there are ranks, in the order of their
-// pids.
+// Main threads that lead the work, the ones that ran most: as many as there are ranks, in the order
+// of their pids.
 static size_t ranks_by_work(const struct load *load, struct load_process **found, size_t max)
 {
     const struct trace *host = load->trace->host;
@@ -88,8 +89,8 @@ static size_t ranks_by_work(const struct load *load, struct load_process **found
     int64_t *ran = xcalloc(max + 1, sizeof *ran);
     for (size_t i = 0; host && i < host->thread_count; i++) {
         const struct trace_thread *thread = &host->threads[i];
-        uint32_t at =
-            thread->leads ? load_process_at(load, host->processes[thread->process].id) : LAUNCH_TRACE_NONE;
+        uint32_t at = thread->leads ? load_process_at(load, host->processes[thread->process].id)
+                                    : LAUNCH_TRACE_NONE;
         if (at == LAUNCH_TRACE_NONE)
             continue;
         size_t place = count < max ? count++ : max;
@@ -147,10 +148,11 @@ void load_match_ranks(struct load *load)
         for (uint32_t i = 0; i < trace->rank_count; i++)
             ranks_bind(load, i, found[i]);
         if (trace->rank_count > 1)
-            load_doubt(load, "which process is which rank is not recorded: taken in the order of their pids");
+            load_doubt(load,
+                    "which process is which rank is not recorded: taken in the order of their pids");
     } else {
         load_doubt(load, "of %zu of %zu ranks it is not known which process they were", missing,
-                   trace->rank_count);
+                trace->rank_count);
     }
     free(found);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a table's b-tree page by page (https://www.sqlite.org/fileformat2.html, section 1.6 and 2.1),
-// through the connection's own file handle and under its lock. Ten million rows of gpu_op: 2.1 s by
-// sqlite3_step, 1.3 s through an aggregate function, 0.2 s so. Whatever looks odd ends the attempt, and SQL
-// reads the table and finds the words. Reads only.
+// Reading a table's b-tree page by page (https://www.sqlite.org/fileformat2.html, section 1.6
+// and 2.1), through the connection's own file handle and under its lock. Ten million rows of
+// gpu_op: 2.1 s by sqlite3_step, 1.3 s through an aggregate function, 0.2 s so. Whatever looks odd
+// ends the attempt, and SQL reads the table and finds the words. Reads only.
 #include "reports/analyse/diff/trace/launch_trace_scan.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ struct pages {
     uint32_t window_first, window_count, window_next; // pages in the buffer; how many to read next
     uint8_t *window;
     uint64_t times[SCAN_COLUMNS_MAX]; // all bits: the column is a time
-    struct plan *plans; // by a hash of the header
+    struct plan *plans;               // by a hash of the header
     struct scan_row *rows;
 };
 
@@ -60,8 +60,9 @@ static const uint8_t *pages_get(struct pages *pages, uint32_t page)
         if (count > pages->page_count - page + 1)
             count = pages->page_count - page + 1;
         pages->window_count = 0;
-        if (pages->file->pMethods->xRead(pages->file, pages->window, (int)(count * pages->page_bytes),
-                                         (sqlite3_int64)(page - 1) * pages->page_bytes) != SQLITE_OK)
+        if (pages->file->pMethods->xRead(pages->file, pages->window,
+                    (int)(count * pages->page_bytes),
+                    (sqlite3_int64)(page - 1) * pages->page_bytes) != SQLITE_OK)
             return NULL;
         pages->window_first = page;
         pages->window_count = pages->window_next = count;
@@ -92,9 +93,9 @@ static bool plan_make(const uint8_t *header, uint32_t columns, struct plan *ret)
         if (kind > 9 || bytes[kind] == UINT8_MAX)
             return false;
         plan.columns[i] = (struct plan_column){.offset = (uint8_t)plan.body_bytes,
-                                               .shift = (uint8_t)(bytes[kind] ? 64 - 8 * bytes[kind] : 0),
-                                               .keep = bytes[kind] ? -1 : 0,
-                                               .constant = kind == 9};
+                .shift = (uint8_t)(bytes[kind] ? 64 - 8 * bytes[kind] : 0),
+                .keep = bytes[kind] ? -1 : 0,
+                .constant = kind == 9};
         plan.nulls |= (uint32_t)(kind == 0) << i;
         plan.plain &= bytes[kind] != 0;
         plan.body_bytes = (uint16_t)(plan.body_bytes + bytes[kind]);
@@ -103,20 +104,21 @@ static bool plan_make(const uint8_t *header, uint32_t columns, struct plan *ret)
     return true;
 }
 
-// The row of a cell at an offset of a leaf. False: not a row of integers. The slack behind the pages takes
-// what is read before it is looked at. Inlined where the number of columns is known: two thirds of the time.
-static inline __attribute__((always_inline)) bool pages_row(struct pages *pages, const uint8_t *page,
-                                                            uint32_t offset, uint32_t columns,
-                                                            struct scan_row *ret)
+// The row of a cell at an offset of a leaf. False: not a row of integers. The slack behind the
+// pages takes what is read before it is looked at. Inlined where the number of columns is known:
+// two thirds of the time.
+static inline __attribute__((always_inline)) bool pages_row(struct pages *pages,
+        const uint8_t *page, uint32_t offset, uint32_t columns, struct scan_row *ret)
 {
     const uint8_t *at = page + offset, *end = page + pages->usable_bytes;
     uint32_t payload = *at++;
-    uint64_t rowid, header; // of the rowid only the length counts: the first of its bytes without a high bit, or 9
+    uint64_t rowid, header; // of the rowid only the length counts: the first of its bytes without a
+                            // high bit, or 9
     memcpy(&rowid, at, sizeof rowid);
     rowid = ~rowid & 0x8080808080808080ull;
     at += rowid ? __builtin_ctzll(rowid) / 8 + 1 : 9;
     if (!payload || payload > 127 || at + payload > end || *at < 1 ||
-        *at > payload) // 127: more is no row of integers
+            *at > payload) // 127: more is no row of integers
         return false;
     memcpy(&header, at, sizeof header);
     struct plan *plan, odd;
@@ -147,9 +149,10 @@ static inline __attribute__((always_inline)) bool pages_row(struct pages *pages,
     return true;
 }
 
-// A time out of its range sets one of the two highest bits: what is left of it when all rows are put over each other.
-static inline __attribute__((always_inline)) uint64_t pages_odd(const struct pages *pages, const struct scan_row *row,
-                                                                uint32_t columns)
+// A time out of its range sets one of the two highest bits: what is left of it when all rows are
+// put over each other.
+static inline __attribute__((always_inline)) uint64_t pages_odd(
+        const struct pages *pages, const struct scan_row *row, uint32_t columns)
 {
     uint64_t odd = 0;
 #pragma GCC unroll 8
@@ -158,8 +161,8 @@ static inline __attribute__((always_inline)) uint64_t pages_odd(const struct pag
     return odd & ~((uint64_t)RANGE_NS_END * 2 - 1);
 }
 
-static inline __attribute__((always_inline)) bool pages_rows(struct pages *pages, const uint8_t *page,
-                                                             uint32_t columns)
+static inline __attribute__((always_inline)) bool pages_rows(
+        struct pages *pages, const uint8_t *page, uint32_t columns)
 {
     uint32_t cells = pages_u16(page + 3), count = 0;
     uint64_t odd = 0;
@@ -187,9 +190,9 @@ static inline __attribute__((always_inline)) bool pages_rows(struct pages *pages
 static bool pages_leaf(struct pages *pages, const uint8_t *page)
 {
     uint32_t columns = pages->scan->column_count;
-    return columns == 5   ? pages_rows(pages, page, 5) // gpu_op
-           : columns == 6 ? pages_rows(pages, page, 6) // python_mark
-                          : pages_rows(pages, page, columns);
+    return columns == 5    ? pages_rows(pages, page, 5) // gpu_op
+            : columns == 6 ? pages_rows(pages, page, 6) // python_mark
+                           : pages_rows(pages, page, columns);
 }
 
 // Children of an interior page, for the caller to free. NULL: damaged.
@@ -222,9 +225,9 @@ static int64_t pages_owner(struct pages *pages, uint32_t number, bool last)
                 return 0;
             at = pages_u16(page + 8 + (last ? 2 * ((size_t)cells - 1) : 0));
             return at < pages->usable_bytes &&
-                           pages_row(pages, page, at, pages->scan->column_count, &row)
-                       ? pages->scan->owner(pages->scan->arg, row.values)
-                       : 0;
+                            pages_row(pages, page, at, pages->scan->column_count, &row)
+                    ? pages->scan->owner(pages->scan->arg, row.values)
+                    : 0;
         }
         if (page[0] != PAGE_INTERIOR || 12 + 2 * cells > pages->usable_bytes)
             return 0;
@@ -242,8 +245,9 @@ static bool pages_foreign(struct pages *pages, const uint32_t *children, uint32_
     if (!pages->scan->owner)
         return false;
     int64_t first = pages_owner(pages, children[0], false);
-    return first && first != pages->scan->wanted && pages_owner(pages, children[count - 1], true) == first &&
-           pages_owner(pages, children[count / 2], false) == first;
+    return first && first != pages->scan->wanted &&
+            pages_owner(pages, children[count - 1], true) == first &&
+            pages_owner(pages, children[count / 2], false) == first;
 }
 
 static bool pages_walk(struct pages *pages, uint32_t number, int depth)
@@ -268,12 +272,12 @@ static bool pages_header(struct pages *pages)
     uint8_t header[HEADER_BYTES];
     sqlite3_int64 size = 0;
     if (pages->file->pMethods->xRead(pages->file, header, sizeof header, 0) != SQLITE_OK ||
-        pages->file->pMethods->xFileSize(pages->file, &size) != SQLITE_OK)
+            pages->file->pMethods->xFileSize(pages->file, &size) != SQLITE_OK)
         return false;
     uint32_t bytes = pages_u16(header + 16);
     pages->page_bytes = bytes == 1 ? 65536 : bytes;
     if (pages->page_bytes < 512 || memcmp(header, "SQLite format 3", 16) != 0 || header[18] != 1 ||
-        header[19] != 1)
+            header[19] != 1)
         return false; // 2: a write-ahead log
     pages->usable_bytes = pages->page_bytes - header[20];
     int64_t count = size / pages->page_bytes;
@@ -281,23 +285,22 @@ static bool pages_header(struct pages *pages)
     return pages->usable_bytes >= 480;
 }
 
-// Root page of the table; 0: another shape than ours, or hidden behind a temporary one. In the pages an alias
-// of the rowid is NULL, a column added later has no default, and one that is computed may have no place.
+// Root page of the table; 0: another shape than ours, or hidden behind a temporary one. In the
+// pages an alias of the rowid is NULL, a column added later has no default, and one that is
+// computed may have no place.
 static uint32_t pages_root(struct store *store, const struct scan *scan)
 {
     int64_t root = 0;
     size_t len = strlen(scan->columns);
-    char *columns = store_get_text(
-        store,
-        "SELECT group_concat(iif(pk OR hidden OR dflt_value IS NOT NULL, '?', '') || name, ', ') FROM "
-        "(SELECT * FROM pragma_table_xinfo(?) ORDER BY cid)",
-        "s", scan->table);
-    if (columns && !strncmp(columns, scan->columns, len) && (!columns[len] || columns[len] == ','))
-        store_get_int(
-            store, &root, NULL,
-            "SELECT rootpage FROM main.sqlite_master WHERE type = 'table' AND name = ?1 AND NOT EXISTS "
-            "(SELECT 1 FROM sqlite_temp_master WHERE name = ?1)",
+    char *columns = store_get_text(store,
+            "SELECT group_concat(iif(pk OR hidden OR dflt_value IS NOT NULL, '?', '') || name, ', ') FROM "
+            "(SELECT * FROM pragma_table_xinfo(?) ORDER BY cid)",
             "s", scan->table);
+    if (columns && !strncmp(columns, scan->columns, len) && (!columns[len] || columns[len] == ','))
+        store_get_int(store, &root, NULL,
+                "SELECT rootpage FROM main.sqlite_master WHERE type = 'table' AND name = ?1 AND NOT EXISTS "
+                "(SELECT 1 FROM sqlite_temp_master WHERE name = ?1)",
+                "s", scan->table);
     free(columns);
     return root > 0 && root < UINT32_MAX ? (uint32_t)root : 0;
 }
@@ -310,7 +313,7 @@ static bool scan_pages(struct store *store, const struct scan *scan)
         return false;
     struct pages pages = {.scan = scan, .window_next = 1};
     if (sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &pages.file) != SQLITE_OK ||
-        !pages.file || !pages.file->pMethods)
+            !pages.file || !pages.file->pMethods)
         return false;
     if (sqlite3_exec(db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
         return false;

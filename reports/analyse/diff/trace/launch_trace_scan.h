@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// All rows of a table of integers, in the order of the file, fast: SQLite's pages are read as they are (the
-// file format is documented and stable), which takes 15 ns a row where sqlite3_step and five columns take
-// 210. Where the pages do not say what the connection sees (temporary, in a transaction, a write-ahead log,
-// damaged) plain SQL reads. A column that ends in _ns is in its range (tracer/store/ranges.h), or scan_table() says -EBADMSG.
-// One owner thread.
+// All rows of a table of integers, in the order of the file, fast: SQLite's pages are read as they
+// are (the file format is documented and stable), which takes 15 ns a row where sqlite3_step and
+// five columns take 210. Where the pages do not say what the connection sees (temporary, in a
+// transaction, a write-ahead log, damaged) plain SQL reads. A column that ends in _ns is in its
+// range (tracer/store/ranges.h), or scan_table() says -EBADMSG. One owner thread.
 #ifndef UPGATE_DIFF_LAUNCH_TRACE_SCAN_H
 #define UPGATE_DIFF_LAUNCH_TRACE_SCAN_H
 
@@ -27,8 +27,9 @@ struct scan {
     // Up to a page at a time: of ten million rows a call a row is a fifth of the time.
     void (*rows)(void *arg, const struct scan_row *rows, size_t count);
     void (*restart)(void *arg); // forget all rows: they come again
-    // Which recording the row belongs to; 0: not known. Rows of a recording lie together, as they are merged
-    // shard by shard: what lies between rows of one other recording is left out. NULL: every row is wanted.
+    // Which recording the row belongs to; 0: not known. Rows of a recording lie together, as they
+    // are merged shard by shard: what lies between rows of one other recording is left out. NULL:
+    // every row is wanted.
     int64_t (*owner)(void *arg, const int64_t *values);
     int64_t wanted; // recording
     void *arg;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a launch is compared: its steps, blocks and phases, and the windows made of them. The first steps,
-// until the launch is steady by the gate's own rule (steady.h over the slowest rank; 5 steps where it never
-// gets steady), are cold, but never more than half of all. Reads tables step, block, phase_span.
+// What of a launch is compared: its steps, blocks and phases, and the windows made of them. The
+// first steps, until the launch is steady by the gate's own rule (steady.h over the slowest rank; 5
+// steps where it never gets steady), are cold, but never more than half of all. Reads tables step,
+// block, phase_span.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +15,18 @@
 #include "tracer/store/ranges.h"
 
 enum {
-    COLD_STEPS = 5,       // as the gate's warm-up where steps never get steady
-    GROUP_STEPS_MAX = 10, // a GPU's window without turns: it runs behind its host, a single step says little
+    COLD_STEPS = 5, // as the gate's warm-up where steps never get steady
+    GROUP_STEPS_MAX =
+            10, // a GPU's window without turns: it runs behind its host, a single step says little
     GROUPS_MIN = 20
 };
 
 static int steps_blocks(struct load *load)
 {
-    sqlite3_stmt *stmt =
-        store_query(load->store, load->err,
-                    "SELECT couple, begin_ns, active_ns, coalesce(first_step, -1) AS first_step, coalesce(steps, 0) AS steps FROM "
-                    "block WHERE pair_id = ? AND side = ? ORDER BY couple",
-                    "ii", load->pair_id, (int64_t)load->trace->side);
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+            "SELECT couple, begin_ns, active_ns, coalesce(first_step, -1) AS first_step, coalesce(steps, 0) AS steps FROM "
+            "block WHERE pair_id = ? AND side = ? ORDER BY couple",
+            "ii", load->pair_id, (int64_t)load->trace->side);
     if (!stmt)
         return load->err->code;
     int rc;
@@ -34,10 +35,11 @@ static int steps_blocks(struct load *load)
                 length = sqlite3_column_int64(stmt, 2);
         int64_t first_step = sqlite3_column_int64(stmt, 3), steps = sqlite3_column_int64(stmt, 4);
         if (length < 0 || couple < 0 || couple > INT32_MAX || first_step > UINT32_MAX ||
-            steps < 0 || steps > UINT32_MAX)
+                steps < 0 || steps > UINT32_MAX)
             continue;
         vector_push(load->blocks, load->block_count,
-                    (struct load_block){begin, begin + length, first_step < 0 ? -1 : first_step, steps, (int32_t)couple});
+                (struct load_block){begin, begin + length, first_step < 0 ? -1 : first_step, steps,
+                        (int32_t)couple});
     }
     return rc;
 }
@@ -53,10 +55,9 @@ static uint32_t steps_rank(const struct launch_trace *trace, int64_t rank)
 int load_steps(struct load *load)
 {
     struct launch_trace *trace = load->trace;
-    sqlite3_stmt *stmt =
-        store_query(load->store, load->err,
-                    "SELECT rank, idx, begin_ns, dur_ns FROM step WHERE launch_id = ? ORDER BY rank, idx",
-                    "i", trace->launch_id);
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+            "SELECT rank, idx, begin_ns, dur_ns FROM step WHERE launch_id = ? ORDER BY rank, idx",
+            "i", trace->launch_id);
     if (!stmt)
         return load->err->code;
     int rc;
@@ -64,11 +65,12 @@ int load_steps(struct load *load)
         int64_t idx = sqlite3_column_int64(stmt, 1), begin = sqlite3_column_int64(stmt, 2),
                 length = sqlite3_column_int64(stmt, 3);
         uint32_t rank = steps_rank(trace, sqlite3_column_int64(stmt, 0));
-        if (rank == LAUNCH_TRACE_NONE || idx < 0 || idx >= UINT32_MAX ||
-            load->started < 0 || length < 0)
+        if (rank == LAUNCH_TRACE_NONE || idx < 0 || idx >= UINT32_MAX || load->started < 0 ||
+                length < 0)
             continue;
         vector_push(trace->steps, trace->step_count,
-                    (struct launch_step){load->started + begin, load->started + begin + length, rank, (uint32_t)idx});
+                (struct launch_step){load->started + begin, load->started + begin + length, rank,
+                        (uint32_t)idx});
     }
     return rc ? rc : steps_blocks(load);
 }
@@ -77,11 +79,10 @@ int load_phases(struct load *load)
 {
     enum { LOOK_BACK = 64 }; // a step has few phases, the same in all
     struct launch_trace *trace = load->trace;
-    sqlite3_stmt *stmt = store_query(
-        load->store, load->err,
-        "SELECT rank, begin_ns, depth, dur_ns, name FROM phase_span WHERE launch_id = ? ORDER BY rank, "
-        "begin_ns, depth",
-        "i", trace->launch_id);
+    sqlite3_stmt *stmt = store_query(load->store, load->err,
+            "SELECT rank, begin_ns, depth, dur_ns, name FROM phase_span WHERE launch_id = ? ORDER BY rank, "
+            "begin_ns, depth",
+            "i", trace->launch_id);
     if (!stmt)
         return load->err->code;
     int rc;
@@ -96,8 +97,8 @@ int load_phases(struct load *load)
             name = strcmp(trace->phases[i - 1].name, text) ? NULL : trace->phases[i - 1].name;
         struct launch_phase *row = vector_add(trace->phases, trace->phase_count);
         *row = (struct launch_phase){load->started + begin, load->started + begin + length,
-                                     name ? name : arena_copy(trace->arena, text), rank,
-                                     (uint8_t)(depth < UINT8_MAX ? depth : UINT8_MAX)};
+                name ? name : arena_copy(trace->arena, text), rank,
+                (uint8_t)(depth < UINT8_MAX ? depth : UINT8_MAX)};
         struct launch_rank *of = &trace->ranks[rank];
         of->phase_first = of->phase_count ? of->phase_first : (uint32_t)trace->phase_count - 1;
         of->phase_count++;
@@ -163,7 +164,8 @@ struct windows {
 // In the order of time, inside the recording, without overlaps; what is damaged is left out.
 static void windows_add(struct load *load, struct windows *made, struct launch_window window)
 {
-    if (window.begin < 0 || window.begin < load->recording_begin || window.end > load->recording_end) {
+    if (window.begin < 0 || window.begin < load->recording_begin ||
+            window.end > load->recording_end) {
         load->steps_outside += window.steps;
         return;
     }
@@ -183,13 +185,14 @@ static void windows_of_steps(struct load *load, uint32_t rank, struct windows *m
     for (size_t i = steps_of(trace, rank, &last); i < last; i++) {
         const struct launch_step *step = &trace->steps[i];
         while (block < load->block_count &&
-               load->blocks[block].first_step + load->blocks[block].steps <= step->idx)
+                load->blocks[block].first_step + load->blocks[block].steps <= step->idx)
             block++;
-        if (load->block_count && (block == load->block_count || load->blocks[block].first_step > step->idx))
+        if (load->block_count &&
+                (block == load->block_count || load->blocks[block].first_step > step->idx))
             continue;
         windows_add(load, made,
-                    (struct launch_window){step->begin, step->end, rank, step->idx, 1,
-                                           load->block_count ? load->blocks[block].couple : -1});
+                (struct launch_window){step->begin, step->end, rank, step->idx, 1,
+                        load->block_count ? load->blocks[block].couple : -1});
     }
 }
 
@@ -198,7 +201,8 @@ static void windows_of_blocks(struct load *load, uint32_t rank, struct windows *
     const struct launch_trace *trace = load->trace;
     size_t last, i = steps_of(trace, rank, &last);
     for (size_t block = 0; block < load->block_count; block++) {
-        int64_t first_step = load->blocks[block].first_step, behind = first_step + load->blocks[block].steps;
+        int64_t first_step = load->blocks[block].first_step,
+                behind = first_step + load->blocks[block].steps;
         while (i < last && trace->steps[i].idx < first_step)
             i++;
         size_t first = i;
@@ -206,10 +210,10 @@ static void windows_of_blocks(struct load *load, uint32_t rank, struct windows *
             i++;
         if (i > first) // also where a step in the middle was lost
             windows_add(load, made,
-                        (struct launch_window){trace->steps[first].begin, trace->steps[i - 1].end, rank,
-                                               trace->steps[first].idx,
-                                               trace->steps[i - 1].idx - trace->steps[first].idx + 1,
-                                               load->blocks[block].couple});
+                    (struct launch_window){trace->steps[first].begin, trace->steps[i - 1].end, rank,
+                            trace->steps[first].idx,
+                            trace->steps[i - 1].idx - trace->steps[first].idx + 1,
+                            load->blocks[block].couple});
     }
 }
 
@@ -222,9 +226,9 @@ static void windows_of_groups(struct load *load, uint32_t rank, struct windows *
     for (size_t i = first; i < last; i += size) {
         size_t end = i + size < last ? i + size : last;
         windows_add(load, made,
-                    (struct launch_window){trace->steps[i].begin, trace->steps[end - 1].end, rank,
-                                           trace->steps[i].idx,
-                                           trace->steps[end - 1].idx - trace->steps[i].idx + 1, -1});
+                (struct launch_window){trace->steps[i].begin, trace->steps[end - 1].end, rank,
+                        trace->steps[i].idx, trace->steps[end - 1].idx - trace->steps[i].idx + 1,
+                        -1});
     }
 }
 
@@ -233,8 +237,8 @@ static void windows_of_launch(struct load *load, uint32_t rank, struct windows *
 {
     for (size_t i = 0; i < load->block_count; i++)
         windows_add(load, made,
-                    (struct launch_window){load->blocks[i].begin, load->blocks[i].end, rank, 0, 1,
-                                           load->blocks[i].couple});
+                (struct launch_window){load->blocks[i].begin, load->blocks[i].end, rank, 0, 1,
+                        load->blocks[i].couple});
     if (load->block_count)
         return;
     int64_t begin = load->started > load->recording_begin ? load->started : load->recording_begin;
@@ -268,7 +272,8 @@ static int spans_by_begin(const void *left, const void *right)
 static void spans_add(struct load_spans *spans, const struct windows *made)
 {
     for (size_t i = 0; i < made->count; i++)
-        vector_push(spans->spans, spans->count, (struct load_span){made->rows[i].begin, made->rows[i].end});
+        vector_push(spans->spans, spans->count,
+                (struct load_span){made->rows[i].begin, made->rows[i].end});
 }
 
 static void spans_join(struct load_spans *spans)

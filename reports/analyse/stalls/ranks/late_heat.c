@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is late when, as it is told: a row a rank; of many ranks two of each group, the one in the middle and the worst one. Reads the shares of
-// late_ranks.c; all that is told lies in the trace's arena.
+// Who is late when, as it is told: a row a rank; of many ranks two of each group, the one in the
+// middle and the worst one. Reads the shares of late_ranks.c; all that is told lies in the trace's
+// arena.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +41,14 @@ static struct stall_heat_row heat_row(const struct heat *heat, size_t index, siz
     const char *host = trace_host_of(trace, row->process);
     double *shares = arena_alloc(trace->arena, LATE_BLOCKS, sizeof *shares);
     memcpy(shares, heat_shares(heat, index), LATE_BLOCKS * sizeof *shares);
-    return (struct stall_heat_row){.rank = row->rank, .pid = trace->processes[row->process].tgid, .host = host ? host : heat->host,
-                                   .gpu = late_gpu(heat->ranks, (uint32_t)index), .of = of, .worst = worst, .shares = shares, .mean = quantile_mean(shares, LATE_BLOCKS)};
+    return (struct stall_heat_row){.rank = row->rank,
+            .pid = trace->processes[row->process].tgid,
+            .host = host ? host : heat->host,
+            .gpu = late_gpu(heat->ranks, (uint32_t)index),
+            .of = of,
+            .worst = worst,
+            .shares = shares,
+            .mean = quantile_mean(shares, LATE_BLOCKS)};
 }
 
 // Those of whom it is known.
@@ -54,7 +61,8 @@ static size_t heat_collect(const struct heat *heat, struct heat_rank *list)
         for (size_t b = 0; b < LATE_BLOCKS; b++)
             sum += heat_shares(heat, i)[b];
         if (isfinite(sum))
-            list[count++] = (struct heat_rank){.row = (uint32_t)i, .node = ranks_node_of(ranks, i), .sum = sum};
+            list[count++] = (struct heat_rank){
+                    .row = (uint32_t)i, .node = ranks_node_of(ranks, i), .sum = sum};
     }
     return count;
 }
@@ -87,7 +95,8 @@ static int heat_by_sum(const void *left, const void *right)
     return (a->row > b->row) - (a->row < b->row);
 }
 
-// A group is a node; where there are more nodes than groups, several of them; of one node so many neighbours.
+// A group is a node; where there are more nodes than groups, several of them; of one node so many
+// neighbours.
 static void heat_group(struct heat_rank *list, size_t count)
 {
     size_t nodes = 1, node = 0;
@@ -96,7 +105,9 @@ static void heat_group(struct heat_rank *list, size_t count)
         nodes += list[i].node != list[i - 1].node;
     for (size_t i = 0; i < count; i++) {
         node += i && list[i].node != list[i - 1].node;
-        list[i].group = nodes == 1 ? i * HEAT_GROUPS_MAX / count : nodes > HEAT_GROUPS_MAX ? node * HEAT_GROUPS_MAX / nodes : node;
+        list[i].group = nodes == 1        ? i * HEAT_GROUPS_MAX / count
+                : nodes > HEAT_GROUPS_MAX ? node * HEAT_GROUPS_MAX / nodes
+                                          : node;
     }
 }
 
@@ -127,7 +138,8 @@ static void heat_tell(const struct heat *heat, struct heat_rank *list, size_t co
     }
 }
 
-void late_heat(const struct ranks *ranks, const struct late_ranks *stragglers, int64_t begin, int64_t end, const char *host, struct stall_heat *ret_heat)
+void late_heat(const struct ranks *ranks, const struct late_ranks *stragglers, int64_t begin,
+        int64_t end, const char *host, struct stall_heat *ret_heat)
 {
     *ret_heat = (struct stall_heat){0};
     if (!stragglers->shares)

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose messages come late, of more than two ranks. A ring hands on to all of them what one link holds up, so their waits do not tell; the
-// connections between them do: of each the recorder has looked now and then whether something that was sent had not come yet, while its
-// receiver had read all that had. That is what a slow link has, and a slow receiver, a slow sender or a late acknowledgement has not.
+// Whose messages come late, of more than two ranks. A ring hands on to all of them what one link
+// holds up, so their waits do not tell; the connections between them do: of each the recorder has
+// looked now and then whether something that was sent had not come yet, while its receiver had read
+// all that had. That is what a slow link has, and a slow receiver, a slow sender or a late
+// acknowledgement has not.
 //
-// All ranks may be connected badly, and one of them may send more than the others: somebody is named only whose bytes take longer than
-// those between the others do, and whose worst connection has something under way for longer than any of theirs.
+// All ranks may be connected badly, and one of them may send more than the others: somebody is
+// named only whose bytes take longer than those between the others do, and whose worst connection
+// has something under way for longer than any of theirs.
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,12 +16,14 @@
 #include "reports/analyse/stalls/ranks/ranks.h"
 
 enum {
-    NETWORK_ROW_NS = 500000000, // of table connection: shorter blocks would be parts of one row, and alike
-    NETWORK_BLOCKS_MIN = 8,     // Student's t with 7 degrees of freedom exceeds 4, as late_ranks.c asks for, with probability 0.003
+    NETWORK_ROW_NS =
+            500000000, // of table connection: shorter blocks would be parts of one row, and alike
+    NETWORK_BLOCKS_MIN = 8, // Student's t with 7 degrees of freedom exceeds 4, as late_ranks.c asks
+                            // for, with probability 0.003
 };
 
-struct network_edge { // all connections from one rank to another
-    uint32_t sender, receiver; // rows
+struct network_edge {              // all connections from one rank to another
+    uint32_t sender, receiver;     // rows
     double ns, bytes, retransmits; // ns: something was under way for so long
 };
 
@@ -33,11 +38,13 @@ struct network {
 
 static double network_part(const struct network *network, const struct trace_connection *one)
 {
-    return (double)parts_overlap(one->begin, one->end, network->begin, network->end) / (double)(one->end - one->begin);
+    return (double)parts_overlap(one->begin, one->end, network->begin, network->end) /
+            (double)(one->end - one->begin);
 }
 
 // NULL: it is not between two ranks, or outside of the time.
-static struct network_edge *network_edge_of(struct network *network, const struct trace_connection *one)
+static struct network_edge *network_edge_of(
+        struct network *network, const struct trace_connection *one)
 {
     uint32_t sender = network->row_of[one->sender], receiver = network->row_of[one->receiver];
     if (sender == TRACE_NONE || receiver == TRACE_NONE || network_part(network, one) <= 0)
@@ -45,7 +52,8 @@ static struct network_edge *network_edge_of(struct network *network, const struc
     uint32_t *index = map_put(&network->at, (uint64_t)sender << 32 | receiver);
     if (*index == MAP_NONE) {
         *index = (uint32_t)network->edge_count;
-        vector_push(network->edges, network->edge_count, ((struct network_edge){.sender = sender, .receiver = receiver}));
+        vector_push(network->edges, network->edge_count,
+                ((struct network_edge){.sender = sender, .receiver = receiver}));
     }
     return &network->edges[*index];
 }
@@ -61,13 +69,15 @@ static void network_find_edges(struct network *network)
         if (!edge)
             continue;
         double part = network_part(network, one);
-        edge->ns = fmin(edge->ns + one->underway * part * (double)(one->end - one->begin), window); // of several connections at a time
+        // of several connections at a time
+        edge->ns = fmin(edge->ns + one->underway * part * (double)(one->end - one->begin), window);
         edge->bytes += (double)one->bytes * part;
         edge->retransmits += (double)one->retransmits;
     }
 }
 
-// The one whose time is furthest beyond what its bytes take on all others. NULL: there is nothing to compare it with.
+// The one whose time is furthest beyond what its bytes take on all others. NULL: there is nothing
+// to compare it with.
 static const struct network_edge *network_worst(const struct network *network)
 {
     const struct network_edge *worst = NULL;
@@ -78,7 +88,8 @@ static const struct network_edge *network_worst(const struct network *network)
     }
     for (size_t i = 0; i < network->edge_count; i++) {
         const struct network_edge *edge = &network->edges[i];
-        double others = bytes - edge->bytes, more = others > 0 ? edge->ns - edge->bytes * (ns - edge->ns) / others : 0;
+        double others = bytes - edge->bytes,
+               more = others > 0 ? edge->ns - edge->bytes * (ns - edge->ns) / others : 0;
         if (more > most) {
             most = more;
             worst = edge;
@@ -88,7 +99,8 @@ static const struct network_edge *network_worst(const struct network *network)
 }
 
 // The longest time of what else the rank sends, or of what else is sent to it.
-static double network_beside(const struct network *network, const struct network_edge *worst, bool receives)
+static double network_beside(
+        const struct network *network, const struct network_edge *worst, bool receives)
 {
     uint32_t row = receives ? worst->receiver : worst->sender;
     double most = 0;
@@ -100,8 +112,10 @@ static double network_beside(const struct network *network, const struct network
     return most;
 }
 
-// For how long something of the worst edge would be under way were it as those between the other ranks. INFINITY: nothing is known of them.
-static double network_expected(const struct network *network, const struct network_edge *worst, uint32_t row)
+// For how long something of the worst edge would be under way were it as those between the other
+// ranks. INFINITY: nothing is known of them.
+static double network_expected(
+        const struct network *network, const struct network_edge *worst, uint32_t row)
 {
     double ns = 0, bytes = 0, most = 0;
     for (size_t i = 0; i < network->edge_count; i++) {
@@ -115,21 +129,26 @@ static double network_expected(const struct network *network, const struct netwo
     return bytes > 0 ? fmax(most, worst->bytes * ns / bytes) : INFINITY;
 }
 
-// How many standard errors the edge is beyond that, from the spread over blocks of the time. 0: there are too few.
-static double network_errors(const struct network *network, const struct network_edge *worst, double expected)
+// How many standard errors the edge is beyond that, from the spread over blocks of the time. 0:
+// there are too few.
+static double network_errors(
+        const struct network *network, const struct network_edge *worst, double expected)
 {
     const struct trace *trace = network->ranks->trace;
     double more[LATE_BLOCKS] = {0}, sum;
     int64_t window = network->end - network->begin;
-    int count = window / NETWORK_ROW_NS < LATE_BLOCKS ? (int)(window / NETWORK_ROW_NS) : LATE_BLOCKS;
+    int count =
+            window / NETWORK_ROW_NS < LATE_BLOCKS ? (int)(window / NETWORK_ROW_NS) : LATE_BLOCKS;
     if (count < NETWORK_BLOCKS_MIN)
         return 0;
     for (size_t i = 0; i < trace->connection_count; i++) {
         const struct trace_connection *one = &trace->connections[i];
-        if (network->row_of[one->sender] != worst->sender || network->row_of[one->receiver] != worst->receiver)
+        if (network->row_of[one->sender] != worst->sender ||
+                network->row_of[one->receiver] != worst->receiver)
             continue;
         for (int b = 0; b < count; b++) {
-            int64_t from = network->begin + (int64_t)((double)window / count * b), to = network->begin + (int64_t)((double)window / count * (b + 1));
+            int64_t from = network->begin + (int64_t)((double)window / count * b),
+                    to = network->begin + (int64_t)((double)window / count * (b + 1));
             more[b] += one->underway * (double)parts_overlap(one->begin, one->end, from, to);
         }
     }
@@ -149,7 +168,8 @@ static double network_waited(const struct network *network, size_t index)
     return ns;
 }
 
-// Who of the others waited most in collectives, and its waits, in which the messages were waited for.
+// Who of the others waited most in collectives, and its waits, in which the messages were waited
+// for.
 static void network_waits(const struct network *network, struct late_rank *ret)
 {
     const struct ranks *ranks = network->ranks;
@@ -163,7 +183,9 @@ static void network_waits(const struct network *network, struct late_rank *ret)
     }
     ret->total_ns = (int64_t)fmin(fmax(most, 0), (double)ret->excess_ns);
     for (size_t i = 0; i < ranks->row_count; i++)
-        ret->ranks_ns += i == ret->row ? 0 : (int64_t)fmin(network_waited(network, i), (double)ret->total_ns);
+        ret->ranks_ns += i == ret->row
+                ? 0
+                : (int64_t)fmin(network_waited(network, i), (double)ret->total_ns);
     const struct rank_row *row = &ranks->rows[ret->waiter];
     for (size_t i = 0; i < row->wait_count; i++) {
         struct trace_window wait = ranks->waits[row->wait_first + i];
@@ -174,11 +196,14 @@ static void network_waits(const struct network *network, struct late_rank *ret)
     }
 }
 
-// One slow connection may be the sender's fault or its receiver's: whoever has another slow one of that kind. All of them send and
-// receive in a collective, if only that they are ready. Where neither has, the sender is named, and the receiver with it.
-static bool network_judge(const struct network *network, const struct network_edge *worst, double errors_min, double share_min, struct late_rank *ret)
+// One slow connection may be the sender's fault or its receiver's: whoever has another slow one of
+// that kind. All of them send and receive in a collective, if only that they are ready. Where
+// neither has, the sender is named, and the receiver with it.
+static bool network_judge(const struct network *network, const struct network_edge *worst,
+        double errors_min, double share_min, struct late_rank *ret)
 {
-    double least = share_min * (double)(network->end - network->begin), beside = network_beside(network, worst, true);
+    double least = share_min * (double)(network->end - network->begin),
+           beside = network_beside(network, worst, true);
     bool receives = beside >= least && beside > network_beside(network, worst, false);
     uint32_t row = receives ? worst->receiver : worst->sender;
     double expected = network_expected(network, worst, row), excess = worst->ns - expected;
@@ -189,16 +214,16 @@ static bool network_judge(const struct network *network, const struct network_ed
     if (errors < errors_min)
         return false;
     *ret = (struct late_rank){.row = row,
-                              .excess_ns = (int64_t)excess,
-                              .errors = errors,
-                              .cause = CAUSE_COUNT,
-                              .culprit = TRACE_NONE,
-                              .messages = true,
-                              .by_connections = true,
-                              .receives = receives,
-                              .peer = receives ? worst->sender : worst->receiver,
-                              .bits_per_s = worst->bytes * 8 / worst->ns * 1e9,
-                              .retransmits = worst->retransmits};
+            .excess_ns = (int64_t)excess,
+            .errors = errors,
+            .cause = CAUSE_COUNT,
+            .culprit = TRACE_NONE,
+            .messages = true,
+            .by_connections = true,
+            .receives = receives,
+            .peer = receives ? worst->sender : worst->receiver,
+            .bits_per_s = worst->bytes * 8 / worst->ns * 1e9,
+            .retransmits = worst->retransmits};
     network_waits(network, ret);
     // What nobody waits for, such as a copy beside the work, makes nobody late.
     if ((double)ret->total_ns >= least && ret->total_ns * 2 >= ret->excess_ns)
@@ -207,7 +232,8 @@ static bool network_judge(const struct network *network, const struct network_ed
     return false;
 }
 
-bool late_network(const struct ranks *ranks, int64_t begin, int64_t end, double errors_min, double share_min, struct late_rank *ret)
+bool late_network(const struct ranks *ranks, int64_t begin, int64_t end, double errors_min,
+        double share_min, struct late_rank *ret)
 {
     struct network network = {.ranks = ranks, .begin = begin, .end = end};
     if (ranks->row_count < 3 || ranks->nccl || !ranks->trace->connection_count)

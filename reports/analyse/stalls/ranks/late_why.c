@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a late rank does that the others do not. Everything that the main threads of the ranks did in the window, outside of
-// collectives, is added up, by cause and by function, and a rank's sums are set against the others' mean: the late time itself may
-// show something else, as who is late with its input is still in its backward pass while the others wait for it.
+// What a late rank does that the others do not. Everything that the main threads of the ranks did
+// in the window, outside of collectives, is added up, by cause and by function, and a rank's sums
+// are set against the others' mean: the late time itself may show something else, as who is late
+// with its input is still in its backward pass while the others wait for it.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,15 +39,17 @@ static void why_functions(struct why *why)
     for (size_t i = 0; i < trace->frame_count; i++) {
         if (!i || why_compare(trace, order[i - 1], order[i]))
             why->frame_of[why->function_count++] = order[i];
-        why->function_of[order[i]] =
-            trace->frames[order[i]].kind == 'k' ? TRACE_NONE : (uint32_t)why->function_count - 1;
+        why->function_of[order[i]] = trace->frames[order[i]].kind == 'k'
+                ? TRACE_NONE
+                : (uint32_t)why->function_count - 1;
     }
     why->seen = xcalloc(why->function_count + 1, sizeof *why->seen);
     why->sums = xcalloc(why->function_count + 1, sizeof *why->sums);
     free(order);
 }
 
-static void why_add_stack(struct why *why, uint32_t stack, double ns, double late, bool off, bool sleeps)
+static void why_add_stack(
+        struct why *why, uint32_t stack, double ns, double late, bool off, bool sleeps)
 {
     const struct trace *trace = why->ranks->trace;
     const struct trace_stack *row = &trace->stacks[stack];
@@ -67,7 +70,8 @@ static void why_add_stack(struct why *why, uint32_t stack, double ns, double lat
     }
 }
 
-static void why_add(struct why *why, uint32_t python, uint32_t user, double ns, double late, bool off, bool sleeps)
+static void why_add(struct why *why, uint32_t python, uint32_t user, double ns, double late,
+        bool off, bool sleeps)
 {
     why->visit++;
     why->all += late > 0 ? ns : 0;
@@ -91,18 +95,21 @@ static void why_add_rank(struct why *why, const struct rank_row *rank, double la
     const struct trace *trace = why->ranks->trace;
     uint32_t index = rank->thread;
     const struct trace_thread *thread = &trace->threads[index];
-    bool calls_apart = why->ranks->by_work && !why->ranks->nccl; // late_ranks.c takes them from a rank's work
+    // late_ranks.c takes them from a rank's work
+    bool calls_apart = why->ranks->by_work && !why->ranks->nccl;
     for (uint32_t i = trace_sample_from(trace, index, why->begin);
-         i < thread->sample_first + thread->sample_count && trace->samples[i].at < why->end; i++) {
+            i < thread->sample_first + thread->sample_count && trace->samples[i].at < why->end;
+            i++) {
         const struct trace_sample *sample = &trace->samples[i];
-        if (marks_has(trace_marks(trace, sample->user), MARK_MPI) || (calls_apart && ranks_communicates(trace, sample)) ||
-            why_blocked(trace, thread->process, sample->at))
+        if (marks_has(trace_marks(trace, sample->user), MARK_MPI) ||
+                (calls_apart && ranks_communicates(trace, sample)) ||
+                why_blocked(trace, thread->process, sample->at))
             continue;
         why->ran += (double)trace->tick_ns * late;
         why_add(why, sample->python, sample->user, (double)trace->tick_ns, late, false, false);
     }
     for (uint32_t i = trace_gap_from(trace, index, why->begin);
-         i < thread->gap_first + thread->gap_count && trace->gaps[i].out < why->end; i++) {
+            i < thread->gap_first + thread->gap_count && trace->gaps[i].out < why->end; i++) {
         const struct trace_gap *gap = &trace->gaps[i];
         if (ranks_waits(trace, gap))
             continue;
@@ -136,7 +143,8 @@ static uint32_t why_depth(const struct why *why, uint32_t stack, uint32_t functi
 
 static bool why_has(const struct why *why, uint32_t python, uint32_t user, uint32_t function)
 {
-    return why_depth(why, python, function) != TRACE_NONE || why_depth(why, user, function) != TRACE_NONE;
+    return why_depth(why, python, function) != TRACE_NONE ||
+            why_depth(why, user, function) != TRACE_NONE;
 }
 
 // A stack in which the late rank was seen in the function.
@@ -146,7 +154,7 @@ static void why_witness(const struct why *why, uint32_t function, struct late_ra
     uint32_t index = why->ranks->rows[straggler->row].thread;
     const struct trace_thread *thread = &trace->threads[index];
     for (uint32_t i = trace_sample_from(trace, index, why->begin);
-         i < thread->sample_first + thread->sample_count && !straggler->waiting; i++) {
+            i < thread->sample_first + thread->sample_count && !straggler->waiting; i++) {
         const struct trace_sample *sample = &trace->samples[i];
         if (!why_has(why, sample->python, sample->user, function))
             continue;
@@ -154,7 +162,8 @@ static void why_witness(const struct why *why, uint32_t function, struct late_ra
         straggler->user = sample->user;
         return;
     }
-    for (uint32_t i = trace_gap_from(trace, index, why->begin); i < thread->gap_first + thread->gap_count; i++) {
+    for (uint32_t i = trace_gap_from(trace, index, why->begin);
+            i < thread->gap_first + thread->gap_count; i++) {
         const struct trace_gap *gap = &trace->gaps[i];
         if (!gap->waking || !why_has(why, gap->python, gap->user, function))
             continue;
@@ -164,12 +173,12 @@ static void why_witness(const struct why *why, uint32_t function, struct late_ra
     }
 }
 
-// Names that say nothing to who wrote the program: of the interpreter, of nobody, and of what has none (before Python 3.11, later see
-// why_written()).
+// Names that say nothing to who wrote the program: of the interpreter, of nobody, and of what has
+// none (before Python 3.11, later see why_written()).
 static bool why_speaks(const struct trace_frame *frame)
 {
-    static const char *const dull[] = {"[", "_Py", "Py", "python3", "_start", "__libc_start", "start_thread", "clone",
-                                       "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"};
+    static const char *const dull[] = {"[", "_Py", "Py", "python3", "_start", "__libc_start",
+            "start_thread", "clone", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"};
     for (size_t i = 0; i < sizeof dull / sizeof dull[0]; i++)
         if (!strncmp(frame->name, dull[i], strlen(dull[i])))
             return false;
@@ -184,7 +193,8 @@ static bool why_is_inner(const struct why_sum *a, const struct why_sum *b)
     return a->depth / a->late < b->depth / b->late;
 }
 
-// The innermost function that has nearly all of what the rank does more: of those the one that it spends least time in.
+// The innermost function that has nearly all of what the rank does more: of those the one that it
+// spends least time in.
 static uint32_t why_innermost(const struct why *why, char kind, double least)
 {
     uint32_t best = TRACE_NONE;
@@ -198,7 +208,8 @@ static uint32_t why_innermost(const struct why *why, char kind, double least)
                 continue;
             if (!pass)
                 most = more > most ? more : most;
-            else if (more > 0 && more >= least && more >= 0.7 * most && (best == TRACE_NONE || why_is_inner(sum, &why->sums[best])))
+            else if (more > 0 && more >= least && more >= 0.7 * most &&
+                    (best == TRACE_NONE || why_is_inner(sum, &why->sums[best])))
                 best = i;
         }
     return best;
@@ -216,7 +227,8 @@ static const char *why_written(struct arena *arena, const char *name)
 static void why_name(const struct why *why, struct late_rank *straggler)
 {
     const struct trace *trace = why->ranks->trace;
-    double least = why->all > 0 ? 0.4 * (double)straggler->total_ns / why->all : INFINITY; // ticks hit at random, and not all have a stack
+    // ticks hit at random, and not all have a stack
+    double least = why->all > 0 ? 0.4 * (double)straggler->total_ns / why->all : INFINITY;
     uint32_t best = why_innermost(why, 'p', least * why->python);
     best = best == TRACE_NONE ? why_innermost(why, 'u', least * why->user) : best;
     if (best == TRACE_NONE)
@@ -226,13 +238,17 @@ static void why_name(const struct why *why, struct late_rank *straggler)
     const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
     file = file ? file + 1 : frame->module;
     const char *name = why_written(trace->arena, frame->name);
-    straggler->function = file && !names_is_nameless(name) ? arena_print(trace->arena, "%s (%s)", name, file) : name;
+    straggler->function = file && !names_is_nameless(name)
+            ? arena_print(trace->arena, "%s (%s)", name, file)
+            : name;
     straggler->waiting = sum->off * 2 > sum->late - sum->others;
     straggler->sleeping = sum->slept * 2 > sum->late - sum->others;
     if (straggler->cause == CAUSE_COUNT)
-        straggler->deed_ns = (int64_t)((sum->late - sum->others) * why->all / (frame->kind == 'p' ? why->python : why->user));
+        straggler->deed_ns = (int64_t)((sum->late - sum->others) * why->all /
+                (frame->kind == 'p' ? why->python : why->user));
     why_witness(why, best, straggler);
-    const char *inside = trace_inside(trace, straggler->user, why_depth(why, straggler->user, best));
+    const char *inside =
+            trace_inside(trace, straggler->user, why_depth(why, straggler->user, best));
     if (inside)
         straggler->function = arena_print(trace->arena, "%s (inside %s)", name, inside);
 }
@@ -245,7 +261,8 @@ static int why_by_kernel(const void *left, const void *right)
     return strcmp(a->name, b->name) ?: trace_order(a->process, b->process);
 }
 
-// What it does where its template says only how ("sin elementwise"), else its name as people read it.
+// What it does where its template says only how ("sin elementwise"), else its name as people read
+// it.
 static const char *why_kernel_name(const struct trace *trace, const char *name)
 {
     char label[NAMES_LENGTH_MAX];
@@ -253,7 +270,8 @@ static const char *why_kernel_name(const struct trace *trace, const char *name)
     return arena_print(trace->arena, "%s", label);
 }
 
-// Where its host was in time and its GPU was not: which kernel took longer than on the others, or, when none stands out, all.
+// Where its host was in time and its GPU was not: which kernel took longer than on the others, or,
+// when none stands out, all.
 static void why_kernels(const struct why *why, struct late_rank *straggler)
 {
     const struct trace *trace = why->ranks->trace;
@@ -282,9 +300,12 @@ static void why_kernels(const struct why *why, struct late_rank *straggler)
     }
     double least = 0.4 * (double)straggler->total_ns;
     if (most >= least && most >= 0.6 * all)
-        straggler->function = arena_print(trace->arena, "%s, which takes its GPU longer", why_kernel_name(trace, best));
+        straggler->function = arena_print(
+                trace->arena, "%s, which takes its GPU longer", why_kernel_name(trace, best));
     else if (all >= least)
-        straggler->function = arena_print(trace->arena, "all kernels, which take its GPU %.0f %% longer (a slower clock?)", 100 * all / usual);
+        straggler->function = arena_print(trace->arena,
+                "all kernels, which take its GPU %.0f %% longer (a slower clock?)",
+                100 * all / usual);
     if (most >= least || all >= least) {
         straggler->kernels = true;
         straggler->deed_ns = (int64_t)(most >= least && most >= 0.6 * all ? most : all);
@@ -316,25 +337,30 @@ static bool why_is_alike(const struct why *why, const struct late_rank *straggle
     return more * 2 < (double)straggler->excess_ns;
 }
 
-// It comes late and does nothing longer than the others: of two ranks what it sends comes late. Of more, a ring hands on to all of them what one
-// link holds up, and lets them go one after the other: who seems to come last, by waits of about the threshold, need not be the one. Then
+// It comes late and does nothing longer than the others: of two ranks what it sends comes late. Of
+// more, a ring hands on to all of them what one link holds up, and lets them go one after the
+// other: who seems to come last, by waits of about the threshold, need not be the one. Then
 // late_network.c asks their connections.
-// Of stages that send to each other it is not known for whom one waits: that a rank works longer must be seen in what it does.
+// Of stages that send to each other it is not known for whom one waits: that a rank works longer
+// must be seen in what it does.
 static void why_messages(const struct why *why, struct late_rank *straggler)
 {
-    if (straggler->cause < CAUSE_COUNT || straggler->function || why->ranks->nccl || (!why->ranks->by_work && !why_is_alike(why, straggler)))
+    if (straggler->cause < CAUSE_COUNT || straggler->function || why->ranks->nccl ||
+            (!why->ranks->by_work && !why_is_alike(why, straggler)))
         return;
     straggler->messages = why->ranks->row_count == 2 && !why->ranks->by_work;
     straggler->unfounded = !straggler->messages;
 }
 
-void late_why(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end, struct late_rank *straggler)
+void late_why(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end,
+        struct late_rank *straggler)
 {
     struct why why = {.ranks = ranks, .work = work, .begin = begin, .end = end};
     why_causes(&why, straggler);
     why_functions(&why);
     for (size_t i = 0; i < ranks->row_count; i++)
-        why_add_rank(&why, &ranks->rows[i], i == straggler->row ? 1 : -1 / (double)(ranks->row_count - 1));
+        why_add_rank(&why, &ranks->rows[i],
+                i == straggler->row ? 1 : -1 / (double)(ranks->row_count - 1));
     why_decide(&why, straggler);
     why_name(&why, straggler);
     if (straggler->cause == CAUSE_COUNT && !straggler->function)

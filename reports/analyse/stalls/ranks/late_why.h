@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between late_why.c and late_causes.c: what a late rank did more than the others, as it is added up. One owner thread.
+// Between late_why.c and late_causes.c: what a late rank did more than the others, as it is added
+// up. One owner thread.
 #ifndef UPGATE_STALLS_LATE_WHY_H
 #define UPGATE_STALLS_LATE_WHY_H
 
@@ -21,15 +22,18 @@ struct why {
     struct why_sum *sums;  // of functions
     size_t function_count;
     uint32_t visit;
-    double all, python, user; // of the late rank: what was added up, and of it with a stack of the kind
-    // What it did more than the others, in ns: on its CPU, off it by its own will; and of that, what has one of the causes; all causes.
+    double all, python,
+            user; // of the late rank: what was added up, and of it with a stack of the kind
+    // What it did more than the others, in ns: on its CPU, off it by its own will; and of that,
+    // what has one of the causes; all causes.
     double ran, slept, cause_ran, cause_slept, causes;
     double dear; // what a ns on the CPU takes where others wait for it as well
 };
 
 // The largest cause of its own, in the straggler's cause and deed_ns, and the sums of all of them.
 void why_causes(struct why *why, struct late_rank *straggler);
-// When all that the ranks did has been added up: is that cause the reason? If so, whose doing it is.
+// When all that the ranks did has been added up: is that cause the reason? If so, whose doing it
+// is.
 void why_decide(const struct why *why, struct late_rank *straggler);
 
 #endif

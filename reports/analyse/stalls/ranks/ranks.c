@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is a rank, and who came last to each collective. On the host a rank has come to a collective when it begins to wait in it:
-// waits of two ranks that overlap, and end next to each other, are of the same one. Who does not wait at all, while another does,
-// comes last; as waits below the threshold are not recorded, it may have come that much before the other's end. Who that is, ranks_host.c finds.
-// Of a job that waits in sends and receives that does not hold: see ranks_work.c. What NCCL told is in ranks_nccl.c.
+// Who is a rank, and who came last to each collective. On the host a rank has come to a collective
+// when it begins to wait in it: waits of two ranks that overlap, and end next to each other, are of
+// the same one. Who does not wait at all, while another does, comes last; as waits below the
+// threshold are not recorded, it may have come that much before the other's end. Who that is,
+// ranks_host.c finds. Of a job that waits in sends and receives that does not hold: see
+// ranks_work.c. What NCCL told is in ranks_nccl.c.
 #include "reports/analyse/stalls/ranks/ranks_find.h"
 
 #include <stdlib.h>
@@ -15,7 +17,8 @@
 
 enum {
     RANKS_JOIN_NS = 200000,
-    RANKS_LATES_MAX = 1 << 26 // 1.6 GB, and two hours of waits of the shortest kind: beyond, the store is damaged
+    RANKS_LATES_MAX = 1 << 26 // 1.6 GB, and two hours of waits of the shortest kind: beyond, the
+                              // store is damaged
 };
 
 bool ranks_waits(const struct trace *trace, const struct trace_gap *gap)
@@ -26,8 +29,8 @@ bool ranks_waits(const struct trace *trace, const struct trace_gap *gap)
     struct marks kernel = trace_marks(trace, gap->kernel);
     if (!gap->kernel || !trace->stacks[gap->kernel].count)
         kernel = marks_of_syscall(trace->machine, gap->syscall);
-    static const enum mark soft[] = {MARK_FUTEX,       MARK_EPOLL,       MARK_POLL, MARK_SOCKET_RECV,
-                                     MARK_SOCKET_SEND, MARK_SLEEP, MARK_READ};
+    static const enum mark soft[] = {MARK_FUTEX, MARK_EPOLL, MARK_POLL, MARK_SOCKET_RECV,
+            MARK_SOCKET_SEND, MARK_SLEEP, MARK_READ};
     for (size_t i = 0; i < sizeof soft / sizeof soft[0]; i++)
         if (marks_has(kernel, soft[i]))
             return true;
@@ -36,7 +39,9 @@ bool ranks_waits(const struct trace *trace, const struct trace_gap *gap)
 
 bool ranks_communicates(const struct trace *trace, const struct trace_sample *sample)
 {
-    return marks_has(marks_join(trace_marks(trace, sample->user), trace_marks(trace, sample->python)), MARK_COLLECTIVE);
+    return marks_has(
+            marks_join(trace_marks(trace, sample->user), trace_marks(trace, sample->python)),
+            MARK_COLLECTIVE);
 }
 
 // ---- who is a rank ----
@@ -90,8 +95,9 @@ static bool ranks_descends(const struct trace *trace, uint32_t process, uint32_t
     return above == from;
 }
 
-// A script that the launcher started is the rank by its environment; what it started does the rank's work. Who is always the last one
-// waits for nobody: then it is who ran most by far. A rank's own main thread runs, too, when a worker of its data loader runs more.
+// A script that the launcher started is the rank by its environment; what it started does the
+// rank's work. Who is always the last one waits for nobody: then it is who ran most by far. A
+// rank's own main thread runs, too, when a worker of its data loader runs more.
 static uint32_t ranks_worker_of(const struct trace *trace, const bool *told, uint32_t process)
 {
     enum { IDLE_SHARE = 20 };
@@ -101,15 +107,18 @@ static uint32_t ranks_worker_of(const struct trace *trace, const bool *told, uin
         return process;
     for (uint32_t i = 0; i < trace->process_count; i++) {
         const struct trace_process *other = &trace->processes[i];
-        if (i == process || other->kind != TRACE_TARGET || other->leader == TRACE_NONE || other->rank != row->rank ||
-            other->ranks != row->ranks || other->node != row->node || !ranks_descends(trace, i, process))
+        if (i == process || other->kind != TRACE_TARGET || other->leader == TRACE_NONE ||
+                other->rank != row->rank || other->ranks != row->ranks ||
+                other->node != row->node || !ranks_descends(trace, i, process))
             continue;
         if (ranks_works(trace, told, i))
             return i;
-        if (trace->threads[other->leader].run_ns > trace->threads[trace->processes[best].leader].run_ns)
+        if (trace->threads[other->leader].run_ns >
+                trace->threads[trace->processes[best].leader].run_ns)
             best = i;
     }
-    int64_t own_ns = trace->threads[row->leader].run_ns, most_ns = trace->threads[trace->processes[best].leader].run_ns;
+    int64_t own_ns = trace->threads[row->leader].run_ns,
+            most_ns = trace->threads[trace->processes[best].leader].run_ns;
     return row->python || own_ns > most_ns / IDLE_SHARE ? process : best;
 }
 
@@ -120,7 +129,7 @@ static void ranks_add(struct ranks *ranks, const bool *told, uint32_t process)
     if (row->leader == TRACE_NONE || ranks->row_count == RANKS_MAX)
         return;
     vector_push(ranks->rows, ranks->row_count,
-                (struct rank_row){.process = process, .thread = row->leader, .rank = row->rank});
+            (struct rank_row){.process = process, .thread = row->leader, .rank = row->rank});
 }
 
 static int ranks_by_rank(const void *left, const void *right)
@@ -136,7 +145,8 @@ struct ranks_job {
     size_t count; // of processes that have a rank of it by themselves
 };
 
-// The job with most processes, of equal ones the first: torchrun under srun has a rank of its own, of another size.
+// The job with most processes, of equal ones the first: torchrun under srun has a rank of its own,
+// of another size.
 static int32_t ranks_size(const struct trace *trace)
 {
     struct ranks_job *jobs = NULL, best = {.size = -1};
@@ -169,7 +179,8 @@ static void ranks_rows(struct ranks *ranks)
         const struct trace_process *process = &trace->processes[i];
         if (process->kind != TRACE_TARGET || process->leader == TRACE_NONE)
             continue;
-        if (ranks->size > 0 ? process->rank >= 0 && process->ranks == ranks->size && !ranks_inherited(trace, i)
+        if (ranks->size > 0 ? process->rank >= 0 && process->ranks == ranks->size &&
+                                !ranks_inherited(trace, i)
                             : ranks_thread_waits(trace, process->leader))
             ranks_add(ranks, told, i);
     }
@@ -198,7 +209,8 @@ static int ranks_by_begin(const void *left, const void *right)
 // Is the wait for one other rank, as those of a pipeline are?
 static bool ranks_in_message(const struct trace *trace, uint32_t user, uint32_t python)
 {
-    return marks_has(marks_join(trace_marks(trace, user), trace_marks(trace, python)), MARK_MESSAGE);
+    return marks_has(
+            marks_join(trace_marks(trace, user), trace_marks(trace, python)), MARK_MESSAGE);
 }
 
 // MPI spins: ticks that hit it are a wait as well, as long as they follow each other.
@@ -211,8 +223,10 @@ static void ranks_spins(struct ranks *ranks, struct rank_row *row)
         if (!marks_has(trace_marks(trace, sample->user), MARK_MPI))
             continue;
         vector_push(ranks->waits, ranks->wait_count,
-                    (struct trace_window){sample->at - trace->tick_ns / 2, sample->at + trace->tick_ns / 2});
-        row->message_ns += ranks_in_message(trace, sample->user, sample->python) ? trace->tick_ns : 0;
+                (struct trace_window){
+                        sample->at - trace->tick_ns / 2, sample->at + trace->tick_ns / 2});
+        row->message_ns +=
+                ranks_in_message(trace, sample->user, sample->python) ? trace->tick_ns : 0;
     }
 }
 
@@ -226,7 +240,8 @@ static void ranks_find_waits(struct ranks *ranks, struct rank_row *row)
         if (!ranks_waits(trace, gap))
             continue;
         vector_push(ranks->waits, ranks->wait_count, (struct trace_window){gap->out, gap->waking});
-        row->message_ns += ranks_in_message(trace, gap->user, gap->python) ? gap->waking - gap->out : 0;
+        row->message_ns +=
+                ranks_in_message(trace, gap->user, gap->python) ? gap->waking - gap->out : 0;
     }
     ranks_spins(ranks, row);
     if (ranks->wait_count == row->wait_first)
@@ -236,7 +251,8 @@ static void ranks_find_waits(struct ranks *ranks, struct rank_row *row)
     qsort(waits, count, sizeof *waits, ranks_by_begin);
     for (size_t i = 0; i < count; i++) {
         if (kept && waits[i].begin - waits[kept - 1].end < RANKS_JOIN_NS)
-            waits[kept - 1].end = waits[i].end > waits[kept - 1].end ? waits[i].end : waits[kept - 1].end;
+            waits[kept - 1].end =
+                    waits[i].end > waits[kept - 1].end ? waits[i].end : waits[kept - 1].end;
         else
             waits[kept++] = waits[i];
     }
@@ -246,7 +262,8 @@ static void ranks_find_waits(struct ranks *ranks, struct rank_row *row)
 
 // ---- waits below the threshold ----
 
-// No two rows have one thread: of processes that descend from each other and have one rank, one is a row.
+// No two rows have one thread: of processes that descend from each other and have one rank, one is
+// a row.
 static void ranks_put_shorts(struct ranks *ranks)
 {
     const struct trace *trace = ranks->trace;
@@ -268,7 +285,8 @@ static void ranks_put_shorts(struct ranks *ranks)
         ranks->rows[i].short_count = 0;
     }
     for (size_t i = 0; i < trace->short_count; i++) {
-        struct rank_row *row = ranks->short_rows[i] == TRACE_NONE ? NULL : &ranks->rows[ranks->short_rows[i]];
+        struct rank_row *row =
+                ranks->short_rows[i] == TRACE_NONE ? NULL : &ranks->rows[ranks->short_rows[i]];
         if (row)
             ranks->shorts[row->short_first + row->short_count++] = (uint32_t)i;
     }
@@ -279,14 +297,17 @@ static void ranks_put_shorts(struct ranks *ranks)
 
 void ranks_put_late(struct ranks *ranks, int64_t begin, int64_t end, size_t waiter, size_t last)
 {
-    if (end - begin >= RANKS_LATE_MIN_NS && ranks->late_count < RANKS_LATES_MAX && trace_clip(ranks->trace, &begin, &end))
+    if (end - begin >= RANKS_LATE_MIN_NS && ranks->late_count < RANKS_LATES_MAX &&
+            trace_clip(ranks->trace, &begin, &end))
         vector_push(ranks->lates, ranks->late_count,
-                    (struct rank_late){begin, end, (uint32_t)waiter, (uint32_t)last});
+                (struct rank_late){begin, end, (uint32_t)waiter, (uint32_t)last});
 }
 
-bool ranks_surely_later(const struct ranks *ranks, size_t last, int64_t last_ns, size_t other, int64_t other_ns)
+bool ranks_surely_later(
+        const struct ranks *ranks, size_t last, int64_t last_ns, size_t other, int64_t other_ns)
 {
-    int64_t residual = trace_residual_ns(ranks->trace, ranks->rows[last].process, ranks->rows[other].process);
+    int64_t residual =
+            trace_residual_ns(ranks->trace, ranks->rows[last].process, ranks->rows[other].process);
     return residual == 0 || (residual > 0 && last_ns - other_ns >= 2 * residual);
 }
 
@@ -303,7 +324,8 @@ static bool ranks_send(const struct ranks *ranks)
 {
     bool send = false;
     for (size_t i = 0; i < ranks->row_count; i++)
-        send |= ranks->rows[i].message_ns > 0 && ranks->rows[i].message_ns >= ranks->trace->window_ns / RANKS_SEND_SHARE;
+        send |= ranks->rows[i].message_ns > 0 &&
+                ranks->rows[i].message_ns >= ranks->trace->window_ns / RANKS_SEND_SHARE;
     return send;
 }
 
@@ -353,11 +375,14 @@ void ranks_take_waits(const struct ranks *ranks, struct work *work)
         is_rank[ranks->rows[i].process] = ranks->row_count > 1;
     for (size_t i = 0; i < work->part_count; i++) {
         const struct part *part = &work->parts[i];
-        bool soft = part->cause == CAUSE_FUTEX_WAIT || part->cause == CAUSE_NETWORK_PEER || part->cause == CAUSE_UNKNOWN ||
-                    part->cause == CAUSE_DATA_LOADER;
+        bool soft = part->cause == CAUSE_FUTEX_WAIT || part->cause == CAUSE_NETWORK_PEER ||
+                part->cause == CAUSE_UNKNOWN || part->cause == CAUSE_DATA_LOADER;
         uint32_t process = trace->threads[part->thread].process;
-        uint32_t culprit = part->culprit == TRACE_NONE ? process : trace->threads[part->culprit].process;
-        bool of_ranks = part->gap != TRACE_NONE && (ranks_waits(trace, &trace->gaps[part->gap]) || (culprit != process && is_rank[culprit]));
+        uint32_t culprit =
+                part->culprit == TRACE_NONE ? process : trace->threads[part->culprit].process;
+        bool of_ranks = part->gap != TRACE_NONE &&
+                (ranks_waits(trace, &trace->gaps[part->gap]) ||
+                        (culprit != process && is_rank[culprit]));
         if (is_rank[process] && soft && of_ranks)
             continue;
         work->parts[kept++] = *part;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who came when, as NCCL told it: to collectives by communicator and sequence number, to sends and receives by their order between two ranks, as
-// they have no numbers. Where every communicator is of all ranks, who comes last to a collective is late. Where they are of some, or ranks send to
-// each other, they hand on each other's lateness: ranks_work.c tells whose it was. What one side of a communication has no record of, as it was
-// lost, is taken to have held that rank up as long as what it has one of.
+// Who came when, as NCCL told it: to collectives by communicator and sequence number, to sends and
+// receives by their order between two ranks, as they have no numbers. Where every communicator is
+// of all ranks, who comes last to a collective is late. Where they are of some, or ranks send to
+// each other, they hand on each other's lateness: ranks_work.c tells whose it was. What one side of
+// a communication has no record of, as it was lost, is taken to have held that rank up as long as
+// what it has one of.
 #include "reports/analyse/stalls/ranks/ranks_find.h"
 
 #include <stdlib.h>
@@ -13,16 +15,18 @@
 
 enum {
     NCCL_ALL_MIN = 4, // ranks: with three, the stages of a pipeline may all send to each other
-    NCCL_NEAR = 32,   // messages of a channel, before and behind, that show together which send a receive is of: a step or more
-    NCCL_LOST = 100   // a rank of whose communications one in so many was lost, and nothing is known of how long those take, is not judged
+    NCCL_NEAR = 32,   // messages of a channel, before and behind, that show together which send a
+                      // receive is of: a step or more
+    NCCL_LOST = 100 // a rank of whose communications one in so many was lost, and nothing is known
+                    // of how long those take, is not judged
 };
 
-struct nccl_came { // a rank to a collective
+struct nccl_came {                           // a rank to a collective
     int64_t communicator, sequence, at, end; // end 0: not told
     uint32_t row;
 };
 
-struct nccl_message { // one side of it
+struct nccl_message {                 // one side of it
     int64_t communicator, begin, end; // 0: not told
     int32_t from, to;                 // ranks of the communicator
     uint32_t row;
@@ -60,14 +64,19 @@ static int nccl_by_collective(const void *left, const void *right)
 
 static int nccl_by_channel(const struct nccl_message *a, const struct nccl_message *b)
 {
-    return trace_order(a->communicator, b->communicator) ?: trace_order(a->from, b->from) ?: trace_order(a->to, b->to);
+    int order = trace_order(a->communicator, b->communicator);
+    order = order ?: trace_order(a->from, b->from);
+    return order ?: trace_order(a->to, b->to);
 }
 
 // Within a channel first what is received.
 static int nccl_by_message(const void *left, const void *right)
 {
     const struct nccl_message *a = left, *b = right;
-    return nccl_by_channel(a, b) ?: trace_order(a->sends, b->sends) ?: trace_order(a->row, b->row) ?: trace_order(a->order, b->order);
+    int order = nccl_by_channel(a, b);
+    order = order ?: trace_order(a->sends, b->sends);
+    order = order ?: trace_order(a->row, b->row);
+    return order ?: trace_order(a->order, b->order);
 }
 
 static void nccl_collect_messages(struct nccl_find *find, const uint32_t *row_of)
@@ -77,17 +86,25 @@ static void nccl_collect_messages(struct nccl_find *find, const uint32_t *row_of
     for (size_t i = 0; i < trace->send_count; i++) {
         const struct trace_send *one = &trace->sends[i];
         bool timed = one->kernel_begin > 0 && one->kernel_end >= one->kernel_begin;
-        if (row_of[one->process] == TRACE_NONE || one->from < 0 || one->to < 0 || one->from == one->to)
+        if (row_of[one->process] == TRACE_NONE || one->from < 0 || one->to < 0 ||
+                one->from == one->to)
             continue;
         find->messages[find->message_count++] =
-            (struct nccl_message){.communicator = one->communicator, .begin = timed ? one->kernel_begin : 0, .end = timed ? one->kernel_end : 0,
-                                  .from = one->from, .to = one->to, .row = row_of[one->process], .sends = one->sends, .order = i};
+                (struct nccl_message){.communicator = one->communicator,
+                        .begin = timed ? one->kernel_begin : 0,
+                        .end = timed ? one->kernel_end : 0,
+                        .from = one->from,
+                        .to = one->to,
+                        .row = row_of[one->process],
+                        .sends = one->sends,
+                        .order = i};
     }
     if (find->message_count)
         qsort(find->messages, find->message_count, sizeof *find->messages, nccl_by_message);
 }
 
-// Where it is not told when kernels began, the calls are compared on every rank, unless there are messages, which have kernels.
+// Where it is not told when kernels began, the calls are compared on every rank, unless there are
+// messages, which have kernels.
 static void nccl_collect(struct nccl_find *find, const uint32_t *row_of)
 {
     const struct trace *trace = find->ranks->trace;
@@ -100,15 +117,18 @@ static void nccl_collect(struct nccl_find *find, const uint32_t *row_of)
         if (row == TRACE_NONE)
             continue;
         if (at > 0)
-            find->came[find->came_count++] = (struct nccl_came){op->communicator, op->sequence, at, find->kernels ? op->kernel_end : 0, row};
+            find->came[find->came_count++] = (struct nccl_came){
+                    op->communicator, op->sequence, at, find->kernels ? op->kernel_end : 0, row};
         else
-            find->rows[row].missing++; // beside messages, whose kernels are told: its wait in it would pass for work
+            find->rows[row].missing++; // beside messages, whose kernels are told: its wait in it
+                                       // would pass for work
     }
     if (find->came_count)
         qsort(find->came, find->came_count, sizeof *find->came, nccl_by_collective);
 }
 
-// Do several ranks send, to some of the others only? Four or more of which each sends to all exchange something, which is a collective in pieces.
+// Do several ranks send, to some of the others only? Four or more of which each sends to all
+// exchange something, which is a collective in pieces.
 static bool nccl_is_pipeline(const struct nccl_find *find)
 {
     const struct nccl_message *list = find->messages;
@@ -117,7 +137,9 @@ static bool nccl_is_pipeline(const struct nccl_find *find)
         several = list[i].row != list[0].row;
     for (size_t first = 0, end; first < find->message_count && several; first = end) {
         size_t channels = 0, senders = 0;
-        for (end = first; end < find->message_count && list[end].communicator == list[first].communicator; end++) {
+        for (end = first;
+                end < find->message_count && list[end].communicator == list[first].communicator;
+                end++) {
             channels += end == first || nccl_by_channel(&list[end], &list[end - 1]);
             senders += end == first || list[end].from != list[end - 1].from;
         }
@@ -127,8 +149,9 @@ static bool nccl_is_pipeline(const struct nccl_find *find)
     return false;
 }
 
-// Is a rank in them for as much of the window as counts? A checkpoint that is gathered now and then makes no pipeline. Where it was not told how
-// long they take, as much of all that it communicates does.
+// Is a rank in them for as much of the window as counts? A checkpoint that is gathered now and then
+// makes no pipeline. Where it was not told how long they take, as much of all that it communicates
+// does.
 static bool nccl_sends_much(const struct nccl_find *find, const uint32_t *row_of)
 {
     const struct ranks *ranks = find->ranks;
@@ -166,7 +189,9 @@ static bool nccl_is_grouped(struct nccl_find *find)
     for (size_t first = 0, end; first < find->came_count; first = end) {
         size_t members = 0;
         find->group++;
-        for (end = first; end < find->came_count && came[end].communicator == came[first].communicator; end++) {
+        for (end = first;
+                end < find->came_count && came[end].communicator == came[first].communicator;
+                end++) {
             members += find->rows[came[end].row].seen != find->group;
             find->rows[came[end].row].seen = find->group;
         }
@@ -177,7 +202,8 @@ static bool nccl_is_grouped(struct nccl_find *find)
 
 // ---- what holds ranks up, where they are compared by their work ----
 
-static void nccl_wait(struct nccl_find *find, uint32_t row, int64_t begin, int64_t came, int64_t end, uint32_t last)
+static void nccl_wait(struct nccl_find *find, uint32_t row, int64_t begin, int64_t came,
+        int64_t end, uint32_t last)
 {
     struct nccl_row *one = &find->rows[row];
     came = came > begin ? came : begin;
@@ -188,7 +214,9 @@ static void nccl_wait(struct nccl_find *find, uint32_t row, int64_t begin, int64
     one->count++;
     one->all++;
     if (end > begin)
-        vector_push(find->waits, find->wait_count, (struct ranks_wait){.begin = begin, .end = end, .came = came, .row = row, .last = last});
+        vector_push(find->waits, find->wait_count,
+                (struct ranks_wait){
+                        .begin = begin, .end = end, .came = came, .row = row, .last = last});
 }
 
 // Behind the last one of a communicator or channel, of which the row lacks so many.
@@ -224,9 +252,10 @@ static bool nccl_is_clocked(const struct nccl_find *find, const struct nccl_came
     return trace->node_count < 2 || trace->nodes[nccl_node(find, one)].error_ns >= 0;
 }
 
-// The last one to a collective of those whose times can be compared; NULL: there is none, or it was not surely the last. They are in the order of
-// arrival.
-static const struct nccl_came *nccl_last_of_all(const struct nccl_find *find, const struct nccl_came *came, size_t count)
+// The last one to a collective of those whose times can be compared; NULL: there is none, or it was
+// not surely the last. They are in the order of arrival.
+static const struct nccl_came *nccl_last_of_all(
+        const struct nccl_find *find, const struct nccl_came *came, size_t count)
 {
     const struct nccl_came *last = NULL;
     for (size_t i = count; i > 0; i--) {
@@ -240,10 +269,14 @@ static const struct nccl_came *nccl_last_of_all(const struct nccl_find *find, co
     return last;
 }
 
-// For whom `waiter` waited, as far as clocks tell: for the last one of all, if that is known, else of its node. NULL: for nobody.
-static const struct nccl_came *nccl_last_for(const struct nccl_find *find, const struct nccl_came *waiter, const struct nccl_came *of_all)
+// For whom `waiter` waited, as far as clocks tell: for the last one of all, if that is known, else
+// of its node. NULL: for nobody.
+static const struct nccl_came *nccl_last_for(const struct nccl_find *find,
+        const struct nccl_came *waiter, const struct nccl_came *of_all)
 {
-    const struct nccl_came *last = of_all && nccl_is_clocked(find, waiter) ? of_all : find->last_on[nccl_node(find, waiter)];
+    const struct nccl_came *last = of_all && nccl_is_clocked(find, waiter)
+            ? of_all
+            : find->last_on[nccl_node(find, waiter)];
     return last > waiter ? last : NULL;
 }
 
@@ -274,11 +307,14 @@ static void nccl_collective(struct nccl_find *find, const struct nccl_came *came
             find->last_on[nccl_node(find, &came[i])] = &came[i];
     }
     for (size_t i = 0; i < count; i++) {
-        const struct nccl_came *one = count > 1 && once ? nccl_last_for(find, &came[i], of_all) : NULL;
+        const struct nccl_came *one =
+                count > 1 && once ? nccl_last_for(find, &came[i], of_all) : NULL;
         if (ranks->by_work)
-            nccl_wait(find, came[i].row, came[i].at, one ? one->at : came[i].at, came[i].end, one ? one->row : TRACE_NONE);
+            nccl_wait(find, came[i].row, came[i].at, one ? one->at : came[i].at, came[i].end,
+                    one ? one->row : TRACE_NONE);
         else if (one)
-            ranks_put_idle(ranks, &ranks->trace->busy[ranks->rows[came[i].row].process], came[i].at, one->at, came[i].row, one->row);
+            ranks_put_idle(ranks, &ranks->trace->busy[ranks->rows[came[i].row].process], came[i].at,
+                    one->at, came[i].row, one->row);
     }
 }
 
@@ -286,9 +322,10 @@ static void nccl_collectives(struct nccl_find *find)
 {
     const struct nccl_came *came = find->came;
     for (size_t first = 0, end, groups = 0, members = 0; first < find->came_count; first = end) {
-        for (end = first + 1; end < find->came_count && came[end].communicator == came[first].communicator &&
-                              came[end].sequence == came[first].sequence;
-             end++)
+        for (end = first + 1;
+                end < find->came_count && came[end].communicator == came[first].communicator &&
+                came[end].sequence == came[first].sequence;
+                end++)
             ;
         nccl_collective(find, &came[first], end - first);
         groups++;
@@ -306,41 +343,53 @@ static void nccl_collectives(struct nccl_find *find)
 
 // ---- messages ----
 
-// Which send each receive is of, as the number of sends before it less that of receives: it ends behind the begin of its own, and now and then, as
-// where a step begins, before that of the next one. So it is the least number that those near it allow, and loses its step where a record was lost.
-static void nccl_offsets(const struct nccl_find *find, const struct nccl_message *receives, size_t count, const struct nccl_message *sends,
-                         size_t send_count, int64_t *ret_offsets)
+// Which send each receive is of, as the number of sends before it less that of receives: it ends
+// behind the begin of its own, and now and then, as where a step begins, before that of the next
+// one. So it is the least number that those near it allow, and loses its step where a record was
+// lost.
+static void nccl_offsets(const struct nccl_find *find, const struct nccl_message *receives,
+        size_t count, const struct nccl_message *sends, size_t send_count, int64_t *ret_offsets)
 {
-    int64_t residual = trace_residual_ns(find->ranks->trace, find->ranks->rows[receives->row].process, find->ranks->rows[sends->row].process);
+    int64_t residual = trace_residual_ns(find->ranks->trace,
+            find->ranks->rows[receives->row].process, find->ranks->rows[sends->row].process);
     int64_t *allowed = xcalloc(count, sizeof *allowed);
     for (size_t i = 0, at = 0; i < count; i++) {
-        while (receives[i].begin && at < send_count && (!sends[at].begin || sends[at].begin - 2 * residual <= receives[i].end))
+        while (receives[i].begin && at < send_count &&
+                (!sends[at].begin || sends[at].begin - 2 * residual <= receives[i].end))
             at++;
-        allowed[i] = receives[i].begin && at < send_count ? (int64_t)at - 1 - (int64_t)i : INT64_MAX; // behind the last send all are allowed
+        // behind the last send all are allowed
+        allowed[i] =
+                receives[i].begin && at < send_count ? (int64_t)at - 1 - (int64_t)i : INT64_MAX;
     }
     for (size_t i = 0; i < count; i++) {
         int64_t least = INT64_MAX;
         for (size_t k = i > NCCL_NEAR ? i - NCCL_NEAR : 0; k < count && k <= i + NCCL_NEAR; k++)
             least = allowed[k] < least ? allowed[k] : least;
-        ret_offsets[i] = least < INT64_MAX ? least : i ? ret_offsets[i - 1] : (int64_t)send_count - (int64_t)count;
+        ret_offsets[i] = least < INT64_MAX ? least
+                : i                        ? ret_offsets[i - 1]
+                                           : (int64_t)send_count - (int64_t)count;
     }
     free(allowed);
 }
 
 // Who comes first waits for the other one; a send that ends before its receive begins did not.
-static void nccl_pair(struct nccl_find *find, const struct nccl_message *receive, const struct nccl_message *send)
+static void nccl_pair(
+        struct nccl_find *find, const struct nccl_message *receive, const struct nccl_message *send)
 {
     bool receives_first = receive->begin < send->begin;
-    const struct nccl_message *first = receives_first ? receive : send, *last = receives_first ? send : receive;
-    bool waits = first->end > last->begin && ranks_surely_later(find->ranks, last->row, last->begin, first->row, first->begin);
-    nccl_wait(find, first->row, first->begin, waits ? last->begin : first->begin, first->end, last->row);
+    const struct nccl_message *first = receives_first ? receive : send,
+                              *last = receives_first ? send : receive;
+    bool waits = first->end > last->begin &&
+            ranks_surely_later(find->ranks, last->row, last->begin, first->row, first->begin);
+    nccl_wait(find, first->row, first->begin, waits ? last->begin : first->begin, first->end,
+            last->row);
     nccl_wait(find, last->row, last->begin, last->begin, last->end, TRACE_NONE);
     nccl_met(find->ranks, last->begin);
 }
 
 // Of a channel with one rank at each end.
-static void nccl_channel(struct nccl_find *find, const struct nccl_message *receives, size_t count, const struct nccl_message *sends,
-                         size_t send_count)
+static void nccl_channel(struct nccl_find *find, const struct nccl_message *receives, size_t count,
+        const struct nccl_message *sends, size_t send_count)
 {
     int64_t *offsets = xcalloc(count, sizeof *offsets);
     size_t receives_lost = 0, sends_lost = 0, next = 0;
@@ -382,7 +431,9 @@ struct nccl_member { // who is which rank of a communicator
 static int nccl_by_member(const void *left, const void *right)
 {
     const struct nccl_member *a = left, *b = right;
-    return trace_order(a->communicator, b->communicator) ?: trace_order(a->rank, b->rank) ?: trace_order(a->row, b->row);
+    int order = trace_order(a->communicator, b->communicator);
+    order = order ?: trace_order(a->rank, b->rank);
+    return order ?: trace_order(a->row, b->row);
 }
 
 // By their messages, each once.
@@ -392,7 +443,8 @@ static struct nccl_member *nccl_members(const struct nccl_find *find, size_t *re
     size_t count = 0;
     for (size_t i = 0; i < find->message_count; i++) {
         const struct nccl_message *one = &find->messages[i];
-        members[i] = (struct nccl_member){one->communicator, one->sends ? one->from : one->to, one->row};
+        members[i] =
+                (struct nccl_member){one->communicator, one->sends ? one->from : one->to, one->row};
     }
     if (find->message_count)
         qsort(members, find->message_count, sizeof *members, nccl_by_member);
@@ -404,12 +456,14 @@ static struct nccl_member *nccl_members(const struct nccl_find *find, size_t *re
 }
 
 // All that the other side of these has of the channel was lost, if that rank was recorded.
-static void nccl_lose_side(struct nccl_find *find, const struct nccl_member *members, size_t member_count, const struct nccl_message *side,
-                           size_t count)
+static void nccl_lose_side(struct nccl_find *find, const struct nccl_member *members,
+        size_t member_count, const struct nccl_message *side, size_t count)
 {
     struct nccl_member other = {side->communicator, side->sends ? side->to : side->from, 0};
     for (size_t i = search_first(k, member_count, nccl_by_member(&members[k], &other) >= 0);
-         i < member_count && members[i].communicator == other.communicator && members[i].rank == other.rank; i++)
+            i < member_count && members[i].communicator == other.communicator &&
+            members[i].rank == other.rank;
+            i++)
         find->rows[members[i].row].missing += count;
 }
 
@@ -420,13 +474,17 @@ static void nccl_messages(struct nccl_find *find)
     size_t member_count;
     struct nccl_member *members = nccl_members(find, &member_count);
     for (size_t first = 0, middle, end; first < find->message_count; first = end) {
-        for (middle = first; middle < find->message_count && !list[middle].sends && !nccl_by_channel(&list[middle], &list[first]); middle++)
+        for (middle = first; middle < find->message_count && !list[middle].sends &&
+                !nccl_by_channel(&list[middle], &list[first]);
+                middle++)
             ;
-        for (end = middle; end < find->message_count && !nccl_by_channel(&list[end], &list[first]); end++)
+        for (end = middle; end < find->message_count && !nccl_by_channel(&list[end], &list[first]);
+                end++)
             ;
-        bool pairs = middle > first && end > middle && list[first].row == list[middle - 1].row && list[middle].row == list[end - 1].row &&
-                     list[first].row != list[middle].row &&
-                     trace_residual_ns(ranks->trace, ranks->rows[list[first].row].process, ranks->rows[list[middle].row].process) >= 0;
+        bool pairs = middle > first && end > middle && list[first].row == list[middle - 1].row &&
+                list[middle].row == list[end - 1].row && list[first].row != list[middle].row &&
+                trace_residual_ns(ranks->trace, ranks->rows[list[first].row].process,
+                        ranks->rows[list[middle].row].process) >= 0;
         if (pairs) {
             nccl_channel(find, &list[first], middle - first, &list[middle], end - middle);
             continue;
@@ -450,14 +508,16 @@ static bool nccl_gpus(const struct ranks *ranks)
     return all;
 }
 
-// A receive may be called for long before it is needed: without what the GPU did meanwhile nobody is held against another.
+// A receive may be called for long before it is needed: without what the GPU did meanwhile nobody
+// is held against another.
 static void nccl_compare(struct nccl_find *find)
 {
     struct ranks *ranks = find->ranks;
     bool gpus = nccl_gpus(ranks);
     for (size_t i = 0; i < ranks->row_count; i++) {
         const struct nccl_row *one = &find->rows[i];
-        bool known = one->missing * NCCL_LOST <= one->all && one->lost_ns <= one->known_ns; // of most, how long they took
+        // of most, how long they took
+        bool known = one->missing * NCCL_LOST <= one->all && one->lost_ns <= one->known_ns;
         ranks->rows[i].told &= known && (gpus || !ranks->messages);
         ranks->rows[i].held_times = one->known_ns > 0 ? 1 + one->lost_ns / one->known_ns : 1;
     }
@@ -468,8 +528,9 @@ static void nccl_compare(struct nccl_find *find)
 void ranks_of_nccl(struct ranks *ranks)
 {
     const struct trace *trace = ranks->trace;
-    struct nccl_find find = {.ranks = ranks, .rows = xcalloc(ranks->row_count + 1, sizeof *find.rows),
-                             .last_on = xcalloc(trace->node_count + 1, sizeof *find.last_on)};
+    struct nccl_find find = {.ranks = ranks,
+            .rows = xcalloc(ranks->row_count + 1, sizeof *find.rows),
+            .last_on = xcalloc(trace->node_count + 1, sizeof *find.last_on)};
     uint32_t *row_of = ranks_row_of(ranks);
     nccl_collect_messages(&find, row_of);
     ranks->messages = nccl_is_pipeline(&find) && nccl_sends_much(&find, row_of);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are stages of a pipeline, or in groups of some of them. There a rank that is waited for may itself wait for the one that is late, and
-// while a pipeline fills and drains all wait in turns, also in a clean run: who is late is told by what it does that is no communication
-// (late_ranks.c). Here are the times in which a rank communicates and has nothing else to do, and of the others' waits those that are its doing: in
-// which it works. While it waits, it is the doing of whom it waits for, and so on. Where that leads into a transfer, or to somebody who was not
+// Ranks that are stages of a pipeline, or in groups of some of them. There a rank that is waited
+// for may itself wait for the one that is late, and while a pipeline fills and drains all wait in
+// turns, also in a clean run: who is late is told by what it does that is no communication
+// (late_ranks.c). Here are the times in which a rank communicates and has nothing else to do, and
+// of the others' waits those that are its doing: in which it works. While it waits, it is the doing
+// of whom it waits for, and so on. Where that leads into a transfer, or to somebody who was not
 // recorded, it is nobody's.
 #include "reports/analyse/stalls/ranks/ranks_find.h"
 
@@ -15,7 +17,8 @@
 
 enum {
     WORK_DEPTH_MAX = 64, // ranks, each of which waits for the next: more than a pipeline has stages
-    WORK_LOOKS_MAX = 256 // at waits of others, a wait in the mean. In a damaged store they go round in circles
+    WORK_LOOKS_MAX = 256 // at waits of others, a wait in the mean. In a damaged store they go round
+                         // in circles
 };
 
 struct work_wait { // of a row, without overlaps
@@ -33,7 +36,8 @@ struct work_chain {
 
 // ---- what holds a rank up ----
 
-void ranks_put_idle(struct ranks *ranks, const struct trace_busy *busy, int64_t begin, int64_t end, size_t waiter, size_t last)
+void ranks_put_idle(struct ranks *ranks, const struct trace_busy *busy, int64_t begin, int64_t end,
+        size_t waiter, size_t last)
 {
     size_t at = trace_idle_from(busy, begin);
     struct trace_window piece;
@@ -42,7 +46,8 @@ void ranks_put_idle(struct ranks *ranks, const struct trace_busy *busy, int64_t 
 }
 
 // All communications of a row, by begin.
-static void work_hold(struct ranks *ranks, const struct ranks_wait *waits, size_t count, const struct trace_busy *busy)
+static void work_hold(struct ranks *ranks, const struct ranks_wait *waits, size_t count,
+        const struct trace_busy *busy)
 {
     struct rank_row *row = &ranks->rows[waits[0].row];
     row->held_first = ranks->held_count;
@@ -58,16 +63,19 @@ static void work_hold(struct ranks *ranks, const struct ranks_wait *waits, size_
     row->held_count = ranks->held_count - row->held_first;
 }
 
-static void work_put(struct work_chain *chain, int64_t begin, int64_t end, uint32_t last, const struct trace_busy *busy)
+static void work_put(struct work_chain *chain, int64_t begin, int64_t end, uint32_t last,
+        const struct trace_busy *busy)
 {
     size_t at = trace_idle_from(busy, begin);
     struct trace_window piece;
     while (trace_idle(busy, &at, &begin, end, &piece))
-        vector_push(chain->waits, chain->wait_count, (struct work_wait){piece.begin, piece.end, last});
+        vector_push(
+                chain->waits, chain->wait_count, (struct work_wait){piece.begin, piece.end, last});
 }
 
 // For whom a row waits when. Of several at a time it is the one who comes last.
-static void work_waits(struct work_chain *chain, const struct ranks_wait *waits, size_t count, const struct trace_busy *busy)
+static void work_waits(struct work_chain *chain, const struct ranks_wait *waits, size_t count,
+        const struct trace_busy *busy)
 {
     const struct ranks_wait *now = NULL;
     for (size_t i = 0; i < count; i++) {
@@ -75,7 +83,8 @@ static void work_waits(struct work_chain *chain, const struct ranks_wait *waits,
         if (next->came <= next->begin || (now && next->came <= now->came))
             continue;
         if (now)
-            work_put(chain, now->begin, next->begin < now->came ? next->begin : now->came, now->last, busy);
+            work_put(chain, now->begin, next->begin < now->came ? next->begin : now->came,
+                    now->last, busy);
         now = next;
     }
     if (now)
@@ -84,8 +93,10 @@ static void work_waits(struct work_chain *chain, const struct ranks_wait *waits,
 
 // ---- whose doing it is ----
 
-// Is it surely in that time that `waiter` waits for the row? On two nodes as far as ranks_surely_later: what is shorter may be the clocks' doing.
-static bool work_is_sure(const struct ranks *ranks, uint32_t waiter, uint32_t row, int64_t begin, int64_t end)
+// Is it surely in that time that `waiter` waits for the row? On two nodes as far as
+// ranks_surely_later: what is shorter may be the clocks' doing.
+static bool work_is_sure(
+        const struct ranks *ranks, uint32_t waiter, uint32_t row, int64_t begin, int64_t end)
 {
     return ranks_surely_later(ranks, row, end, waiter, begin);
 }
@@ -94,7 +105,8 @@ static bool work_is_sure(const struct ranks *ranks, uint32_t waiter, uint32_t ro
 static void work_own(struct ranks *ranks, uint32_t waiter, uint32_t row, int64_t begin, int64_t end)
 {
     const struct rank_row *one = &ranks->rows[row];
-    const struct trace_busy held = {.spans = ranks->held + one->held_first, .count = one->held_count};
+    const struct trace_busy held = {
+            .spans = ranks->held + one->held_first, .count = one->held_count};
     size_t at = trace_idle_from(&held, begin);
     struct trace_window piece;
     while (trace_idle(&held, &at, &begin, end, &piece))
@@ -102,16 +114,20 @@ static void work_own(struct ranks *ranks, uint32_t waiter, uint32_t row, int64_t
             ranks_put_late(ranks, piece.begin, piece.end, waiter, row);
 }
 
-static void work_blame(struct work_chain *chain, uint32_t waiter, uint32_t row, int64_t begin, int64_t end, int depth)
+static void work_blame(struct work_chain *chain, uint32_t waiter, uint32_t row, int64_t begin,
+        int64_t end, int depth)
 {
     size_t last = chain->first[row + 1];
-    for (size_t i = search_between(middle, chain->first[row], last, chain->waits[middle].end > begin);
-         i < last && chain->waits[i].begin < end && chain->looks; i++) {
+    for (size_t i = search_between(
+                 middle, chain->first[row], last, chain->waits[middle].end > begin);
+            i < last && chain->waits[i].begin < end && chain->looks; i++) {
         const struct work_wait *one = &chain->waits[i];
-        int64_t from = one->begin > begin ? one->begin : begin, to = one->end < end ? one->end : end;
+        int64_t from = one->begin > begin ? one->begin : begin,
+                to = one->end < end ? one->end : end;
         chain->looks--;
         work_own(chain->ranks, waiter, row, begin, from);
-        if (one->last != waiter && depth < WORK_DEPTH_MAX && work_is_sure(chain->ranks, waiter, row, from, to))
+        if (one->last != waiter && depth < WORK_DEPTH_MAX &&
+                work_is_sure(chain->ranks, waiter, row, from, to))
             work_blame(chain, waiter, one->last, from, to, depth + 1);
         begin = to;
     }
@@ -132,7 +148,8 @@ static int work_by_row(const void *left, const void *right)
 void ranks_work_of(struct ranks *ranks, struct ranks_wait *waits, size_t count, bool gpus)
 {
     static const struct trace_busy no_gpu = {0};
-    struct work_chain chain = {.ranks = ranks, .first = xcalloc(ranks->row_count + 1, sizeof *chain.first)};
+    struct work_chain chain = {
+            .ranks = ranks, .first = xcalloc(ranks->row_count + 1, sizeof *chain.first)};
     size_t at = 0;
     if (count)
         qsort(waits, count, sizeof *waits, work_by_row);
@@ -143,7 +160,8 @@ void ranks_work_of(struct ranks *ranks, struct ranks_wait *waits, size_t count, 
             at++;
         if (at == first)
             continue;
-        const struct trace_busy *busy = gpus ? &ranks->trace->busy[ranks->rows[row].process] : &no_gpu;
+        const struct trace_busy *busy =
+                gpus ? &ranks->trace->busy[ranks->rows[row].process] : &no_gpu;
         work_hold(ranks, waits + first, at - first, busy);
         work_waits(&chain, waits + first, at - first, busy);
     }
@@ -151,7 +169,8 @@ void ranks_work_of(struct ranks *ranks, struct ranks_wait *waits, size_t count, 
     chain.looks = WORK_LOOKS_MAX * chain.wait_count;
     for (uint32_t row = 0; row < ranks->row_count; row++)
         for (size_t i = chain.first[row]; i < chain.first[row + 1]; i++)
-            work_blame(&chain, row, chain.waits[i].last, chain.waits[i].begin, chain.waits[i].end, 0);
+            work_blame(
+                    &chain, row, chain.waits[i].last, chain.waits[i].begin, chain.waits[i].end, 0);
     free(chain.waits);
     free(chain.first);
 }
@@ -179,8 +198,10 @@ static bool work_clocks_known(const struct ranks *ranks)
     return true;
 }
 
-// Somebody waits in all of [begin, end), and in each part of it that is for who works there. node: of whom alone these are; TRACE_NONE: of all.
-static void work_shared(struct ranks *ranks, const struct ranks_wait *waits, size_t count, uint32_t node)
+// Somebody waits in all of [begin, end), and in each part of it that is for who works there. node:
+// of whom alone these are; TRACE_NONE: of all.
+static void work_shared(
+        struct ranks *ranks, const struct ranks_wait *waits, size_t count, uint32_t node)
 {
     for (size_t i = 0; i < count;) {
         int64_t begin = waits[i].begin, end = waits[i].end;
@@ -197,7 +218,8 @@ static void work_shared(struct ranks *ranks, const struct ranks_wait *waits, siz
     }
 }
 
-// Ranks of a node have one clock: whom they wait for there is known however little is known of the clocks of others.
+// Ranks of a node have one clock: whom they wait for there is known however little is known of the
+// clocks of others.
 static void work_shared_on_nodes(struct ranks *ranks, struct ranks_wait *waits, size_t count)
 {
     if (count)
@@ -225,7 +247,8 @@ void ranks_work_of_waits(struct ranks *ranks)
         one->held_first = one->wait_first;
         one->held_count = one->wait_count;
         for (size_t i = one->wait_first; i < one->wait_first + one->wait_count; i++)
-            waits[count++] = (struct ranks_wait){.begin = ranks->waits[i].begin, .end = ranks->waits[i].end, .row = row};
+            waits[count++] = (struct ranks_wait){
+                    .begin = ranks->waits[i].begin, .end = ranks->waits[i].end, .row = row};
     }
     if (count)
         qsort(waits, count, sizeof *waits, work_by_begin);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The questions, and whether they can be asked: where the job as it was, run again, does not take what was measured, no answer is given.
+// The questions, and whether they can be asked: where the job as it was, run again, does not take
+// what was measured, no answer is given.
 #include "reports/analyse/stalls/what_if/what_if.h"
 
 #include <math.h>
@@ -30,7 +31,8 @@ static void what_if_steps(const struct trace *trace, struct what_if_steps *ret)
     bool first = most >= WHAT_IF_WARM_MIN;
     for (size_t i = 0; i < trace->step_count; i++) {
         const struct trace_window *one = &trace->steps[i];
-        if (trace->step_ranks[i] != best || one->begin < window->begin || one->end > window->end || one->begin < ret->end)
+        if (trace->step_ranks[i] != best || one->begin < window->begin || one->end > window->end ||
+                one->begin < ret->end)
             continue;
         ret->end = one->end;
         if (!first)
@@ -57,7 +59,7 @@ static bool what_if_ranks(const struct ranks *ranks)
         return false;
     for (size_t i = 1; i < ranks->row_count; i++)
         if ((ranks->size > 0 && ranks->rows[i].rank == ranks->rows[i - 1].rank) ||
-            trace_residual_ns(ranks->trace, ranks->rows[0].process, ranks->rows[i].process) < 0)
+                trace_residual_ns(ranks->trace, ranks->rows[0].process, ranks->rows[i].process) < 0)
             return false;
     return true;
 }
@@ -79,7 +81,8 @@ static double what_if_run(const struct what_if_asked *asked, const int64_t *dura
     return (double)(end - asked->steps->begins[0]) / (double)asked->steps->count;
 }
 
-// Is each late rank one of several that do the same? Who is alone in its stage has nobody to be like.
+// Is each late rank one of several that do the same? Who is alone in its stage has nobody to be
+// like.
 static bool what_if_alike(const struct replay_job *job, const bool *late)
 {
     bool alike = true;
@@ -92,19 +95,22 @@ static bool what_if_alike(const struct replay_job *job, const bool *late)
     return alike;
 }
 
-static void what_if_ask(const struct what_if_asked *asked, const struct ranks *ranks, const struct late_ranks *stragglers, struct stall_what_if *ret)
+static void what_if_ask(const struct what_if_asked *asked, const struct ranks *ranks,
+        const struct late_ranks *stragglers, struct stall_what_if *ret)
 {
     bool *late = xcalloc(ranks->row_count + 1, sizeof *late);
     for (size_t i = 0; i < stragglers->count; i++)
         late[stragglers->list[i].row] = true;
-    if (stragglers->count && stragglers->count < ranks->row_count && what_if_alike(&asked->graph->job, late)) {
+    if (stragglers->count && stragglers->count < ranks->row_count &&
+            what_if_alike(&asked->graph->job, late)) {
         replay_if_without(asked->replay, late, asked->durations);
         ret->without_stragglers_ns = what_if_run(asked, asked->durations);
         ret->stragglers = stragglers->count;
         ret->straggler = ranks->rows[stragglers->list[0].row].rank;
     }
     const struct replay_job *job = &asked->graph->job;
-    if (!ranks->messages || (job->stage_of && job->stage_count < job->rank_count)) { // else it is not known which of their work is the same, or none is
+    // else it is not known which of their work is the same, or none is
+    if (!ranks->messages || (job->stage_of && job->stage_count < job->rank_count)) {
         replay_if_even(asked->replay, asked->durations);
         ret->even_ns = what_if_run(asked, asked->durations);
     }
@@ -115,7 +121,8 @@ static void what_if_ask(const struct what_if_asked *asked, const struct ranks *r
     free(late);
 }
 
-static void what_if_replay(struct what_if_comms *comms, const struct late_ranks *stragglers, struct stall_what_if *ret)
+static void what_if_replay(
+        struct what_if_comms *comms, const struct late_ranks *stragglers, struct stall_what_if *ret)
 {
     struct arena *arena = comms->ranks->trace->arena;
     struct what_if_graph graph;
@@ -123,22 +130,28 @@ static void what_if_replay(struct what_if_comms *comms, const struct late_ranks 
     struct error err = {0};
     what_if_graph_make(comms, &graph);
     if (replay_new(&graph.job, &replay, &err)) {
-        ret->why_not = arena_print(arena, "the recorded operations of its ranks contradict each other (%s)", err.text);
+        ret->why_not = arena_print(
+                arena, "the recorded operations of its ranks contradict each other (%s)", err.text);
         what_if_graph_free(&graph);
         return;
     }
-    struct what_if_asked asked = {.replay = replay, .graph = &graph, .steps = comms->steps,
-                                  .durations = xcalloc(graph.op_count + 1, sizeof *asked.durations),
-                                  .ends = xcalloc(comms->steps->count + 1, sizeof *asked.ends)};
+    struct what_if_asked asked = {.replay = replay,
+            .graph = &graph,
+            .steps = comms->steps,
+            .durations = xcalloc(graph.op_count + 1, sizeof *asked.durations),
+            .ends = xcalloc(comms->steps->count + 1, sizeof *asked.ends)};
     ret->steps = (int64_t)comms->steps->count;
-    ret->measured_ns = (double)(comms->steps->end - comms->steps->begins[0]) / (double)comms->steps->count;
+    ret->measured_ns =
+            (double)(comms->steps->end - comms->steps->begins[0]) / (double)comms->steps->count;
     ret->replayed_ns = what_if_run(&asked, replay_durations(replay));
     ret->unsure_ns = (double)comms->guessed * (double)comms->guess_ns / (double)comms->steps->count;
     double off = ret->replayed_ns / ret->measured_ns - 1;
     if (fabs(off) <= what_if_error_max)
         what_if_ask(&asked, comms->ranks, stragglers, ret);
     else
-        ret->why_not = arena_print(arena, "the replay takes %.1f %% %s than the job did, so what its ranks waited for is not known well enough", fabs(off) * 100, off > 0 ? "more" : "less");
+        ret->why_not = arena_print(arena,
+                "the replay takes %.1f %% %s than the job did, so what its ranks waited for is not known well enough",
+                fabs(off) * 100, off > 0 ? "more" : "less");
     ret->known = !ret->why_not;
     free(asked.durations);
     free(asked.ends);
@@ -146,10 +159,15 @@ static void what_if_replay(struct what_if_comms *comms, const struct late_ranks 
     what_if_graph_free(&graph);
 }
 
-void what_if_find(const struct ranks *ranks, const struct late_ranks *stragglers, bool lost, struct stall_what_if *ret)
+void what_if_find(const struct ranks *ranks, const struct late_ranks *stragglers, bool lost,
+        struct stall_what_if *ret)
 {
     const struct trace *trace = ranks->trace;
-    *ret = (struct stall_what_if){.straggler = -1, .without_stragglers_ns = NAN, .even_ns = NAN, .instant_ns = NAN, .balanced_ns = NAN};
+    *ret = (struct stall_what_if){.straggler = -1,
+            .without_stragglers_ns = NAN,
+            .even_ns = NAN,
+            .instant_ns = NAN,
+            .balanced_ns = NAN};
     if (!what_if_ranks(ranks) || trace->window_count != 1)
         return;
     struct what_if_steps steps;
@@ -168,13 +186,16 @@ void what_if_find(const struct ranks *ranks, const struct late_ranks *stragglers
         steps.end = steps.begins[--steps.count];
     if (comms.until_ns && steps.end > comms.until_ns)
         steps.end = comms.until_ns;
-    many = many && steps.count >= (ret->by_steps ? WHAT_IF_STEPS_MIN : 1) && steps.end > steps.begins[0];
-    if (!many || comms.group_count < (ret->by_steps ? steps.count / 2 + 1 : LATE_BLOCKS)) // it hardly waits, or most of it was not recorded
+    many = many && steps.count >= (ret->by_steps ? WHAT_IF_STEPS_MIN : 1) &&
+            steps.end > steps.begins[0];
+    // it hardly waits, or most of it was not recorded
+    if (!many || comms.group_count < (ret->by_steps ? steps.count / 2 + 1 : LATE_BLOCKS))
         ;
     else if (lost)
         ret->why_not = "events were lost while it was recorded: who waits for whom is not known";
     else if (comms.odd > what_if_odd_max * comms.whole)
-        ret->why_not = "the waits of its ranks do not end together, as with sends and receives, groups of some ranks, or nodes with different clocks";
+        ret->why_not =
+                "the waits of its ranks do not end together, as with sends and receives, groups of some ranks, or nodes with different clocks";
     else
         what_if_replay(&comms, stragglers, ret);
     free(comms.list);

@@ -27,10 +27,11 @@ struct what_if_comms {
     struct what_if_steps *steps;
     struct what_if_comm *list; // by row, within it by begin, once they are final
     size_t count, group_count, stream_count;
-    double odd, whole; // so much of all does not fit together: of groups, or of what was waited for in them
-    size_t guessed; // groups that somebody came to without having been seen to wait
-    int64_t until_ns; // no further than this were they aligned; 0: to the end
-    int64_t guess_ns; // what such an arrival may be off by
+    double odd, whole; // so much of all does not fit together: of groups, or of what was waited for
+                       // in them
+    size_t guessed;    // groups that somebody came to without having been seen to wait
+    int64_t until_ns;  // no further than this were they aligned; 0: to the end
+    int64_t guess_ns;  // what such an arrival may be off by
     uint32_t *stage_of; // [row_count]; NULL: there are no stages
     size_t stage_count;
 };
@@ -39,7 +40,8 @@ struct what_if_comms {
 void what_if_align_waits(struct what_if_comms *comms);
 void what_if_align_nccl(struct what_if_comms *comms);
 
-// what_if_ready.c: of what stood in the queue of its stream, when it was ready. The list is by row and begin; steps: of each group.
+// what_if_ready.c: of what stood in the queue of its stream, when it was ready. The list is by row
+// and begin; steps: of each group.
 void what_if_ready(struct what_if_comms *comms, const uint32_t *steps);
 
 // what_if_graph.c

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// From aligned communications to operations. A rank works from the first step's begin to the last one's end, but for when it waits: its work is
-// cut where a communication begins, which depends on what lies before, and where one ends that held it up, on which depends what comes
-// behind. A communication behind which other work went on is waited for at the next step's begin only. All work before a communication is of one
-// kind with that of other ranks before the same one, and with that before the same one of other steps, as long as steps have as many of them.
+// From aligned communications to operations. A rank works from the first step's begin to the last
+// one's end, but for when it waits: its work is cut where a communication begins, which depends on
+// what lies before, and where one ends that held it up, on which depends what comes behind. A
+// communication behind which other work went on is waited for at the next step's begin only. All
+// work before a communication is of one kind with that of other ranks before the same one, and with
+// that before the same one of other steps, as long as steps have as many of them.
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +14,10 @@
 #include "reports/analyse/stalls/what_if/what_if_comms.h"
 
 enum {
-    GRAPH_HELD_MAX = 64, // at a time by one rank; more are taken for hidden: each is looked at again for each that begins
-    GRAPH_ENDED_MAX = 4  // before they are joined into one: each is a dependency of all that begins before the next work
+    GRAPH_HELD_MAX = 64, // at a time by one rank; more are taken for hidden: each is looked at
+                         // again for each that begins
+    GRAPH_ENDED_MAX = 4  // before they are joined into one: each is a dependency of all that begins
+                         // before the next work
 };
 
 struct graph_held { // a communication that has begun, and will hold the rank up
@@ -23,12 +27,13 @@ struct graph_held { // a communication that has begun, and will hold the rank up
 
 struct graph_row {
     int64_t now;
-    uint32_t last;          // work; REPLAY_NONE: none yet
+    uint32_t last;           // work; REPLAY_NONE: none yet
     struct graph_held *held; // that have begun
     size_t held_count;
-    uint32_t *ended;        // that the next work depends on
+    uint32_t *ended; // that the next work depends on
     size_t ended_count;
-    struct graph_held hidden; // the one that ends last of those that hold nothing up; op REPLAY_NONE: none
+    struct graph_held
+            hidden; // the one that ends last of those that hold nothing up; op REPLAY_NONE: none
     uint32_t hidden_step;
 };
 
@@ -43,7 +48,10 @@ struct graph_make {
 static int graph_by_row(const void *left, const void *right)
 {
     const struct what_if_comm *a = left, *b = right;
-    return trace_order(a->row, b->row) ?: trace_order(a->ready, b->ready) ?: trace_order(a->begin, b->begin) ?: trace_order(a->group, b->group);
+    int order = trace_order(a->row, b->row);
+    order = order ?: trace_order(a->ready, b->ready);
+    order = order ?: trace_order(a->begin, b->begin);
+    return order ?: trace_order(a->group, b->group);
 }
 
 // To the steps: what lasts over their begin or end is cut, what is outside goes.
@@ -57,7 +65,9 @@ static void graph_cut(struct what_if_comms *comms)
             continue;
         one.begin = one.begin < begin ? begin : one.begin;
         one.end = one.end > end ? end : one.end;
-        one.exposed = one.exposed < one.begin ? one.begin : one.exposed > one.end ? one.end : one.exposed;
+        one.exposed = one.exposed < one.begin ? one.begin
+                : one.exposed > one.end       ? one.end
+                                              : one.exposed;
         one.ready = one.begin;
         comms->list[kept++] = one;
     }
@@ -88,8 +98,8 @@ static uint32_t *graph_group_steps(const struct what_if_comms *comms)
     return steps;
 }
 
-// Do four of five steps have as many communications of the first row? Of a pipeline, whose stages have orders of their own, that is taken for
-// granted, unless there are too many places in a step.
+// Do four of five steps have as many communications of the first row? Of a pipeline, whose stages
+// have orders of their own, that is taken for granted, unless there are too many places in a step.
 static void graph_regular(struct graph_make *make, const uint32_t *steps)
 {
     enum { KINDS_FEW = 1 << 20 };
@@ -102,10 +112,12 @@ static void graph_regular(struct graph_make *make, const uint32_t *steps)
         make->places = place > make->places ? place : make->places;
     }
     uint32_t *times = xcalloc((size_t)make->places + 2, sizeof *times);
-    for (size_t first = 0, end; first < comms->count && comms->list[first].row == comms->list[0].row; first = end) {
-        for (end = first + 1; end < comms->count && comms->list[end].row == comms->list[first].row &&
-                              steps[comms->list[end].group] == steps[comms->list[first].group];
-             end++)
+    for (size_t first = 0, end;
+            first < comms->count && comms->list[first].row == comms->list[0].row; first = end) {
+        for (end = first + 1;
+                end < comms->count && comms->list[end].row == comms->list[first].row &&
+                steps[comms->list[end].group] == steps[comms->list[first].group];
+                end++)
             ;
         best = ++times[end - first] > best ? times[end - first] : best;
     }
@@ -145,22 +157,26 @@ static void graph_deps(struct graph_make *make, const struct graph_row *row)
 }
 
 // What has ended becomes one operation, which takes no time.
-static void graph_join(struct graph_make *make, struct graph_row *row, uint32_t step, uint32_t kind, uint32_t rank)
+static void graph_join(
+        struct graph_make *make, struct graph_row *row, uint32_t step, uint32_t kind, uint32_t rank)
 {
     if (row->ended_count < GRAPH_ENDED_MAX)
         return;
-    uint32_t op = graph_op(make, (struct replay_op){row->now, row->now, rank, step, kind + 1, REPLAY_NONE, true});
+    uint32_t op = graph_op(
+            make, (struct replay_op){row->now, row->now, rank, step, kind + 1, REPLAY_NONE, true});
     graph_deps(make, row);
     row->ended_count = 0;
     row->last = op;
 }
 
 // The rank works until `end`; what comes next has this place in this step.
-static void graph_work(struct graph_make *make, struct graph_row *row, int64_t end, uint32_t step, uint32_t kind, uint32_t rank)
+static void graph_work(struct graph_make *make, struct graph_row *row, int64_t end, uint32_t step,
+        uint32_t kind, uint32_t rank)
 {
     if (end <= row->now)
         return;
-    uint32_t op = graph_op(make, (struct replay_op){row->now, end, rank, step, kind, REPLAY_NONE, false});
+    uint32_t op =
+            graph_op(make, (struct replay_op){row->now, end, rank, step, kind, REPLAY_NONE, false});
     graph_deps(make, row);
     row->ended_count = 0;
     if (row->hidden.op != REPLAY_NONE && row->hidden.end <= row->now && row->hidden_step < step) {
@@ -172,7 +188,8 @@ static void graph_work(struct graph_make *make, struct graph_row *row, int64_t e
 }
 
 // The end, by `until`, of what holds the rank up, one after the other as they end.
-static void graph_ends(struct graph_make *make, struct graph_row *row, int64_t until, uint32_t step, uint32_t kind, uint32_t rank)
+static void graph_ends(struct graph_make *make, struct graph_row *row, int64_t until, uint32_t step,
+        uint32_t kind, uint32_t rank)
 {
     while (row->held_count) {
         size_t first = 0;
@@ -189,14 +206,18 @@ static void graph_ends(struct graph_make *make, struct graph_row *row, int64_t u
     }
 }
 
-static uint32_t graph_kind(const struct graph_make *make, uint32_t row, uint32_t group, uint32_t place)
+static uint32_t graph_kind(
+        const struct graph_make *make, uint32_t row, uint32_t group, uint32_t place)
 {
     const struct what_if_comms *comms = make->comms;
     uint32_t stage = comms->stage_of ? comms->stage_of[row] : 0;
-    return 2 * (stage * (make->regular ? make->places + 1 : (uint32_t)comms->group_count + 1) + (make->regular ? place : group));
+    return 2 *
+            (stage * (make->regular ? make->places + 1 : (uint32_t)comms->group_count + 1) +
+                    (make->regular ? place : group));
 }
 
-static void graph_comm(struct graph_make *make, struct graph_row *row, const struct what_if_comm *one, uint32_t step, uint32_t kind)
+static void graph_comm(struct graph_make *make, struct graph_row *row,
+        const struct what_if_comm *one, uint32_t step, uint32_t kind)
 {
     int64_t stop = one->ready;
     graph_ends(make, row, one->ready, step, kind, one->row);
@@ -204,9 +225,11 @@ static void graph_comm(struct graph_make *make, struct graph_row *row, const str
         stop = row->held[i].exposed < stop ? row->held[i].exposed : stop;
     graph_work(make, row, stop, step, kind, one->row);
     uint32_t *before = &make->before[one->stream];
-    uint32_t op = graph_op(make, (struct replay_op){one->begin, one->end, one->row, step, kind + 1, one->group, true});
+    uint32_t op = graph_op(make,
+            (struct replay_op){one->begin, one->end, one->row, step, kind + 1, one->group, true});
     graph_deps(make, row);
-    if (*before != REPLAY_NONE && make->graph->ops[*before].rank == one->row && make->graph->ops[*before].end_ns <= one->begin)
+    if (*before != REPLAY_NONE && make->graph->ops[*before].rank == one->row &&
+            make->graph->ops[*before].end_ns <= one->begin)
         graph_dep(make, *before);
     *before = op;
     struct graph_held held = {one->exposed, one->end, op};
@@ -222,7 +245,8 @@ static void graph_comm(struct graph_make *make, struct graph_row *row, const str
 static size_t graph_rank(struct graph_make *make, uint32_t rank, size_t at, const uint32_t *steps)
 {
     const struct what_if_comms *comms = make->comms;
-    struct graph_row row = {.now = comms->steps->begins[0], .last = REPLAY_NONE, .hidden = {.op = REPLAY_NONE}};
+    struct graph_row row = {
+            .now = comms->steps->begins[0], .last = REPLAY_NONE, .hidden = {.op = REPLAY_NONE}};
     uint32_t place = 0, step = UINT32_MAX, last_step = (uint32_t)comms->steps->count - 1;
     for (; at < comms->count && comms->list[at].row == rank; at++) {
         const struct what_if_comm *one = &comms->list[at];
@@ -257,12 +281,20 @@ void what_if_graph_make(struct what_if_comms *comms, struct what_if_graph *ret_g
     for (size_t i = 0; i < comms->ranks->row_count; i++)
         at = graph_rank(&make, (uint32_t)i, at, steps);
     graph->begins = xcalloc(comms->steps->count + 1, sizeof *graph->begins);
-    for (size_t i = 0; i < comms->steps->count; i++) // what depends on nothing begins with the first step
+    // what depends on nothing begins with the first step
+    for (size_t i = 0; i < comms->steps->count; i++)
         graph->begins[i] = comms->steps->begins[0];
-    graph->job = (struct replay_job){.ops = graph->ops, .op_count = graph->op_count, .dep_first = graph->dep_first, .deps = graph->deps,
-                                     .step_begin_ns = graph->begins, .stage_of = comms->stage_of, .step_count = comms->steps->count,
-                                     .rank_count = comms->ranks->row_count, .group_count = comms->group_count, .stage_count = comms->stage_count,
-                                     .kind_count = 2 * stages * ((make.regular ? make.places : comms->group_count) + 1)};
+    graph->job = (struct replay_job){.ops = graph->ops,
+            .op_count = graph->op_count,
+            .dep_first = graph->dep_first,
+            .deps = graph->deps,
+            .step_begin_ns = graph->begins,
+            .stage_of = comms->stage_of,
+            .step_count = comms->steps->count,
+            .rank_count = comms->ranks->row_count,
+            .group_count = comms->group_count,
+            .stage_count = comms->stage_count,
+            .kind_count = 2 * stages * ((make.regular ? make.places : comms->group_count) + 1)};
     free(make.before);
     free(steps);
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communications as NCCL told them: collectives by communicator and sequence number, sends and receives by their order between two ranks. A
-// kernel that communicates holds its rank up from when the GPU has nothing else to do. Where ranks send to each other they are stages of a
-// pipeline: the first one sends before it receives, any other one comes behind the one that it receives from first.
+// Communications as NCCL told them: collectives by communicator and sequence number, sends and
+// receives by their order between two ranks. A kernel that communicates holds its rank up from when
+// the GPU has nothing else to do. Where ranks send to each other they are stages of a pipeline: the
+// first one sends before it receives, any other one comes behind the one that it receives from
+// first.
 #include <stdlib.h>
 
 #include "common/containers/search.h"
@@ -25,20 +27,25 @@ static int64_t nccl_exposed(const struct trace *trace, uint32_t process, int64_t
 {
     const struct trace_busy *busy = &trace->busy[process];
     size_t behind = search_first(middle, busy->count, busy->spans[middle].begin >= end);
-    int64_t idle = behind && busy->spans[behind - 1].end > begin ? busy->spans[behind - 1].end : begin;
+    int64_t idle =
+            behind && busy->spans[behind - 1].end > begin ? busy->spans[behind - 1].end : begin;
     return end - idle >= NCCL_EXPOSED_NS ? idle : end;
 }
 
 // By communicator, and of messages by their two ranks: in each all is in one order.
 static int nccl_by_channel(const struct nccl_one *a, const struct nccl_one *b)
 {
-    return trace_order(a->communicator, b->communicator) ?: trace_order(a->from, b->from) ?: trace_order(a->to, b->to);
+    int order = trace_order(a->communicator, b->communicator);
+    order = order ?: trace_order(a->from, b->from);
+    return order ?: trace_order(a->to, b->to);
 }
 
 static int nccl_by_group(const void *left, const void *right)
 {
     const struct nccl_one *a = left, *b = right;
-    return nccl_by_channel(a, b) ?: trace_order(a->number, b->number) ?: trace_order(a->row, b->row);
+    int order = nccl_by_channel(a, b);
+    order = order ?: trace_order(a->number, b->number);
+    return order ?: trace_order(a->row, b->row);
 }
 
 static bool nccl_same_group(const struct nccl_one *a, const struct nccl_one *b)
@@ -49,7 +56,10 @@ static bool nccl_same_group(const struct nccl_one *a, const struct nccl_one *b)
 static int nccl_by_stream(const void *left, const void *right)
 {
     const struct nccl_one *a = left, *b = right;
-    return nccl_by_channel(a, b) ?: trace_order(a->row, b->row) ?: trace_order(a->sends, b->sends) ?: trace_order(a->begin, b->begin);
+    int order = nccl_by_channel(a, b);
+    order = order ?: trace_order(a->row, b->row);
+    order = order ?: trace_order(a->sends, b->sends);
+    return order ?: trace_order(a->begin, b->begin);
 }
 
 // Messages between two ranks, numbered on each side.
@@ -58,9 +68,10 @@ static void nccl_number(struct nccl_one *list, size_t count)
     if (count)
         qsort(list, count, sizeof *list, nccl_by_stream);
     for (size_t i = 0; i < count; i++)
-        list[i].number = i && !nccl_by_channel(&list[i], &list[i - 1]) && list[i].row == list[i - 1].row && list[i].sends == list[i - 1].sends
-                             ? list[i - 1].number + 1
-                             : 0;
+        list[i].number = i && !nccl_by_channel(&list[i], &list[i - 1]) &&
+                        list[i].row == list[i - 1].row && list[i].sends == list[i - 1].sends
+                ? list[i - 1].number + 1
+                : 0;
 }
 
 static struct nccl_one *nccl_collect(const struct ranks *ranks, size_t *ret_count)
@@ -72,15 +83,27 @@ static struct nccl_one *nccl_collect(const struct ranks *ranks, size_t *ret_coun
     for (size_t i = 0; i < trace->send_count; i++) {
         const struct trace_send *one = &trace->sends[i];
         if (row_of[one->process] != TRACE_NONE && one->from != one->to)
-            list[count++] = (struct nccl_one){.communicator = one->communicator, .begin = one->kernel_begin, .end = one->kernel_end, .from = one->from,
-                                              .to = one->to, .ranks = 2, .row = row_of[one->process], .sends = one->sends};
+            list[count++] = (struct nccl_one){.communicator = one->communicator,
+                    .begin = one->kernel_begin,
+                    .end = one->kernel_end,
+                    .from = one->from,
+                    .to = one->to,
+                    .ranks = 2,
+                    .row = row_of[one->process],
+                    .sends = one->sends};
     }
     nccl_number(list, count);
     for (size_t i = 0; i < trace->nccl_count; i++) {
         const struct trace_nccl *one = &trace->nccl[i];
         if (row_of[one->process] != TRACE_NONE)
-            list[count++] = (struct nccl_one){.communicator = one->communicator, .number = one->sequence, .begin = one->kernel_begin,
-                                              .end = one->kernel_end, .from = -1, .to = -1, .ranks = one->ranks, .row = row_of[one->process]};
+            list[count++] = (struct nccl_one){.communicator = one->communicator,
+                    .number = one->sequence,
+                    .begin = one->kernel_begin,
+                    .end = one->kernel_end,
+                    .from = -1,
+                    .to = -1,
+                    .ranks = one->ranks,
+                    .row = row_of[one->process]};
     }
     free(row_of);
     *ret_count = count;
@@ -108,11 +131,13 @@ static void nccl_stages(struct what_if_comms *comms, const struct nccl_one *list
 {
     size_t rows = comms->ranks->row_count, found = 0, stages = 0;
     struct nccl_first *first = xcalloc(rows + 1, sizeof *first);
-    uint32_t *stage_of = xcalloc(rows + 1, sizeof *stage_of), *sizes = xcalloc(rows + 1, sizeof *sizes);
+    uint32_t *stage_of = xcalloc(rows + 1, sizeof *stage_of),
+             *sizes = xcalloc(rows + 1, sizeof *sizes);
     for (size_t i = 0; i < rows; i++)
         first[i].begin = INT64_MAX;
     for (size_t i = 0; i < count; i++) {
-        uint32_t row = list[i].row, peer = list[i].from < 0 ? TRACE_NONE : nccl_peer(list, count, i);
+        uint32_t row = list[i].row,
+                 peer = list[i].from < 0 ? TRACE_NONE : nccl_peer(list, count, i);
         if (peer != TRACE_NONE && list[i].begin < first[row].begin)
             first[row] = (struct nccl_first){list[i].begin, list[i].sends, peer};
     }
@@ -146,8 +171,9 @@ static bool nccl_complete(const struct nccl_one *list, size_t first, size_t end)
 {
     bool fits = end - first == (size_t)list[first].ranks;
     for (size_t i = first; i < end && fits; i++)
-        fits = list[i].begin > 0 && list[i].end >= list[i].begin && (i == first || list[i].row != list[i - 1].row) &&
-               (list[i].from < 0 || i == first || list[i].sends != list[i - 1].sends);
+        fits = list[i].begin > 0 && list[i].end >= list[i].begin &&
+                (i == first || list[i].row != list[i - 1].row) &&
+                (list[i].from < 0 || i == first || list[i].sends != list[i - 1].sends);
     return fits;
 }
 
@@ -171,9 +197,13 @@ void what_if_align_nccl(struct what_if_comms *comms)
         }
         for (size_t i = first; i < end; i++)
             vector_push(comms->list, comms->count,
-                        ((struct what_if_comm){.begin = list[i].begin, .end = list[i].end, .row = list[i].row, .group = (uint32_t)comms->group_count,
-                                               .exposed = nccl_exposed(ranks->trace, ranks->rows[list[i].row].process, list[i].begin, list[i].end),
-                                               .stream = (uint32_t)streams - 1}));
+                    ((struct what_if_comm){.begin = list[i].begin,
+                            .end = list[i].end,
+                            .row = list[i].row,
+                            .group = (uint32_t)comms->group_count,
+                            .exposed = nccl_exposed(ranks->trace, ranks->rows[list[i].row].process,
+                                    list[i].begin, list[i].end),
+                            .stream = (uint32_t)streams - 1}));
         comms->group_count++;
         comms->whole++;
     }

@@ -15,7 +15,7 @@
 #include "reports/render/html/flame/html_tree.h"
 
 static const double flame_narrow =
-    0.0001; // of the time: zoomed in ten times such a frame is one pixel wide
+        0.0001; // of the time: zoomed in ten times such a frame is one pixel wide
 
 // The launch that is being folded into the trees, and what is known of its frames.
 struct flame_source {
@@ -23,9 +23,10 @@ struct flame_source {
     const struct work *work;
     struct trace_window *windows; // that count, without overlaps, by begin
     size_t window_count;
-    uint32_t *names; // of each frame of the trace, + 1
-    uint32_t *nameless; // of each of its stack_frames that has no name, + 1: what that is called depends on the stack
-    bool *python;    // of each thread: some of its samples have a Python stack
+    uint32_t *names;    // of each frame of the trace, + 1
+    uint32_t *nameless; // of each of its stack_frames that has no name, + 1: what that is called
+                        // depends on the stack
+    bool *python;       // of each thread: some of its samples have a Python stack
     int side;
 };
 
@@ -70,14 +71,15 @@ static int64_t flame_overlap(const struct flame_source *source, int64_t begin, i
 {
     int64_t ns = 0;
     for (size_t i = flame_window_from(source, begin);
-         i < source->window_count && source->windows[i].begin < end; i++)
+            i < source->window_count && source->windows[i].begin < end; i++)
         ns += parts_overlap(begin, end, source->windows[i].begin, source->windows[i].end);
     return ns;
 }
 
-// What has no symbol is told by what it is inside of. Its address says something, and tells two functions of a library apart, where both
-// sides have the same build.
-static uint32_t flame_nameless(struct flame *flame, struct flame_source *source, uint32_t stack, uint32_t depth)
+// What has no symbol is told by what it is inside of. Its address says something, and tells two
+// functions of a library apart, where both sides have the same build.
+static uint32_t flame_nameless(
+        struct flame *flame, struct flame_source *source, uint32_t stack, uint32_t depth)
 {
     const struct trace *trace = source->trace;
     uint32_t at = trace->stacks[stack].first + depth;
@@ -85,9 +87,11 @@ static uint32_t flame_nameless(struct flame *flame, struct flame_source *source,
         return source->nameless[at] - 1;
     const struct trace_frame *frame = &trace->frames[trace->stack_frames[at]];
     const char *inside = trace_inside(trace, stack, depth);
-    int len = (int)(frame->starts ? strlen(frame->name) : (size_t)(strrchr(frame->name, '+') - frame->name));
-    char *text = inside          ? xasprintf("%.*s (inside %s)", len, frame->name, inside)
-                 : frame->starts ? xstrdup(frame->name) : xasprintf("%.*s (no symbol)", len, frame->name);
+    int len = (int)(frame->starts ? strlen(frame->name)
+                                  : (size_t)(strrchr(frame->name, '+') - frame->name));
+    char *text = inside     ? xasprintf("%.*s (inside %s)", len, frame->name, inside)
+            : frame->starts ? xstrdup(frame->name)
+                            : xasprintf("%.*s (no symbol)", len, frame->name);
     uint32_t name = html_names_add(flame->names, text);
     free(text);
     source->nameless[at] = name + 1;
@@ -105,8 +109,7 @@ static uint32_t flame_name(struct flame *flame, struct flame_source *source, uin
     const char *file = slash ? slash + 1 : frame->module;
     char key[NAMES_LENGTH_MAX];
     uint32_t name;
-    if (file && strcmp(file, frame->name) != 0 &&
-               (frame->kind == 'p' || frame->name[0] == '[')) {
+    if (file && strcmp(file, frame->name) != 0 && (frame->kind == 'p' || frame->name[0] == '[')) {
         char *text = xasprintf("%s (%s)", frame->name, file);
         name = html_names_add(flame->names, text);
         free(text);
@@ -121,13 +124,13 @@ static uint32_t flame_name(struct flame *flame, struct flame_source *source, uin
 static bool flame_is_eval(const char *name)
 {
     return strncmp(name, "_PyEval_EvalFrame", 17) == 0 ||
-           strncmp(name, "PyEval_EvalFrame", 16) == 0;
+            strncmp(name, "PyEval_EvalFrame", 16) == 0;
 }
 
 // Frames of a stack below `node`, outermost first, the innermost `count` of them.
 static uint32_t flame_frames(struct flame *flame, struct flame_source *source,
-                             struct html_tree *tree, uint32_t node, uint32_t stack, uint32_t count,
-                             enum html_frame_kind kind)
+        struct html_tree *tree, uint32_t node, uint32_t stack, uint32_t count,
+        enum html_frame_kind kind)
 {
     const struct trace_stack *row = &source->trace->stacks[stack];
     uint32_t before = UINT32_MAX;
@@ -135,9 +138,10 @@ static uint32_t flame_frames(struct flame *flame, struct flame_source *source,
         uint32_t id = source->trace->stack_frames[row->first + i - 1];
         const char *text = source->trace->frames[id].name;
         bool nameless = names_is_nameless(text);
-        uint32_t name = nameless ? flame_nameless(flame, source, stack, i - 1) : flame_name(flame, source, id);
-        if (name != before ||
-            !(nameless || text[0] == '[')) // ten frames of one library without symbols say no more than one
+        uint32_t name = nameless ? flame_nameless(flame, source, stack, i - 1)
+                                 : flame_name(flame, source, id);
+        if (name != before || !(nameless || text[0] == '[')) // ten frames of one library without
+                                                             // symbols say no more than one
             node = html_tree_child(tree, node, name, kind);
         before = name;
     }
@@ -146,13 +150,13 @@ static uint32_t flame_frames(struct flame *flame, struct flame_source *source,
 
 // Native frames that the innermost Python function called; all of them where no interpreter is in
 // the stack.
-static uint32_t flame_below_python(const struct flame_source *source, uint32_t stack,
-                                   bool *ret_eval)
+static uint32_t flame_below_python(
+        const struct flame_source *source, uint32_t stack, bool *ret_eval)
 {
     const struct trace_stack *row = &source->trace->stacks[stack];
     for (uint32_t i = 0; i < row->count; i++) {
         if (flame_is_eval(
-                source->trace->frames[source->trace->stack_frames[row->first + i]].name)) {
+                    source->trace->frames[source->trace->stack_frames[row->first + i]].name)) {
             *ret_eval = true;
             return i;
         }
@@ -162,8 +166,8 @@ static uint32_t flame_below_python(const struct flame_source *source, uint32_t s
 }
 
 static uint32_t flame_stack(struct flame *flame, struct flame_source *source,
-                            struct html_tree *tree, uint32_t node, uint32_t thread, uint32_t python,
-                            uint32_t user, uint32_t kernel)
+        struct html_tree *tree, uint32_t node, uint32_t thread, uint32_t python, uint32_t user,
+        uint32_t kernel)
 {
     bool eval = false;
     uint32_t native = flame_below_python(source, user, &eval);
@@ -171,7 +175,7 @@ static uint32_t flame_stack(struct flame *flame, struct flame_source *source,
         node = flame_frames(flame, source, tree, node, python, UINT32_MAX, HTML_FRAME_PYTHON);
     else if (eval || source->python[thread])
         node = html_tree_child(tree, node, html_names_add(flame->names, "(Python stack not read)"),
-                               HTML_FRAME_PLACE);
+                HTML_FRAME_PLACE);
     node = flame_frames(flame, source, tree, node, user, native, HTML_FRAME_NATIVE);
     return flame_frames(flame, source, tree, node, kernel, UINT32_MAX, HTML_FRAME_KERNEL);
 }
@@ -185,10 +189,10 @@ static void flame_on_cpu(struct flame *flame, struct flame_source *source)
         // why: only the target's own ticks count as its time; others were looked at as owners of
         // locks.
         if (!trace_is_target(trace, sample->thread) || !(sample->why & UG_SAMPLE_TARGET) ||
-            window == source->window_count || source->windows[window].begin > sample->at)
+                window == source->window_count || source->windows[window].begin > sample->at)
             continue;
         uint32_t node = flame_stack(flame, source, flame->trees[0], 0, sample->thread,
-                                    sample->python, sample->user, sample->kernel);
+                sample->python, sample->user, sample->kernel);
         html_tree_add(flame->trees[0], node, source->side, (double)trace->tick_ns);
     }
 }
@@ -205,10 +209,9 @@ static void flame_off_cpu(struct flame *flame, struct flame_source *source)
             continue;
         const struct trace_gap *gap = &source->trace->gaps[part->gap];
         uint32_t node = html_tree_child(flame->trees[1], 0,
-                                        html_names_add(flame->names, causes[part->cause].title),
-                                        HTML_FRAME_PLACE);
+                html_names_add(flame->names, causes[part->cause].title), HTML_FRAME_PLACE);
         node = flame_stack(flame, source, flame->trees[1], node, gap->thread, gap->python,
-                           gap->user, gap->kernel);
+                gap->user, gap->kernel);
         html_tree_add(flame->trees[1], node, source->side, (double)ns);
     }
 }
@@ -245,21 +248,21 @@ static double flame_launch_steps(const struct launch_trace *launch)
 }
 
 static int flame_launch(struct store *store, struct flame *flame, const struct html_launch *launch,
-                        struct error *err)
+        struct error *err)
 {
     struct launch_trace *loaded = NULL;
-    int rc = launch_trace_load(store, launch->launch_id,
-                               &(struct launch_trace_opts){.host_only = true}, &loaded, err);
+    int rc = launch_trace_load(
+            store, launch->launch_id, &(struct launch_trace_opts){.host_only = true}, &loaded, err);
     if (rc)
         return rc;
     if (loaded->host) {
         struct flame_source source = {
-            .trace = loaded->host, .work = loaded->host_work, .side = launch->side};
+                .trace = loaded->host, .work = loaded->host_work, .side = launch->side};
         source.window_count = loaded->window_count;
         source.windows = xcalloc(loaded->window_count + 1, sizeof *source.windows);
         for (size_t i = 0; i < loaded->window_count; i++)
             source.windows[i] =
-                (struct trace_window){loaded->windows[i].begin, loaded->windows[i].end};
+                    (struct trace_window){loaded->windows[i].begin, loaded->windows[i].end};
         flame_fold(flame, &source, flame_launch_steps(loaded));
     }
     launch_trace_free(loaded);
@@ -267,7 +270,7 @@ static int flame_launch(struct store *store, struct flame *flame, const struct h
 }
 
 static int flame_recording(struct store *store, struct flame *flame,
-                           const struct html_launch *launch, struct error *err)
+        const struct html_launch *launch, struct error *err)
 {
     struct arena *arena = arena_new();
     struct trace *trace = NULL;
@@ -277,7 +280,7 @@ static int flame_recording(struct store *store, struct flame *flame,
         work_init(&work, trace);
         work_find(&work);
         struct flame_source source = {
-            .trace = trace, .work = &work, .window_count = trace->window_count};
+                .trace = trace, .work = &work, .window_count = trace->window_count};
         source.windows = xcalloc(trace->window_count + 1, sizeof *source.windows);
         memcpy(source.windows, trace->windows, trace->window_count * sizeof *source.windows);
         flame_fold(flame, &source, trace->step_count ? (double)trace->step_count : 1);
@@ -293,19 +296,19 @@ static json_t *flame_json(const struct flame *flame, int off, size_t nodes_max)
     const struct html_tree *tree = flame->trees[off];
     if (html_tree_total(tree, 0) <= 0 && html_tree_total(tree, 1) <= 0)
         return NULL;
-    json_t *item = render_json_set(json_object(),
-        "id", json_string(off ? "off_cpu" : "cpu"),
-        "title", json_string(off ? "Off the CPU: waits that held up the work" : "On the CPU"), "unit", json_string("ns"), NULL);
+    json_t *item = render_json_set(json_object(), "id", json_string(off ? "off_cpu" : "cpu"),
+            "title", json_string(off ? "Off the CPU: waits that held up the work" : "On the CPU"),
+            "unit", json_string("ns"), NULL);
     double narrow = flame_narrow;
     html_tree_write(tree, flame->names, flame->steps, flame->sides, narrow, item);
     for (; json_array_size(json_object_get(item, "parent")) > nodes_max && narrow < 0.1;
-         narrow *= 2)
+            narrow *= 2)
         html_tree_write(tree, flame->names, flame->steps, flame->sides, 2 * narrow, item);
     return item;
 }
 
 int html_flames(struct store *store, const struct html_launch *launches, size_t count,
-                size_t nodes_max, json_t **ret_flames, struct error *err)
+        size_t nodes_max, json_t **ret_flames, struct error *err)
 {
     struct flame flame = {.names = html_names_new(), .trees = {html_tree_new(), html_tree_new()}};
     int rc = 0;

@@ -40,16 +40,19 @@ void html_tree_free(struct html_tree *tree)
     free(tree);
 }
 
-uint32_t html_tree_child(struct html_tree *tree, uint32_t parent, uint32_t name,
-                         enum html_frame_kind kind)
+uint32_t html_tree_child(
+        struct html_tree *tree, uint32_t parent, uint32_t name, enum html_frame_kind kind)
 {
     uint64_t hash = hash_mix(hash_mix(kind, name), parent);
     size_t at;
-    for (uint32_t i = map_first(&tree->children, hash, &at); i != MAP_NONE; i = map_next(&tree->children, hash, &at))
-        if (tree->nodes[i].parent == parent && tree->nodes[i].name == name && tree->nodes[i].kind == kind)
+    for (uint32_t i = map_first(&tree->children, hash, &at); i != MAP_NONE;
+            i = map_next(&tree->children, hash, &at))
+        if (tree->nodes[i].parent == parent && tree->nodes[i].name == name &&
+                tree->nodes[i].kind == kind)
             return i;
     uint32_t id = tree->count;
-    vector_push(tree->nodes, tree->count, (struct tree_node){.parent = parent, .name = name, .kind = (uint8_t)kind});
+    vector_push(tree->nodes, tree->count,
+            (struct tree_node){.parent = parent, .name = name, .kind = (uint8_t)kind});
     map_add(&tree->children, hash, id);
     struct tree_node *above = &tree->nodes[parent];
     if (above->last)
@@ -85,8 +88,8 @@ struct tree_writer {
     uint32_t other;
 };
 
-static void tree_put(struct tree_writer *writer, int64_t parent, uint32_t name, int kind,
-                     const double self[2])
+static void tree_put(
+        struct tree_writer *writer, int64_t parent, uint32_t name, int kind, const double self[2])
 {
     if (!writer->name_place[name]) {
         json_array_append(writer->names, json_array_get(writer->names_all, name));
@@ -142,7 +145,7 @@ static void tree_sum(const struct html_tree *tree)
 }
 
 void html_tree_write(const struct html_tree *tree, struct html_names *names, const double per[2],
-                     const bool sides[2], double narrow, json_t *flame)
+        const bool sides[2], double narrow, json_t *flame)
 {
     struct tree_writer writer = {.tree = tree, .per = per, .narrow = narrow};
     writer.parent = json_array(), writer.name = json_array(), writer.kind = json_array();
@@ -160,12 +163,14 @@ void html_tree_write(const struct html_tree *tree, struct html_names *names, con
         if (i == 0 || writer.place[i])
             tree_put_children(&writer, i);
     double total = writer.total[0] + writer.total[1];
-    render_json_set(flame, "names", writer.names, "parent", writer.parent, "name", writer.name, "kind", writer.kind, NULL);
+    render_json_set(flame, "names", writer.names, "parent", writer.parent, "name", writer.name,
+            "kind", writer.kind, NULL);
     for (int side = 0; side < 2; side++) {
         json_object_set(flame, side ? "b" : "a", sides[side] ? writer.values[side] : json_null());
         json_decref(writer.values[side]);
     }
-    json_object_set_new(flame, "left_out", render_json_real(total > 0 ? writer.left_out / total : 0));
+    json_object_set_new(
+            flame, "left_out", render_json_real(total > 0 ? writer.left_out / total : 0));
     json_decref(writer.names_all);
     free(writer.name_place);
     free(writer.place);

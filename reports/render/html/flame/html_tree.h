@@ -22,8 +22,8 @@ struct html_tree;
 struct html_tree *html_tree_new(void);
 void html_tree_free(struct html_tree *tree); // NULL ok
 // The child of `parent` (0: the root) with this name (an index of the caller's names) and kind.
-uint32_t html_tree_child(struct html_tree *tree, uint32_t parent, uint32_t name,
-                         enum html_frame_kind kind);
+uint32_t html_tree_child(
+        struct html_tree *tree, uint32_t parent, uint32_t name, enum html_frame_kind kind);
 void html_tree_add(struct html_tree *tree, uint32_t node, int side, double ns);
 // Time of a side in all nodes.
 double html_tree_total(const struct html_tree *tree, int side);
@@ -31,6 +31,6 @@ double html_tree_total(const struct html_tree *tree, int side);
 // what has less than `narrow` of both sides' time is merged into "(other)" below its parent.
 // sides[side] false: null.
 void html_tree_write(const struct html_tree *tree, struct html_names *names, const double per[2],
-                     const bool sides[2], double narrow, json_t *flame);
+        const bool sides[2], double narrow, json_t *flame);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See html_lanes.h: lanes are filled; on their way out events are put in the order of time, and the short ones are merged
-// where there are too many.
+// See html_lanes.h: lanes are filled; on their way out events are put in the order of time, and the
+// short ones are merged where there are too many.
 #include "reports/render/html/timeline/html_lanes.h"
 
 #include <stdlib.h>
@@ -81,28 +81,29 @@ void html_lanes_window(struct html_lanes *lanes, int side, int64_t begin, int64_
     lanes->sides[side].end = end;
 }
 
-void html_lanes_open(struct html_lanes *lanes, int side, enum html_lane_kind kind,
-                     const char *title)
+void html_lanes_open(
+        struct html_lanes *lanes, int side, enum html_lane_kind kind, const char *title)
 {
     struct lanes_side *mine = &lanes->sides[side];
-    vector_push(mine->lanes, mine->lane_count, (struct lane){.kind = kind, .title = xstrdup(title)});
+    vector_push(
+            mine->lanes, mine->lane_count, (struct lane){.kind = kind, .title = xstrdup(title)});
     lanes->open = side;
 }
 
 static int lanes_contribution(const struct diff_workload *workload, const char *name)
 {
     for (size_t i = 0; workload && i < workload->contribution_count && i < LANES_CONTRIBUTIONS_MAX;
-         i++) {
+            i++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
         if ((contribution->name_a && strcmp(contribution->name_a, name) == 0) ||
-            (contribution->name_b && strcmp(contribution->name_b, name) == 0))
+                (contribution->name_b && strcmp(contribution->name_b, name) == 0))
             return contribution->rank;
     }
     return 0;
 }
 
-uint32_t html_lanes_name(struct html_lanes *lanes, const char *class, const char *text,
-                         const char *match)
+uint32_t html_lanes_name(
+        struct html_lanes *lanes, const char *class, const char *text, const char *match)
 {
     char *key = xasprintf("%s\x01%s", class, text);
     uint32_t known = html_names_count(lanes->names),
@@ -111,7 +112,8 @@ uint32_t html_lanes_name(struct html_lanes *lanes, const char *class, const char
     if (name < known)
         return name;
     lanes->name_class = vector_room(lanes->name_class, name, sizeof *lanes->name_class);
-    lanes->name_contribution = vector_room(lanes->name_contribution, name, sizeof *lanes->name_contribution);
+    lanes->name_contribution =
+            vector_room(lanes->name_contribution, name, sizeof *lanes->name_contribution);
     lanes->name_class[name] = html_names_add(lanes->classes, class);
     lanes->name_contribution[name] = lanes_contribution(lanes->workload, match ? match : text);
     return name;
@@ -123,7 +125,7 @@ uint32_t html_lanes_note(struct html_lanes *lanes, const char *text)
 }
 
 void html_lanes_event(struct html_lanes *lanes, int64_t begin, int64_t end, uint32_t name,
-                      uint32_t depth, uint32_t note)
+        uint32_t depth, uint32_t note)
 {
     struct lanes_side *mine = &lanes->sides[lanes->open];
     struct lane *lane = &mine->lanes[mine->lane_count - 1];
@@ -131,7 +133,8 @@ void html_lanes_event(struct html_lanes *lanes, int64_t begin, int64_t end, uint
     end = end > mine->end ? mine->end : end;
     if (begin > end || begin >= mine->end)
         return;
-    vector_push(lane->events, lane->count, (struct lane_event){begin - mine->begin, end - begin, name, depth, note});
+    vector_push(lane->events, lane->count,
+            (struct lane_event){begin - mine->begin, end - begin, name, depth, note});
 }
 
 void html_lanes_mark(struct html_lanes *lanes, int side, int64_t at)
@@ -150,7 +153,7 @@ size_t html_lanes_count(const struct html_lanes *lanes, int side)
     return count;
 }
 
-// --- out ------------------------------------------------------------------------------------------
+// --- out -----------------------------------------------------------------------------------------
 
 static int lane_compare(const void *left, const void *right)
 {
@@ -168,7 +171,7 @@ static int lane_compare(const void *left, const void *right)
 static bool lane_joins(const struct lane_event *last, const struct lane_event *next, int64_t limit)
 {
     return last->depth == next->depth && last->dur <= limit && next->dur <= limit &&
-           next->start - (last->start + last->dur) <= limit;
+            next->start - (last->start + last->dur) <= limit;
 }
 
 // One behind the last event that is merged with events[first]; at most `most` of them.
@@ -176,7 +179,7 @@ static size_t lane_run(const struct lane *lane, size_t first, int64_t limit, siz
 {
     size_t last = first + 1;
     while (last < lane->count && last - first < most &&
-           lane_joins(&lane->events[last - 1], &lane->events[last], limit))
+            lane_joins(&lane->events[last - 1], &lane->events[last], limit))
         last++;
     return last;
 }
@@ -191,8 +194,8 @@ static size_t lane_count_after(const struct lane *lane, int64_t limit, size_t mo
 
 // One event for events[first] to events[last - 1]: named by the longest of them, and it says how
 // many it stands for.
-static struct lane_event lane_join(struct html_lanes *lanes, const struct lane *lane, size_t first,
-                                   size_t last)
+static struct lane_event lane_join(
+        struct html_lanes *lanes, const struct lane *lane, size_t first, size_t last)
 {
     struct lane_event joined = lane->events[first];
     if (last - first == 1)
@@ -209,7 +212,7 @@ static struct lane_event lane_join(struct html_lanes *lanes, const struct lane *
     }
     joined.dur = end - joined.start;
     char *note = xasprintf("%zu short events, %.1f us of %.1f us", last - first, (double)busy / 1e3,
-                           (double)joined.dur / 1e3);
+            (double)joined.dur / 1e3);
     joined.note = html_lanes_note(lanes, note);
     free(note);
     return joined;
@@ -245,14 +248,17 @@ void html_lanes_reduce(struct html_lanes *lanes, size_t budget)
                 qsort(lane->events, lane->count, sizeof *lane->events, lane_compare);
             if (total > budget)
                 lane_reduce(lanes, lane,
-                            (size_t)((double)lane->count * (double)budget / (double)total));
+                        (size_t)((double)lane->count * (double)budget / (double)total));
         }
     }
 }
 
 static const char *const lane_words[HTML_LANE_KIND_COUNT] = {
-    [HTML_LANE_PHASE] = "phase",   [HTML_LANE_STREAM] = "stream", [HTML_LANE_THREAD] = "thread",
-    [HTML_LANE_PYTHON] = "python", [HTML_LANE_NCCL] = "nccl",
+        [HTML_LANE_PHASE] = "phase",
+        [HTML_LANE_STREAM] = "stream",
+        [HTML_LANE_THREAD] = "thread",
+        [HTML_LANE_PYTHON] = "python",
+        [HTML_LANE_NCCL] = "nccl",
 };
 
 static json_t *lane_json(const struct lane *lane)
@@ -268,14 +274,14 @@ static json_t *lane_json(const struct lane *lane)
         json_array_append_new(name, json_integer(event->name));
         json_array_append_new(depth, json_integer(event->depth));
         json_array_append_new(
-            note, json_integer(event->note == LANES_NO_NOTE ? -1 : (json_int_t)event->note));
+                note, json_integer(event->note == LANES_NO_NOTE ? -1 : (json_int_t)event->note));
         deep |= event->depth > 0;
         noted |= event->note != LANES_NO_NOTE;
         before = event->start;
     }
-    render_json_set(item,
-        "kind", json_string(lane_words[lane->kind]), "title", html_text(lane->title, HTML_NAME_BYTES_MAX), "start", start,
-        "dur", dur, "name", name, NULL);
+    render_json_set(item, "kind", json_string(lane_words[lane->kind]), "title",
+            html_text(lane->title, HTML_NAME_BYTES_MAX), "start", start, "dur", dur, "name", name,
+            NULL);
     if (deep)
         json_object_set(item, "depth", depth);
     if (noted)
@@ -289,12 +295,14 @@ static json_t *lanes_side_json(const struct lanes_side *side)
 {
     if (!side->given)
         return json_null();
-    json_t *marks = render_json_list(i, side->mark_count, json_integer(side->marks[i])), *list = json_array();
+    json_t *marks = render_json_list(i, side->mark_count, json_integer(side->marks[i])),
+           *list = json_array();
     for (int kind = 0; kind < HTML_LANE_KIND_COUNT; kind++)
         for (size_t i = 0; i < side->lane_count; i++)
             if ((int)side->lanes[i].kind == kind && side->lanes[i].count)
                 json_array_append_new(list, lane_json(&side->lanes[i]));
-    return render_json_set(json_object(), "span_ns", json_integer(side->end - side->begin), "mark_ns", marks, "lanes", list, NULL);
+    return render_json_set(json_object(), "span_ns", json_integer(side->end - side->begin),
+            "mark_ns", marks, "lanes", list, NULL);
 }
 
 void html_lanes_write(struct html_lanes *lanes, json_t *timeline)
@@ -304,9 +312,9 @@ void html_lanes_write(struct html_lanes *lanes, json_t *timeline)
         json_array_append_new(classes, json_integer(lanes->name_class[i]));
         json_array_append_new(contributions, json_integer(lanes->name_contribution[i]));
     }
-    render_json_set(timeline,
-        "names", html_names_json(lanes->names), "classes", html_names_json(lanes->classes), "name_class", classes,
-        "name_contribution", contributions, "notes", html_names_json(lanes->notes),
-        "sides", render_json_pair(lanes_side_json(&lanes->sides[0]), lanes_side_json(&lanes->sides[1])),
-        "left_out", json_integer((json_int_t)lanes->left_out), NULL);
+    render_json_set(timeline, "names", html_names_json(lanes->names), "classes",
+            html_names_json(lanes->classes), "name_class", classes, "name_contribution",
+            contributions, "notes", html_names_json(lanes->notes), "sides",
+            render_json_pair(lanes_side_json(&lanes->sides[0]), lanes_side_json(&lanes->sides[1])),
+            "left_out", json_integer((json_int_t)lanes->left_out), NULL);
 }

@@ -26,17 +26,17 @@ void html_lanes_free(struct html_lanes *lanes); // NULL ok
 // The window of a side: events are cut to it, times count from its begin.
 void html_lanes_window(struct html_lanes *lanes, int side, int64_t begin, int64_t end);
 // Later events of this side go here. title is copied.
-void html_lanes_open(struct html_lanes *lanes, int side, enum html_lane_kind kind,
-                     const char *title);
+void html_lanes_open(
+        struct html_lanes *lanes, int side, enum html_lane_kind kind, const char *title);
 // A name of a class ("gpu_compute", "stall", ...); match: the whole name by which a contribution is
 // found, NULL: text.
-uint32_t html_lanes_name(struct html_lanes *lanes, const char *class, const char *text,
-                         const char *match);
+uint32_t html_lanes_name(
+        struct html_lanes *lanes, const char *class, const char *text, const char *match);
 uint32_t html_lanes_note(struct html_lanes *lanes, const char *text); // NULL: none
 // An event of the lane that was opened last; those outside of the window are dropped. note: of
 // html_lanes_note.
 void html_lanes_event(struct html_lanes *lanes, int64_t begin, int64_t end, uint32_t name,
-                      uint32_t depth, uint32_t note);
+        uint32_t depth, uint32_t note);
 void html_lanes_mark(struct html_lanes *lanes, int side, int64_t at); // border of a step
 size_t html_lanes_count(const struct html_lanes *lanes, int side);    // events
 // At most `budget` events remain, of all lanes alike.

@@ -35,8 +35,8 @@ struct timeline {
 };
 
 // The stretch that is drawn: all windows of the couple, else the one that typical.c chose.
-static bool timeline_window(const struct launch_trace *launch, const struct html_couple *of, int side,
-                            int64_t *ret_begin, int64_t *ret_end)
+static bool timeline_window(const struct launch_trace *launch, const struct html_couple *of,
+        int side, int64_t *ret_begin, int64_t *ret_end)
 {
     int32_t couple = of->couple;
     bool found = false;
@@ -51,7 +51,7 @@ static bool timeline_window(const struct launch_trace *launch, const struct html
     if (!found && launch->window_count) {
         size_t at = launch->window_count / 2;
         if (of->workload && isfinite(of->workload->typical_ns[side]) &&
-            of->workload->typical_window[side] < launch->window_count)
+                of->workload->typical_window[side] < launch->window_count)
             at = of->workload->typical_window[side];
         const struct launch_window *window = &launch->windows[at];
         *ret_begin = window->begin;
@@ -80,13 +80,13 @@ static void timeline_steps(struct timeline *timeline, struct timeline_host *host
             continue;
         char *text = xasprintf("step %u", step->idx);
         html_lanes_event(host->lanes, step->begin, step->end,
-                         html_lanes_name(host->lanes, "phase", text, NULL), 0, UINT32_MAX);
+                html_lanes_name(host->lanes, "phase", text, NULL), 0, UINT32_MAX);
         free(text);
         if (rank != 0)
             continue;
         html_lanes_mark(host->lanes, host->side, step->begin);
-        timeline_point_add(&timeline->points[host->side], LAUNCH_TRACE_NONE,
-                           step->begin - host->begin);
+        timeline_point_add(
+                &timeline->points[host->side], LAUNCH_TRACE_NONE, step->begin - host->begin);
         if (timeline->steps[host->side]++ == 0)
             timeline->first_step[host->side] = step->idx;
     }
@@ -101,15 +101,15 @@ static void timeline_phases(struct timeline *timeline, struct timeline_host *hos
         if (phase->end <= host->begin || phase->begin >= host->end)
             continue;
         uint32_t name = html_lanes_name(host->lanes, "phase", phase->name, NULL);
-        html_lanes_event(host->lanes, phase->begin, phase->end, name, phase->depth + 1u,
-                         UINT32_MAX);
+        html_lanes_event(
+                host->lanes, phase->begin, phase->end, name, phase->depth + 1u, UINT32_MAX);
         if (rank == 0 && phase->depth == 0 && phase->begin >= host->begin)
             timeline_point_add(&timeline->points[host->side], name, phase->begin - host->begin);
     }
 }
 
 static void timeline_side(struct timeline *timeline, const struct launch_trace *launch, int side,
-                          const struct html_couple *couple)
+        const struct html_couple *couple)
 {
     struct timeline_host host = {.lanes = timeline->lanes, .launch = launch, .side = side};
     host.trace = launch->host;
@@ -121,8 +121,8 @@ static void timeline_side(struct timeline *timeline, const struct launch_trace *
     timeline->pair = launch->pair;
     for (uint32_t rank = 0; rank < launch->rank_count; rank++) {
         char *title = launch->rank_count > 1
-                          ? xasprintf("rank %d: steps and phases", launch->ranks[rank].rank)
-                          : xstrdup("steps and phases");
+                ? xasprintf("rank %d: steps and phases", launch->ranks[rank].rank)
+                : xstrdup("steps and phases");
         html_lanes_open(host.lanes, side, HTML_LANE_PHASE, title);
         free(title);
         timeline_steps(timeline, &host, rank);
@@ -137,8 +137,8 @@ static void timeline_side(struct timeline *timeline, const struct launch_trace *
 }
 
 // A recording has no blocks: five steps in its middle, else its middle second.
-static void timeline_recording(struct timeline *timeline, const struct trace *trace,
-                               const struct work *work)
+static void timeline_recording(
+        struct timeline *timeline, const struct trace *trace, const struct work *work)
 {
     struct timeline_host host = {.lanes = timeline->lanes, .trace = trace, .work = work};
     const struct trace_window *window = &trace->windows[trace->window_count / 2];
@@ -155,7 +155,7 @@ static void timeline_recording(struct timeline *timeline, const struct trace *tr
         html_lanes_open(host.lanes, 0, HTML_LANE_PHASE, "steps");
     for (size_t i = middle; i < last; i++) {
         html_lanes_event(host.lanes, trace->steps[i].begin, trace->steps[i].end,
-                         html_lanes_name(host.lanes, "phase", "step", NULL), 0, UINT32_MAX);
+                html_lanes_name(host.lanes, "phase", "step", NULL), 0, UINT32_MAX);
         html_lanes_mark(host.lanes, 0, trace->steps[i].begin);
     }
     timeline_host(&host);
@@ -173,8 +173,9 @@ static json_t *timeline_aligned(const struct timeline *timeline)
             if (a->occurrence != b->occurrence || a->name != b->name)
                 continue;
             if (a->at > last[0] &&
-                b->at > last[1]) // steps that were run in another order are no guide
-                json_array_append_new(list, render_json_pair(json_integer(a->at), json_integer(b->at)));
+                    b->at > last[1]) // steps that were run in another order are no guide
+                json_array_append_new(
+                        list, render_json_pair(json_integer(a->at), json_integer(b->at)));
             last[0] = a->at > last[0] ? a->at : last[0];
             last[1] = b->at > last[1] ? b->at : last[1];
             break;
@@ -197,9 +198,10 @@ static void timeline_typical(struct strbuf *text, const struct diff_workload *wo
         return;
     for (int i = 0; i < 4; i++)
         unit_format_ns(number[i], sizeof number[i],
-                       (i < 2 ? workload->typical_ns : workload->typical_median_ns)[i % 2]);
-    strbuf_add(text, "; the one nearest to the medians of the traced steps: %s and %s, medians %s and %s",
-               number[0], number[1], number[2], number[3]);
+                (i < 2 ? workload->typical_ns : workload->typical_median_ns)[i % 2]);
+    strbuf_add(text,
+            "; the one nearest to the medians of the traced steps: %s and %s, medians %s and %s",
+            number[0], number[1], number[2], number[3]);
 }
 
 static json_t *timeline_title(const struct timeline *timeline, const struct html_couple *couple)
@@ -212,7 +214,7 @@ static json_t *timeline_title(const struct timeline *timeline, const struct html
         strbuf_add(&text, "%s%s", text.len ? ", " : "", words[side]);
         if (timeline->steps[side] > 1)
             strbuf_add(&text, " steps %u to %u", timeline->first_step[side],
-                       timeline->first_step[side] + timeline->steps[side] - 1);
+                    timeline->first_step[side] + timeline->steps[side] - 1);
         else if (timeline->steps[side] == 1)
             strbuf_add(&text, " step %u", timeline->first_step[side]);
     }
@@ -232,14 +234,14 @@ static json_t *timeline_title(const struct timeline *timeline, const struct html
 }
 
 static int timeline_load(struct store *store, struct timeline *timeline,
-                         const struct html_couple *couple, struct error *err)
+        const struct html_couple *couple, struct error *err)
 {
     int rc = 0;
     for (int side = 0; side < 2 && rc == 0; side++) { // one launch in memory at a time
         struct launch_trace *launch = NULL;
         if (couple->launches[side])
-            rc = launch_trace_load(store, couple->launches[side], &(struct launch_trace_opts){0},
-                                   &launch, err);
+            rc = launch_trace_load(
+                    store, couple->launches[side], &(struct launch_trace_opts){0}, &launch, err);
         if (rc == 0 && launch)
             timeline_side(timeline, launch, side, couple);
         if (rc == 0)
@@ -265,8 +267,8 @@ static int timeline_load(struct store *store, struct timeline *timeline,
 
 // How long an event is as text depends on its digits: what is too large is thinned out again by
 // what it was too large.
-static void timeline_fit(struct html_lanes *lanes, const struct html_couple *couple,
-                         json_t *timeline)
+static void timeline_fit(
+        struct html_lanes *lanes, const struct html_couple *couple, json_t *timeline)
 {
     size_t events = couple->events, bytes;
     for (int round = 0; round < 4; round++) {
@@ -281,7 +283,7 @@ static void timeline_fit(struct html_lanes *lanes, const struct html_couple *cou
 }
 
 int html_timeline(struct store *store, const struct html_couple *couple, json_t **ret_timeline,
-                  struct error *err)
+        struct error *err)
 {
     struct timeline timeline = {.lanes = html_lanes_new(couple->workload)};
     int rc = timeline_load(store, &timeline, couple, err);
@@ -293,7 +295,7 @@ int html_timeline(struct store *store, const struct html_couple *couple, json_t 
         for (int side = 0; side < 2; side++)
             if (timeline.points[side].count)
                 qsort(timeline.points[side].items, timeline.points[side].count,
-                      sizeof *timeline.points[side].items, timeline_point_compare);
+                        sizeof *timeline.points[side].items, timeline_point_compare);
         json_object_set_new(*ret_timeline, "title", timeline_title(&timeline, couple));
         timeline_fit(timeline.lanes, couple, *ret_timeline);
         json_object_set_new(*ret_timeline, "aligned", timeline_aligned(&timeline));

@@ -22,7 +22,7 @@ struct timeline_host {
 
 void timeline_host(struct timeline_host *host);
 void timeline_find_ops(
-    struct timeline_host *host); // before the others; host->ops is the caller's to free
+        struct timeline_host *host); // before the others; host->ops is the caller's to free
 void timeline_streams(struct timeline_host *host); // of the GPU; host->launch is not NULL here
 void timeline_nccl(struct timeline_host *host);
 // Calls of CUDA that the thread made, below what it ran; LAUNCH_TRACE_NONE: calls of threads that

@@ -10,8 +10,8 @@
 
 enum { TIMELINE_STREAMS_MAX = 32 };
 
-static const char *timeline_op_class(const struct launch_trace *launch,
-                                     const struct launch_work *work)
+static const char *timeline_op_class(
+        const struct launch_trace *launch, const struct launch_work *work)
 {
     if (work->kernel == LAUNCH_TRACE_NONE)
         return work->kind == 1 ? "gpu_compute" : "copy";
@@ -28,7 +28,7 @@ static uint32_t timeline_op_name(struct timeline_host *host, const struct launch
         uint8_t kind;
         const char *name;
     } kinds[] = {{1, "CUDA graph"}, {17, "copy HtoD"}, {18, "copy DtoH"}, {24, "copy DtoD"},
-                 {25, "copy HtoH"}, {26, "copy PtoP"}, {80, "set"}};
+            {25, "copy HtoH"}, {26, "copy PtoP"}, {80, "set"}};
     const char *name = "copy";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (kinds[i].kind == work->kind)
@@ -42,8 +42,8 @@ static uint32_t timeline_op_note(struct timeline_host *host, const struct launch
     if (work->kernel != LAUNCH_TRACE_NONE) {
         const struct launch_kernel *kernel = &host->launch->kernels[work->kernel];
         strbuf_add(&text, "grid %ux%ux%u, block %ux%ux%u, %u registers, %u B shared",
-                   kernel->grid[0], kernel->grid[1], kernel->grid[2], kernel->block[0],
-                   kernel->block[1], kernel->block[2], kernel->registers, kernel->shared_bytes);
+                kernel->grid[0], kernel->grid[1], kernel->grid[2], kernel->block[0],
+                kernel->block[1], kernel->block[2], kernel->registers, kernel->shared_bytes);
     } else if (work->bytes > 0) {
         strbuf_add(&text, "%lld bytes", (long long)work->bytes);
     }
@@ -81,18 +81,17 @@ void timeline_streams(struct timeline_host *host)
              *notes = xcalloc(launch->work_count + 1, sizeof *notes);
     uint8_t *named = xcalloc(launch->work_count + 1, 1);
     uint32_t *used =
-        xcalloc(launch->stream_count + 1, sizeof *used); // rank + 1; a stream is of one process
+            xcalloc(launch->stream_count + 1, sizeof *used); // rank + 1; a stream is of one process
     for (size_t i = 0; i < host->op_count; i++)
         if (timeline_op_inside(host, &launch->ops[host->ops[i]])) {
             const struct launch_work *work = &launch->works[launch->ops[host->ops[i]].work];
             used[work->stream] = work->rank < launch->rank_count ? work->rank + 1 : UINT32_MAX;
         }
     for (uint32_t stream = 0, shown = 0;
-         stream < launch->stream_count && shown < TIMELINE_STREAMS_MAX; stream++) {
+            stream < launch->stream_count && shown < TIMELINE_STREAMS_MAX; stream++) {
         if (!used[stream])
             continue;
-        char *title =
-            launch->rank_count > 1 && used[stream] != UINT32_MAX
+        char *title = launch->rank_count > 1 && used[stream] != UINT32_MAX
                 ? xasprintf("rank %d, GPU stream %u", launch->ranks[used[stream] - 1].rank, ++shown)
                 : xasprintf("GPU stream %u", ++shown);
         html_lanes_open(host->lanes, host->side, HTML_LANE_STREAM, title);
@@ -108,7 +107,7 @@ void timeline_streams(struct timeline_host *host)
                 notes[op->work] = timeline_op_note(host, work);
             }
             html_lanes_event(host->lanes, op->start, op->start + op->dur, names[op->work], 0,
-                             notes[op->work]);
+                    notes[op->work]);
         }
     }
     free(names), free(notes), free(named), free(used);
@@ -122,11 +121,11 @@ void timeline_calls(struct timeline_host *host, uint32_t thread)
     for (size_t i = 0; launch && i < launch->call_count; i++) {
         const struct launch_call *call = &launch->calls[i];
         if ((thread != LAUNCH_TRACE_NONE && call->thread != thread) || call->end <= host->begin ||
-            call->begin >= host->end)
+                call->begin >= host->end)
             continue;
         const char *class = strstr(call->name, "ynchronize") ? "sync" : "call";
         html_lanes_event(host->lanes, call->begin, call->end,
-                         html_lanes_name(host->lanes, class, call->name, NULL), 1, UINT32_MAX);
+                html_lanes_name(host->lanes, class, call->name, NULL), 1, UINT32_MAX);
     }
     for (size_t i = 0; i < host->op_count; i++) {
         const struct launch_op *op = &launch->ops[host->ops[i]];
@@ -136,9 +135,9 @@ void timeline_calls(struct timeline_host *host, uint32_t thread)
         int64_t begin = op->start - op->call_ago, end = begin + op->call_dur;
         if (end > host->begin && begin < host->end)
             html_lanes_event(host->lanes, begin, end,
-                             html_lanes_name(host->lanes, "call",
-                                             work->call_name ? work->call_name : "launch", NULL),
-                             1, UINT32_MAX);
+                    html_lanes_name(host->lanes, "call",
+                            work->call_name ? work->call_name : "launch", NULL),
+                    1, UINT32_MAX);
     }
 }
 
@@ -156,14 +155,14 @@ void timeline_nccl(struct timeline_host *host)
             html_lanes_open(host->lanes, host->side, HTML_LANE_NCCL, "NCCL");
         open = true;
         char *text = xasprintf("%s%s%s%s%s%s%s", row->function ? row->function : "collective",
-                               row->datatype ? " " : "", row->datatype ? row->datatype : "",
-                               row->algorithm ? " " : "", row->algorithm ? row->algorithm : "",
-                               row->protocol ? " " : "", row->protocol ? row->protocol : "");
+                row->datatype ? " " : "", row->datatype ? row->datatype : "",
+                row->algorithm ? " " : "", row->algorithm ? row->algorithm : "",
+                row->protocol ? " " : "", row->protocol ? row->protocol : "");
         char *note = xasprintf("rank %u, %lld bytes, %d channels", row->rank, (long long)row->bytes,
-                               row->channels);
+                row->channels);
         html_lanes_event(host->lanes, begin, end,
-                         html_lanes_name(host->lanes, "comm_exposed", text, NULL), 0,
-                         html_lanes_note(host->lanes, note));
+                html_lanes_name(host->lanes, "comm_exposed", text, NULL), 0,
+                html_lanes_note(host->lanes, note));
         free(text);
         free(note);
     }

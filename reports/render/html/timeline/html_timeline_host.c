@@ -33,8 +33,8 @@ static const struct trace_frame *timeline_leaf(const struct trace *trace, uint32
     return row->count ? &trace->frames[trace->stack_frames[row->first]] : NULL;
 }
 
-static uint32_t timeline_frame_name(struct timeline_host *host, const struct trace_frame *frame,
-                                    const char *class)
+static uint32_t timeline_frame_name(
+        struct timeline_host *host, const struct trace_frame *frame, const char *class)
 {
     const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
     const char *file = slash ? slash + 1 : frame->module;
@@ -47,9 +47,12 @@ static uint32_t timeline_frame_name(struct timeline_host *host, const struct tra
 }
 
 // A function without a name by what it is inside of, as long as that is known.
-static uint32_t timeline_inside_name(struct timeline_host *host, const struct trace_frame *frame, const char *inside)
+static uint32_t timeline_inside_name(
+        struct timeline_host *host, const struct trace_frame *frame, const char *inside)
 {
-    char *text = xasprintf("%s (inside %s)", frame->name, inside), *match = xasprintf("[inside %s]", inside); // the latter as `diff` calls it
+    // the latter as `diff` calls it
+    char *text = xasprintf("%s (inside %s)", frame->name, inside),
+         *match = xasprintf("[inside %s]", inside);
     uint32_t name = html_lanes_name(host->lanes, "host_run", text, match);
     free(text);
     free(match);
@@ -73,7 +76,7 @@ static uint32_t timeline_running(struct timeline_host *host, const struct trace_
 // What ran in [begin, end) between two waits: each sample speaks for the time to the middle between
 // it and the next, but for no more than a tick: beyond that nothing is known.
 static void timeline_run(struct timeline_host *host, uint32_t thread, int64_t begin, int64_t end,
-                         struct timeline_pieces *pieces)
+        struct timeline_pieces *pieces)
 {
     const struct trace *trace = host->trace;
     const struct trace_thread *row = &trace->threads[thread];
@@ -82,11 +85,11 @@ static void timeline_run(struct timeline_host *host, uint32_t thread, int64_t be
     int64_t run_begin = 0, run_end = 0;
     uint32_t run_name = LAUNCH_TRACE_NONE;
     for (uint32_t i = trace_sample_from(trace, thread, begin);
-         i < last && trace->samples[i].at < end; i++) {
+            i < last && trace->samples[i].at < end; i++) {
         const struct trace_sample *sample = &trace->samples[i];
         int64_t to = i + 1 < last && trace->samples[i + 1].at < end
-                         ? sample->at + (trace->samples[i + 1].at - sample->at) / 2
-                         : end;
+                ? sample->at + (trace->samples[i + 1].at - sample->at) / 2
+                : end;
         int64_t low = from < sample->at - reach ? sample->at - reach : from;
         int64_t high = to > sample->at + reach ? sample->at + reach : to;
         uint32_t name = timeline_running(host, sample);
@@ -103,14 +106,14 @@ static void timeline_run(struct timeline_host *host, uint32_t thread, int64_t be
         html_lanes_event(host->lanes, run_begin, run_end, run_name, 0, UINT32_MAX);
     else if (end - begin <= 3 * reach)
         html_lanes_event(host->lanes, begin, end,
-                         html_lanes_name(host->lanes, "host_run", "(ran, not sampled)", NULL), 0,
-                         UINT32_MAX);
+                html_lanes_name(host->lanes, "host_run", "(ran, not sampled)", NULL), 0,
+                UINT32_MAX);
 }
 
 // The part of the stall analysis that most of the wait belongs to; NULL: nothing to do, or not
 // known.
-static const struct part *timeline_part(const struct timeline_host *host,
-                                        const struct trace_gap *gap)
+static const struct part *timeline_part(
+        const struct timeline_host *host, const struct trace_gap *gap)
 {
     const struct part *best = NULL;
     int64_t best_ns = 0;
@@ -118,7 +121,7 @@ static const struct part *timeline_part(const struct timeline_host *host,
     if (!host->work || !host->work->part_first)
         return NULL;
     for (uint32_t i = parts_range(host->work, gap->thread, gap->out, gap->in, &last); i < last;
-         i++) {
+            i++) {
         const struct part *part = &host->work->parts[i];
         int64_t ns = parts_overlap(part->begin, part->end, gap->out, gap->in);
         if (ns > best_ns)
@@ -127,8 +130,8 @@ static const struct part *timeline_part(const struct timeline_host *host,
     return best;
 }
 
-static uint32_t timeline_gap_note(struct timeline_host *host, const struct trace_gap *gap,
-                                  const struct part *part)
+static uint32_t timeline_gap_note(
+        struct timeline_host *host, const struct trace_gap *gap, const struct part *part)
 {
     const struct trace *trace = host->trace;
     const struct trace_stack *row = &trace->stacks[gap->kernel];
@@ -140,10 +143,10 @@ static uint32_t timeline_gap_note(struct timeline_host *host, const struct trace
     }
     if (part && part->culprit != TRACE_NONE)
         strbuf_add(&text, "%sheld up by %s (thread %d)", text.len ? "; " : "",
-                   trace->threads[part->culprit].comm, trace->threads[part->culprit].tid);
+                trace->threads[part->culprit].comm, trace->threads[part->culprit].tid);
     else if (gap->waker != TRACE_NONE)
         strbuf_add(&text, "%swoken by %s (thread %d)", text.len ? "; " : "",
-                   trace->threads[gap->waker].comm, trace->threads[gap->waker].tid);
+                trace->threads[gap->waker].comm, trace->threads[gap->waker].tid);
     uint32_t note = html_lanes_note(host->lanes, text.text);
     strbuf_free(&text);
     return note;
@@ -155,21 +158,21 @@ static void timeline_gap(struct timeline_host *host, const struct trace_gap *gap
     const struct stall_cause *causes = stall_causes(&cause_count);
     const struct part *part = timeline_part(host, gap);
     uint32_t name = part && part->cause < cause_count
-                        ? html_lanes_name(host->lanes, "stall", causes[part->cause].title,
-                                          causes[part->cause].id)
-                        : html_lanes_name(host->lanes, "idle", "waits", NULL);
+            ? html_lanes_name(
+                      host->lanes, "stall", causes[part->cause].title, causes[part->cause].id)
+            : html_lanes_name(host->lanes, "idle", "waits", NULL);
     html_lanes_event(host->lanes, gap->out, gap->in, name, 0, timeline_gap_note(host, gap, part));
 }
 
-static void timeline_thread(struct timeline_host *host, uint32_t thread,
-                            struct timeline_pieces *pieces)
+static void timeline_thread(
+        struct timeline_host *host, uint32_t thread, struct timeline_pieces *pieces)
 {
     const struct trace *trace = host->trace;
     const struct trace_thread *row = &trace->threads[thread];
     uint32_t last = row->gap_first + row->gap_count;
     int64_t at = host->begin;
     for (uint32_t i = trace_gap_from(trace, thread, host->begin);
-         i < last && trace->gaps[i].out < host->end; i++) {
+            i < last && trace->gaps[i].out < host->end; i++) {
         const struct trace_gap *gap = &trace->gaps[i];
         if (gap->out > at)
             timeline_run(host, thread, at, gap->out, pieces);
@@ -189,12 +192,12 @@ struct timeline_open {
     uint32_t depth;
 };
 
-static void timeline_close(struct timeline_host *host, struct timeline_open *open, uint32_t depth,
-                           int64_t at)
+static void timeline_close(
+        struct timeline_host *host, struct timeline_open *open, uint32_t depth, int64_t at)
 {
     for (; open->depth > depth; open->depth--)
         html_lanes_event(host->lanes, open->begins[open->depth - 1], at,
-                         open->names[open->depth - 1], open->depth - 1, UINT32_MAX);
+                open->names[open->depth - 1], open->depth - 1, UINT32_MAX);
 }
 
 static void timeline_python(struct timeline_host *host, const struct timeline_pieces *pieces)
@@ -206,15 +209,14 @@ static void timeline_python(struct timeline_host *host, const struct timeline_pi
         const struct timeline_piece *piece = &pieces->items[i];
         const struct trace_stack *row = &trace->stacks[piece->python];
         if (!piece->python && piece->begin - before < 2 * trace->tick_ns &&
-            piece->end - piece->begin < trace->tick_ns)
+                piece->end - piece->begin < trace->tick_ns)
             continue; // a walk that came too late says nothing
         uint32_t depth = row->count < TIMELINE_DEPTH_MAX ? row->count : TIMELINE_DEPTH_MAX,
                  same = 0;
         uint32_t names[TIMELINE_DEPTH_MAX];
         for (uint32_t d = 0; d < depth; d++)
-            names[d] = timeline_frame_name(
-                host, &trace->frames[trace->stack_frames[row->first + row->count - 1 - d]],
-                "python");
+            names[d] = timeline_frame_name(host,
+                    &trace->frames[trace->stack_frames[row->first + row->count - 1 - d]], "python");
         while (same < depth && same < open.depth && names[same] == open.names[same])
             same++;
         timeline_close(host, &open, same, before > piece->begin ? piece->begin : before);
@@ -258,7 +260,7 @@ static void timeline_lane(struct timeline_host *host, uint32_t thread, bool lead
     const struct trace_thread *row = &host->trace->threads[thread];
     struct timeline_pieces pieces = {0};
     char *title = xasprintf("%s %d \xe2\x80\x9c%s\xe2\x80\x9d",
-                            row->main ? "main thread" : "thread", row->tid, row->comm);
+            row->main ? "main thread" : "thread", row->tid, row->comm);
     html_lanes_open(host->lanes, host->side, HTML_LANE_THREAD, title);
     timeline_thread(host, thread, &pieces);
     timeline_calls(host, thread);
@@ -281,7 +283,7 @@ void timeline_host(struct timeline_host *host)
     for (int pass = 0; pass < 2 && host->trace; pass++) { // threads that make the steps first
         for (uint32_t thread = 0; thread < host->trace->thread_count; thread++) {
             if (timeline_makes_steps(host, thread) != (pass == 0) ||
-                !timeline_is_seen(host, thread))
+                    !timeline_is_seen(host, thread))
                 continue;
             if (shown < TIMELINE_THREADS_MAX && ++shown)
                 timeline_lane(host, thread, pass == 0);
