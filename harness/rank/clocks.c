@@ -6,6 +6,7 @@
 // before all have come.
 #include "harness/rank/clocks.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/containers/hash.h"
@@ -16,14 +17,14 @@
 
 enum {
     CLOCKS_KEPT_MAX = 1 << 18, // collectives that are looked at, of all shards: 16 MB
-    CLOCKS_SHARD_MIN = 128,    // of a shard
-    CLOCKS_SHARD_MAX = 8192,
+    CLOCKS_RANK_MIN = 128,     // of a rank
+    CLOCKS_RANK_MAX = 8192,
     CLOCKS_ALL_PAIRS_MAX =
             24, // nodes: of more each is compared with the first one and its neighbour only
-    CLOCKS_STAMP_NS = 10000 // the begin of a kernel is told late by microseconds
-                            // (tracer/inject/nccl/nccl_record.c)
+    CLOCKS_LENGTH_MIN_NS = 100000000 // of a recording: a rate cannot be told from a moment
 };
-#define CLOCKS_STAMP_TEXT "10000"
+#define CLOCKS_STAMP_NS \
+    "10000" // the begin of a kernel is told late by microseconds (tracer/inject/nccl/nccl_record.c)
 
 struct clocks_came { // a rank, or the ranks of a node, to a collective
     uint64_t key;    // of communicator, function and number
@@ -63,7 +64,7 @@ struct clocks {
 
 static void clocks_keep(struct clocks_list *list, struct clocks_came came)
 {
-    if (came.key > list->key_max)
+    if (came.key > list->key_max || !list->limit)
         return;
     if (!list->items)
         list->items = xcalloc(2 * list->limit, sizeof *list->items);
@@ -92,7 +93,7 @@ static void clocks_read(void *arg, size_t index)
         return;
     sqlite3_stmt *stmt = store_query(store, &err,
             "SELECT n.process_id, n.communicator, " STORE_NCCL_NUMBER(
-                    n) ", max(n.enqueued_ns, coalesce(n.kernel_start_ns - " CLOCKS_STAMP_TEXT
+                    n) ", max(n.enqueued_ns, coalesce(n.kernel_start_ns - " CLOCKS_STAMP_NS
                        ", 0)) AS "
                        "enter_ns, coalesce(n.kernel_end_ns, n.ended_ns) AS exit_ns FROM nccl_op n WHERE n.peer IS NULL AND n.ranks > 1 AND n.count > 0 AND n.function IN "
                        "('AllReduce', 'AllGather', 'ReduceScatter', 'AlltoAll') AND (n.kernel_end_ns IS NOT NULL OR (n.ended_ns IS NOT NULL AND n.plugin_version >= 3 AND "
@@ -162,12 +163,17 @@ static void clocks_put_shard(
 static void clocks_read_all(struct clocks *clocks)
 {
     const struct merge_result *result = clocks->result;
-    size_t limit = CLOCKS_KEPT_MAX / result->chosen_count;
-    limit = limit < CLOCKS_SHARD_MIN   ? CLOCKS_SHARD_MIN
-            : limit > CLOCKS_SHARD_MAX ? CLOCKS_SHARD_MAX
-                                       : limit;
+    size_t ranks = 1;
     for (size_t i = 0; i < result->chosen_count; i++)
-        clocks->lists[i] = (struct clocks_list){.limit = limit, .key_max = UINT64_MAX};
+        ranks += result->chosen[i]->held_count;
+    size_t limit = CLOCKS_KEPT_MAX /
+            ranks; // of a rank, so that parts and the shards that they are of tell the same
+    limit = limit < CLOCKS_RANK_MIN   ? CLOCKS_RANK_MIN
+            : limit > CLOCKS_RANK_MAX ? CLOCKS_RANK_MAX
+                                      : limit;
+    for (size_t i = 0; i < result->chosen_count; i++)
+        clocks->lists[i] = (struct clocks_list){
+                .limit = limit * result->chosen[i]->held_count, .key_max = UINT64_MAX};
     parallel_each(result->chosen_count, clocks_read, clocks);
     for (size_t i = 0; i < result->chosen_count; i++)
         clocks_put_shard(
@@ -215,7 +221,7 @@ static enum clock_fit_state clocks_fit_pair(struct clocks *clocks, size_t first,
 {
     const struct clocks_node *a = &clocks->nodes[first], *b = &clocks->nodes[second];
     size_t most = a->count < b->count ? a->count : b->count;
-    if (most < CLOCK_FIT_MIN || a->end_ns <= a->begin_ns)
+    if (most < CLOCK_FIT_MIN || a->end_ns - a->begin_ns < CLOCKS_LENGTH_MIN_NS)
         return CLOCK_FIT_FEW;
     struct clock_bounds *bounds = xcalloc(most, sizeof *bounds);
     struct clocks_pair pair = {.first = first, .second = second, .usable = true};
@@ -295,22 +301,30 @@ static size_t clocks_walk(struct clocks *clocks)
     return reached;
 }
 
+// How far the places of two nodes are from what somebody says at most.
+static int64_t clocks_apart(
+        const struct clocks *clocks, size_t first, size_t second, const struct clock_map *said)
+{
+    const struct clock_map back = clock_map_inverse(&clocks->maps[second]),
+                           way = clock_map_compose(&clocks->maps[first], &back);
+    const int64_t ends[2] = {clocks->nodes[first].begin_ns, clocks->nodes[first].end_ns};
+    int64_t most = 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t apart_ns = llabs(clock_map_apply(&way, ends[i]) - clock_map_apply(said, ends[i]));
+        most = apart_ns > most ? apart_ns : most;
+    }
+    return most;
+}
+
 // Does what the pair says agree with what the ways to both of its nodes say?
 static bool clocks_agree(const struct clocks *clocks, const struct clocks_pair *pair)
 {
     if (clocks->errors[pair->first] < 0 || clocks->errors[pair->second] < 0)
         return true;
-    const struct clock_map back = clock_map_inverse(&clocks->maps[pair->second]),
-                           way = clock_map_compose(&clocks->maps[pair->first], &back);
-    const int64_t ends[2] = {pair->fit.begin_ns, pair->fit.end_ns};
-    for (int i = 0; i < 2; i++) {
-        int64_t apart_ns =
-                llabs(clock_map_apply(&way, ends[i]) - clock_map_apply(&pair->fit.map, ends[i]));
-        if (apart_ns > clocks->errors[pair->first] + clocks->errors[pair->second] +
-                        (int64_t)pair->fit.half_ns[i] + CLOCK_FIT_ERROR_MIN_NS)
-            return false;
-    }
-    return true;
+    int64_t within_ns = clocks->errors[pair->first] + clocks->errors[pair->second] +
+            clock_fit_error_ns(&pair->fit);
+    return clocks_apart(clocks, pair->first, pair->second, &pair->fit.map) <=
+            within_ns + CLOCK_FIT_ERROR_MIN_NS;
 }
 
 // Collectives that agree with each other, and not with the kernels: nobody is named by a difference
@@ -349,30 +363,102 @@ static size_t clocks_anchor(const struct clocks *clocks)
     return best;
 }
 
+// Those that no way leads to, by the kernel of the anchor and their own. Without an anchor they
+// stay where their kernels have them, known to nobody.
+static void clocks_place(struct clocks *clocks)
+{
+    const struct merge_result *result = clocks->result;
+    size_t anchor = clocks_anchor(clocks);
+    bool placed = anchor < result->node_count;
+    int64_t anchor_ns = placed ? clocks->errors[anchor] + result->nodes[anchor].error_ns : 0;
+    for (size_t i = 0; i < result->node_count; i++) {
+        const struct clock_map map = {.shift_ns = clocks_told(clocks, i, placed ? anchor : 0)};
+        if (clocks->errors[i] >= 0)
+            continue;
+        clocks->maps[i] = placed ? clock_map_compose(&map, &clocks->maps[anchor]) : map;
+        clocks->errors[i] = placed && result->nodes[i].error_ns >= 0
+                ? result->nodes[i].error_ns + anchor_ns
+                : -1;
+    }
+}
+
+// Of all pairs of nodes together what they are known within, but for a factor. told: of those nodes
+// that kernels know, of which there must be two.
+static double clocks_sum(const struct clocks *clocks, const int64_t *errors, bool told)
+{
+    double sum = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < clocks->result->node_count; i++) {
+        if (told ? clocks->result->nodes[i].error_ns < 0 : errors[i] < 0)
+            continue;
+        sum += errors[i] < 0 ? INFINITY : (double)errors[i];
+        count++;
+    }
+    return count < 2 ? INFINITY : sum;
+}
+
+// Of few nodes more is known than the ways from the first one: what each pair says, and its
+// kernels. Each node takes half of what it and the others are known within, at worst, so that no
+// two have less.
+static void clocks_share(const struct clocks *clocks, int64_t *ret_errors)
+{
+    static const size_t side = CLOCKS_ALL_PAIRS_MAX;
+    size_t count = clocks->result->node_count;
+    int64_t *within = xcalloc(side * side, sizeof *within);
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = i + 1; k < count; k++) {
+            const struct clock_map told = {.shift_ns = clocks_told(clocks, i, k)};
+            int64_t told_ns = clocks_told_within(clocks, i, k),
+                    sum_ns = clocks->errors[i] + clocks->errors[k];
+            if (told_ns >= 0)
+                told_ns += clocks_apart(clocks, i, k, &told);
+            within[i * side + k] = told_ns >= 0 && told_ns < sum_ns ? told_ns : sum_ns;
+        }
+    for (size_t i = 0; i < clocks->pair_count; i++) {
+        const struct clocks_pair *pair = &clocks->pairs[i];
+        int64_t *one = &within[pair->first * side + pair->second];
+        int64_t pair_ns = clocks_apart(clocks, pair->first, pair->second, &pair->fit.map) +
+                clock_fit_error_ns(&pair->fit);
+        if (pair->usable && pair_ns < *one)
+            *one = pair_ns;
+    }
+    for (size_t i = 0; i < count; i++) {
+        int64_t most = 0;
+        for (size_t k = 0; k < count; k++) {
+            int64_t one = k > i ? within[i * side + k] : k < i ? within[k * side + i] : 0;
+            if (clocks->errors[k] >= 0 && one > most)
+                most = one;
+        }
+        ret_errors[i] = clocks->errors[i] < 0 ? -1 : (most + 1) / 2;
+    }
+    free(within);
+}
+
+// Of both ways to say it, and of what the kernels know, that which leaves least to doubt.
 static void clocks_apply(struct clocks *clocks)
 {
     struct merge_result *result = clocks->result;
-    size_t anchor = clocks_anchor(clocks);
-    int64_t anchor_ns = anchor < result->node_count
-            ? clocks->errors[anchor] + result->nodes[anchor].error_ns
-            : -1;
+    int64_t *errors = xcalloc(result->node_count, sizeof *errors);
+    for (size_t i = 0; i < result->node_count; i++) {
+        errors[i] = result->nodes[i].error_ns;
+        result->nodes[i].by_collectives = clocks->errors[i] >= 0;
+    }
+    double told = clocks_sum(clocks, errors, true);
+    clocks_place(clocks);
+    if (result->node_count <= CLOCKS_ALL_PAIRS_MAX)
+        clocks_share(clocks, errors);
+    bool shared = result->node_count <= CLOCKS_ALL_PAIRS_MAX &&
+            clocks_sum(clocks, errors, false) < clocks_sum(clocks, clocks->errors, false);
+    for (size_t i = 0; i < result->node_count && !shared; i++)
+        errors[i] = clocks->errors[i];
+    bool better = told == INFINITY || clocks_sum(clocks, errors, true) < told;
     for (size_t i = 0; i < result->node_count; i++) {
         struct merge_node *node = &result->nodes[i];
-        if (clocks->errors[i] >= 0)
-            continue;
-        if (anchor_ns >= 0) {
-            const struct clock_map map = {.shift_ns = clocks_told(clocks, i, anchor)};
-            node->map = clock_map_compose(&map, &clocks->maps[anchor]);
-        }
-        node->error_ns = node->error_ns >= 0 && anchor_ns >= 0 ? node->error_ns + anchor_ns : -1;
+        node->by_collectives &= better;
+        node->map = better ? clocks->maps[i] : node->map;
+        node->error_ns = better ? errors[i] : node->error_ns;
     }
-    for (size_t i = 0; i < result->node_count; i++) {
-        if (clocks->errors[i] < 0)
-            continue;
-        result->nodes[i].map = clocks->maps[i];
-        result->nodes[i].error_ns = clocks->errors[i];
-        result->nodes[i].by_collectives = true;
-    }
+    free(errors);
 }
 
 static void clocks_compare(struct clocks *clocks)

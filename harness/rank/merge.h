@@ -35,10 +35,10 @@ struct merge_rank { // that is missing, or there twice
 struct merge_node {
     const char *host, *boot; // of a shard
     int64_t ranks;
-    int64_t wall_minus_monotonic_ns, error_ns; // error -1: not known; by_collectives: as far as the
-                                               // first node's clock tells, whose own is 0 then
-    struct clock_map map;                      // its times onto the clock of the first node
-    bool by_collectives;                       // they told more of its clock than its kernel
+    int64_t wall_minus_monotonic_ns,
+            error_ns;     // two clocks are known within the sum of their errors; -1: not known
+    struct clock_map map; // its times onto the clock of the first node
+    bool by_collectives;  // they told more of its clock than its kernel
     int64_t process_first, process_last, cpu_first, cpus;
 };
 
