@@ -21,6 +21,9 @@ enum {
 static const double fit_drift_max = 5e-4;   // what the kernel lets a clock be steered by (adjtimex)
 static const double fit_drift_piece = 2e-4; // twice what two clocks of 50 ppm differ by: bounds of
                                             // one piece are of different moments
+static const double fit_error_max =
+        3.6e12; // an hour; also keeps all sums of errors and maps in their range
+static const double fit_shift_max = 0x1p57; // four years between the starts of two machines
 static const double fit_drift_unseen =
         5e-5; // of a clock that runs unevenly, where there are no collectives
 
@@ -308,6 +311,12 @@ enum clock_fit_state clock_fit(struct clock_bounds *bounds, size_t count, int64_
     const double ends[2] = {
             (double)(begin_ns - origin.low_at_ns), (double)(end_ns - origin.low_at_ns)};
     fit_find_ranges(&lines, ends, ranges);
+    for (int i = 0; i < 2; i++) {
+        double shift = (double)origin.low_ns + rough.at_origin + rough.slope * ends[i];
+        if (!(ranges[i].high - ranges[i].low < 2 * fit_error_max &&
+                    fabs(shift) + fabs(ranges[i].low) < fit_shift_max))
+            return CLOCK_FIT_FEW;
+    }
     *ret = (struct clock_fit){.begin_ns = begin_ns, .end_ns = end_ns};
     fit_set(ret, ranges, origin.low_ns + llround(rough.at_origin + rough.slope * ends[0]),
             rough.slope);

@@ -33,7 +33,7 @@ struct clock_bounds {
 
 enum clock_fit_state {
     CLOCK_FIT_DONE,
-    CLOCK_FIT_FEW,       // fewer than CLOCK_FIT_MIN
+    CLOCK_FIT_FEW,       // fewer than CLOCK_FIT_MIN, or they tell next to nothing
     CLOCK_FIT_CONTRADICT // more than a few of them cannot all be true
 };
 
@@ -43,8 +43,8 @@ struct clock_fit {
     double half_ns[2];        // at begin and end the second clock is that far from `map` at most
 };
 
-// In any order, which changes. begin_ns < end_ns: the time for which the fit holds. *ret is filled
-// where it is done.
+// In any order, which changes; all are differences of times from 0 to 2^61, or such. begin_ns <
+// end_ns: the time for which the fit holds. *ret is filled where it is done.
 enum clock_fit_state clock_fit(struct clock_bounds *bounds, size_t count, int64_t begin_ns,
         int64_t end_ns, struct clock_fit *ret);
 // Somebody else knows, too: at any time between begin and end the second clock is shift_ns ahead,

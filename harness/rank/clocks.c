@@ -501,8 +501,11 @@ void clocks_find(struct merge_result *result)
             .errors = xcalloc(result->node_count, sizeof *clocks.errors)};
     clocks_read_all(&clocks);
     clocks_compare(&clocks);
-    for (size_t i = 0; i < result->node_count; i++)
+    for (size_t i = 0; i < result->node_count; i++) {
+        result->nodes[i].error_ns =
+                result->nodes[i].error_ns < MERGE_ERROR_NS_END ? result->nodes[i].error_ns : -1;
         free(clocks.nodes[i].items);
+    }
     free(clocks.lists);
     free(clocks.nodes);
     free(clocks.pairs);

@@ -24,8 +24,7 @@
 #include "harness/rank/clocks.h"
 #include "harness/run/shard.h"
 
-enum { MERGE_CPUS_MAX = INT16_MAX };          // as analyses keep them
-#define MERGE_ERROR_NS_END ((int64_t)1 << 61) // of a clock; two of them can be added
+enum { MERGE_CPUS_MAX = INT16_MAX }; // as analyses keep them
 
 // --- nodes and their clocks ----------------------------------------------------------------------
 

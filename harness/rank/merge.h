@@ -16,6 +16,8 @@
 #include "harness/rank/clock_fit.h"
 #include "harness/rank/scan.h"
 
+#define MERGE_ERROR_NS_END ((int64_t)1 << 61) // of a clock; two of them can be added
+
 struct merge_opts {
     const char *dir, *path;   // path: of the store, which must not exist yet; of parts, the
                               // directory: PATH/RUN/RESTART-RANK.part.db

@@ -188,6 +188,28 @@ TEST(what_contradicts_itself_tells_nothing)
     CHECK_INT(clock_fit(NULL, 0, 0, 1, &fit), CLOCK_FIT_FEW);
 }
 
+// Of a file that somebody made up: numbers as large as a store may hold.
+TEST(times_beyond_all_sense)
+{
+    static const int64_t most = (INT64_C(1) << 61) - 1;
+    for (unsigned which = 0; which < 16; which++) {
+        struct clock_bounds bounds[2 * CLOCK_FIT_MIN];
+        struct clock_fit fit;
+        for (size_t i = 0; i < 2 * CLOCK_FIT_MIN; i++) {
+            bool odd = which & 8 && i % 2;
+            int64_t enter[2] = {(which & 1) != odd ? most : 1, (which & 2) != odd ? most : 1},
+                    leave[2] = {which & 4 ? most : enter[0], which & 4 ? most : enter[1]};
+            bounds[i] = (struct clock_bounds){
+                    leave[0], enter[1] - leave[0], enter[0], leave[1] - enter[0]};
+        }
+        enum clock_fit_state state =
+                clock_fit(bounds, 2 * CLOCK_FIT_MIN, 1, which & 1 ? most : 100 * MS, &fit);
+        if (state == CLOCK_FIT_DONE) // of times that are all the same
+            CHECK(clock_fit_error_ns(&fit) < 3600 * SECOND &&
+                    llabs(fit.map.shift_ns) < INT64_C(1) << 58);
+    }
+}
+
 // Then nobody can tell whether it is late or its clock is ahead: what is left is as wide as it is
 // late.
 TEST(who_is_always_late_hides_his_clock)
