@@ -218,8 +218,9 @@ CREATE TABLE recording (
                                      -- ranks: whom the launcher made which rank of a job of how many. Not there when nobody.
                                      -- rank: of `upgate rank`, who it is (harness/rank/identity.h). Of `upgate merge`: run, restart, world (ranks of the
                                      -- job), "nodes": [{"host", "boot", "process_first", "process_last", "cpu_first", "offset_ns",
-                                     -- "wall_minus_monotonic_ns", "clock_error_ns"}], and in ranks "node", an index of nodes: whose rows of process
-                                     -- are whose, what was added to their CPUs and times; "merged":
+                                     -- "drift_from_ns", "drift", "wall_minus_monotonic_ns", "clock_error_ns"}], and in ranks "node", an index of nodes:
+                                     -- whose rows of process are whose, what was added to their CPUs and times (offset_ns, and drift times what a time is
+                                     -- behind drift_from_ns), within what their clocks are known; "merged":
                                      -- [{"rank", "begin_ns", "end_ns"}]: which ranks are in it, from when to when each was recorded; "missing": [{"rank", "why"}]
     missing      TEXT NOT NULL       -- JSON array: sources of facts that this machine did not allow, each a sentence
 ) STRICT;

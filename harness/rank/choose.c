@@ -40,8 +40,7 @@ void choose_add_missing(struct merge_result *result, int32_t rank, const char *w
     vector_push(result->missing, result->missing_count, (struct merge_rank){rank, xstrdup(why)});
 }
 
-static void __attribute__((format(printf, 2, 3)))
-choose_note(struct merge_result *result, const char *fmt, ...)
+void choose_note(struct merge_result *result, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -456,12 +455,6 @@ int choose_shards(const struct merge_opts *opts, struct merge_result *result, st
 
 // --- the time in which all recorded --------------------------------------------------------------
 
-static int64_t choose_shift(const struct merge_result *result, const struct scan_shard *shard)
-{
-    return result->nodes[shard->node].wall_minus_monotonic_ns -
-            result->nodes[0].wall_minus_monotonic_ns;
-}
-
 static int64_t choose_length(const struct scan_rank *rank)
 {
     return rank->end_ns - rank->begin_ns;
@@ -503,8 +496,7 @@ static int64_t *choose_first_begins(const struct merge_result *result)
                     : first[shard->node];
     }
     for (size_t i = 0; i < result->node_count; i++)
-        first[i] +=
-                result->nodes[i].wall_minus_monotonic_ns - result->nodes[0].wall_minus_monotonic_ns;
+        first[i] = clock_map_apply(&result->nodes[i].map, first[i]);
     return first;
 }
 
@@ -519,6 +511,7 @@ static void choose_fit_clocks(struct merge_result *result, int64_t usual)
         if ((node->error_ns >= 0 && result->nodes[0].error_ns >= 0) || llabs(off) < usual / 2)
             continue;
         node->wall_minus_monotonic_ns -= off;
+        node->map.shift_ns -= off;
         choose_note(result,
                 "the clock of %s, or that of %s, is %.1f s off: its ranks are put where the job begins",
                 node->host, result->nodes[0].host, (double)off / 1e9);
@@ -552,7 +545,7 @@ void choose_window(struct merge_result *result, bool part)
     result->end_ns = INT64_MAX;
     for (size_t i = 0; i < result->chosen_count; i++) {
         struct scan_shard *shard = result->chosen[i];
-        int64_t shift = choose_shift(result, shard);
+        const struct clock_map *map = &result->nodes[shard->node].map;
         // Most ranks of one node may have lost their recorders, and those of others, which would
         // tell, are not here.
         if (choose_is_short(result, shard, part && !shard->ended ? longest : usual))
@@ -560,10 +553,10 @@ void choose_window(struct merge_result *result, bool part)
         result->chosen[kept++] = shard;
         result->merged += (int64_t)shard->held_count;
         for (size_t k = 0; k < shard->held_count; k++) {
-            if (shard->held[k].begin_ns + shift > result->begin_ns)
-                result->begin_ns = shard->held[k].begin_ns + shift;
-            if (shard->held[k].end_ns + shift < result->end_ns)
-                result->end_ns = shard->held[k].end_ns + shift;
+            int64_t begin_ns = clock_map_apply(map, shard->held[k].begin_ns),
+                    end_ns = clock_map_apply(map, shard->held[k].end_ns);
+            result->begin_ns = begin_ns > result->begin_ns ? begin_ns : result->begin_ns;
+            result->end_ns = end_ns < result->end_ns ? end_ns : result->end_ns;
         }
     }
     result->chosen_count = kept;

@@ -13,6 +13,9 @@ int choose_shards(const struct merge_opts *opts, struct merge_result *result, st
 // recorded for less than half of what most did is missing instead; in a part, whose node may be an
 // odd one, also who has half of the longest and no end in order.
 void choose_window(struct merge_result *result, bool part);
+// What a person should know, a sentence.
+void choose_note(struct merge_result *result, const char *fmt, ...)
+        __attribute__((format(printf, 2, 3)));
 // rank: of the job. The first reason counts.
 void choose_add_missing(struct merge_result *result, int32_t rank, const char *why);
 

@@ -21,10 +21,10 @@
 #include "common/strings.h"
 #include "harness/contain/process.h"
 #include "harness/rank/choose.h"
+#include "harness/rank/clocks.h"
 #include "harness/run/shard.h"
 
-enum { MERGE_CPUS_MAX = INT16_MAX };          // as analyses keep them
-#define MERGE_ERROR_NS_END ((int64_t)1 << 61) // of a clock; two of them can be added
+enum { MERGE_CPUS_MAX = INT16_MAX }; // as analyses keep them
 
 // --- nodes and their clocks ----------------------------------------------------------------------
 
@@ -63,13 +63,22 @@ static void merge_find_nodes(struct merge_result *result)
                                                 : node->error_ns;
         node->cpus = shard->cpus > node->cpus ? shard->cpus : node->cpus;
     }
-    int64_t cpus = 0, worst[2] = {0, 0};
-    bool known = true;
+    int64_t cpus = 0;
     for (size_t i = 0; i < result->node_count; i++) {
         struct merge_node *node = &result->nodes[i];
         node->cpu_first = cpus + node->cpus <= MERGE_CPUS_MAX ? cpus : -1;
         cpus += node->cpus;
+    }
+}
+
+static void merge_find_residual(struct merge_result *result)
+{
+    int64_t worst[2] = {0, 0};
+    bool known = true;
+    for (size_t i = 0; i < result->node_count; i++) {
+        const struct merge_node *node = &result->nodes[i];
         known &= node->error_ns >= 0;
+        result->by_collectives += node->by_collectives;
         if (node->error_ns > worst[0]) {
             worst[1] = worst[0];
             worst[0] = node->error_ns;
@@ -78,12 +87,6 @@ static void merge_find_nodes(struct merge_result *result)
         }
     }
     result->clock_residual_ns = result->node_count < 2 ? 0 : known ? worst[0] + worst[1] : -1;
-}
-
-// What is added to times of the node, so that they are on the clock of the first one.
-static int64_t merge_shift_of(const struct merge_result *result, const struct merge_node *node)
-{
-    return node->wall_minus_monotonic_ns - result->nodes[0].wall_minus_monotonic_ns;
 }
 
 // --- the store -----------------------------------------------------------------------------------
@@ -198,13 +201,13 @@ static void merge_add_ranks(const json_t *target, const struct scan_shard *shard
 
 // Which of its ranks were recorded from when to when: of a part its merge with others asks.
 static void merge_add_held(
-        const struct scan_shard *shard, int64_t shift_ns, struct merge_words *words)
+        const struct scan_shard *shard, const struct clock_map *map, struct merge_words *words)
 {
     for (size_t i = 0; i < shard->held_count; i++)
         json_array_append_new(words->merged,
                 json_pack("{si sI sI}", "rank", (int)shard->held[i].rank, "begin_ns",
-                        (json_int_t)(shard->held[i].begin_ns + shift_ns), "end_ns",
-                        (json_int_t)(shard->held[i].end_ns + shift_ns)));
+                        (json_int_t)clock_map_apply(map, shard->held[i].begin_ns), "end_ns",
+                        (json_int_t)clock_map_apply(map, shard->held[i].end_ns)));
 }
 
 static void merge_add_sentence(struct merge_words *words, const char *sentence)
@@ -265,10 +268,11 @@ static int merge_write_words(struct store *store, const struct merge_result *res
     for (size_t i = 0; i < result->node_count; i++) {
         const struct merge_node *node = &result->nodes[i];
         json_array_append_new(nodes,
-                json_pack("{ss ss sI sI sI sI sI so}", "host", node->host, "boot", node->boot,
+                json_pack("{ss ss sI sI sI sI sI sf sI so}", "host", node->host, "boot", node->boot,
                         "process_first", (json_int_t)node->process_first, "process_last",
                         (json_int_t)node->process_last, "cpu_first", (json_int_t)node->cpu_first,
-                        "offset_ns", (json_int_t)merge_shift_of(result, node),
+                        "offset_ns", (json_int_t)node->map.shift_ns, "drift_from_ns",
+                        (json_int_t)node->map.from_ns, "drift", node->map.drift,
                         "wall_minus_monotonic_ns", (json_int_t)node->wall_minus_monotonic_ns,
                         "clock_error_ns",
                         node->error_ns < 0 ? json_null()
@@ -374,7 +378,9 @@ static int merge_take(struct store *store, const struct merge_opts *opts,
     char *cgroup_ranks = merge_cgroup_ranks(opts, result, shard);
     const struct shard_place place = {.recording_id = 1,
             .process_first = node->process_first ? node->process_first : last + 1,
-            .shift_ns = merge_shift_of(result, node),
+            .shift_ns = node->map.shift_ns,
+            .drift_from_ns = node->map.from_ns,
+            .drift = node->map.drift,
             .cpu_first = node->cpu_first,
             .rank = shard->part || scan_is_shared(shard) ? -1 : shard->who.launcher.rank,
             .several = shard->outer_ranks > 0,
@@ -394,7 +400,7 @@ static int merge_take(struct store *store, const struct merge_opts *opts,
         rc = merge_tell_unended(store, shard_store, shard, err);
     store_close(shard_store);
     if (rc == 0) {
-        merge_add_held(shard, place.shift_ns, words);
+        merge_add_held(shard, &node->map, words);
         node->process_first = place.process_first;
         rc = store_get_int(
                 store, &node->process_last, err, "SELECT coalesce(max(id), 0) FROM process", "");
@@ -594,6 +600,8 @@ int merge_run(const struct merge_opts *opts, struct merge_result *ret, struct er
     if (rc)
         return rc;
     merge_find_nodes(ret);
+    clocks_find(ret);
+    merge_find_residual(ret);
     choose_window(ret, opts->part);
     rc = merge_find_path(opts, ret, err);
     if (rc || opts->dry_run)

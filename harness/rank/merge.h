@@ -13,7 +13,10 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "harness/rank/clock_fit.h"
 #include "harness/rank/scan.h"
+
+#define MERGE_ERROR_NS_END ((int64_t)1 << 61) // of a clock; two of them can be added
 
 struct merge_opts {
     const char *dir, *path;   // path: of the store, which must not exist yet; of parts, the
@@ -34,7 +37,10 @@ struct merge_rank { // that is missing, or there twice
 struct merge_node {
     const char *host, *boot; // of a shard
     int64_t ranks;
-    int64_t wall_minus_monotonic_ns, error_ns; // error -1: not known
+    int64_t wall_minus_monotonic_ns,
+            error_ns;     // two clocks are known within the sum of their errors; -1: not known
+    struct clock_map map; // its times onto the clock of the first node
+    bool by_collectives;  // they told more of its clock than its kernel
     int64_t process_first, process_last, cpu_first, cpus;
 };
 
@@ -57,6 +63,7 @@ struct merge_result {
     int64_t begin_ns, end_ns;  // when all of them recorded, on the clock of the first node
     int64_t clock_residual_ns; // between the two nodes whose clocks are known least; 0: one node;
                                // -1: not known
+    size_t by_collectives;     // nodes whose clocks are known so; 0: none
     int64_t steps, bytes;      // steps of the rank that made most; bytes of the shards
 };
 

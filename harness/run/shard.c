@@ -12,6 +12,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,19 +186,33 @@ static void shard_on_cpu_name(sqlite3_context *context, int count, sqlite3_value
     free(text);
 }
 
-// A time moved, or a length. Of a file from elsewhere one that no store may hold ends the copying:
-// it would spoil what the others have.
-static void shard_on_ns(sqlite3_context *context, int count, sqlite3_value **values)
+// Of a file from elsewhere a time that no store may hold ends the copying: it would spoil what the
+// others have.
+static void shard_result_ns(
+        sqlite3_context *context, sqlite3_value *value, const struct shard_place *place)
 {
-    int64_t value = sqlite3_value_int64(values[0]);
-    (void)count;
-    if (sqlite3_value_type(values[0]) == SQLITE_NULL)
+    int64_t ns = sqlite3_value_int64(value);
+    if (sqlite3_value_type(value) == SQLITE_NULL)
         return;
-    if (sqlite3_value_type(values[0]) != SQLITE_INTEGER || !range_ns(value) ||
-            !range_ns(value + sqlite3_value_int64(values[1])))
-        sqlite3_result_error(context, "a time is out of its range", -1);
+    bool holds = sqlite3_value_type(value) == SQLITE_INTEGER && range_ns(ns);
+    if (holds && place)
+        ns += place->shift_ns + llround(place->drift * (double)(ns - place->drift_from_ns));
+    if (holds && range_ns(ns))
+        sqlite3_result_int64(context, ns);
     else
-        sqlite3_result_int64(context, value + sqlite3_value_int64(values[1]));
+        sqlite3_result_error(context, "a time is out of its range", -1);
+}
+
+static void shard_on_length(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    (void)count;
+    shard_result_ns(context, values[0], NULL);
+}
+
+static void shard_on_time(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    (void)count;
+    shard_result_ns(context, values[0], sqlite3_user_data(context));
 }
 
 static int shard_functions(struct shard_map *map, struct error *err)
@@ -216,7 +231,10 @@ static int shard_functions(struct shard_map *map, struct error *err)
                     shard_on_id, NULL, NULL) ||
             sqlite3_create_function(db, "shard_thread", 1, flags, &map->shared[SHARD_THREAD],
                     shard_on_id, NULL, NULL) ||
-            sqlite3_create_function(db, "shard_ns", 2, flags, NULL, shard_on_ns, NULL, NULL) ||
+            sqlite3_create_function(
+                    db, "shard_length", 1, flags, NULL, shard_on_length, NULL, NULL) ||
+            sqlite3_create_function(
+                    db, "shard_time", 1, flags, &map->place, shard_on_time, NULL, NULL) ||
             sqlite3_create_function(
                     db, "shard_cpu_name", 2, flags, NULL, shard_on_cpu_name, NULL, NULL))
         return shard_error(map, err);
@@ -344,9 +362,9 @@ static int shard_know_better(struct shard_map *map, struct error *err)
     const long long last = map->offsets[shard_table_idx("process")];
     char *targets = xasprintf(
             "UPDATE run.process SET kind = 'target', (ppid, comm, cmdline, started_ns, ended_ns, exit_code) = (SELECT s.ppid, s.comm, s.cmdline, "
-            "shard_ns(s.started_ns, %lld), shard_ns(s.ended_ns, %lld), s.exit_code FROM main.process s WHERE s.kind = 'target' AND shard_process(s.id) = "
+            "shard_time(s.started_ns), shard_time(s.ended_ns), s.exit_code FROM main.process s WHERE s.kind = 'target' AND shard_process(s.id) = "
             "run.process.id) WHERE id IN (SELECT shard_process(s.id) FROM main.process s WHERE s.kind = 'target') AND id <= %lld",
-            (long long)map->place.shift_ns, (long long)map->place.shift_ns, last);
+            last);
     char *starts = xasprintf(
             "UPDATE run.process SET start_ns = (SELECT s.start_ns FROM main.process s WHERE shard_process(s.id) = run.process.id) "
             "WHERE start_ns = 0 AND id IN (SELECT shard_process(s.id) FROM main.process s WHERE s.start_ns > 0) AND id <= %lld",
@@ -392,8 +410,8 @@ static char *shard_value_moved(const struct shard_map *map, const char *table, c
     bool steps = strcmp(table, "recorded_step") == 0, counter = strcmp(table, "counter") == 0;
     size_t len = strlen(column);
     if (len > 3 && strcmp(column + len - 3, "_ns") == 0)
-        return xasprintf("shard_ns(s.%s, %lld)", column,
-                (long long)(shard_is_time(table, column) ? place->shift_ns : 0));
+        return xasprintf(
+                shard_is_time(table, column) ? "shard_time(s.%s)" : "shard_length(s.%s)", column);
     if (strcmp(column, "cpu") == 0 || strcmp(column, "cpu_in") == 0 ||
             strcmp(column, "cpu_out") == 0)
         return place->cpu_first < 0 ? xstrdup("-1")

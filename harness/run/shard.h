@@ -20,7 +20,10 @@ struct shard_place {
     int64_t process_first; // rows of table process from here on are of the same node: whom they
                            // have is not stored again
     int64_t shift_ns;      // is added to times, not to lengths
-    int64_t cpu_first;     // is added to numbers of CPUs; -1: they become -1, not known
+    int64_t drift_from_ns; // and drift times what they are behind this one: the clock of the shard
+                           // runs at another rate than that of the store
+    double drift;
+    int64_t cpu_first; // is added to numbers of CPUs; -1: they become -1, not known
     int32_t rank; // names its steps, where it has one rank's, and the counters of its cgroup; -1:
                   // they have their names already
     bool several; // it has more than that one: their steps have their names already

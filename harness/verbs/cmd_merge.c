@@ -127,6 +127,8 @@ static void merge_print_json(
                     ? json_null()
                     : json_integer((json_int_t)result->clock_residual_ns));
     json_object_set_new(
+            document, "clocks_by_collectives", json_integer((json_int_t)result->by_collectives));
+    json_object_set_new(
             document, "stragglers", stalls ? merge_json_stragglers(store, stalls) : json_array());
     json_t *notes = json_array();
     for (size_t i = 0; i < result->note_count; i++)
@@ -143,8 +145,15 @@ static char *merge_clock_text(const struct merge_result *result)
         return xstrdup("one clock");
     if (result->clock_residual_ns < 0)
         return xstrdup("clocks not synchronised: ranks are compared within each node only");
-    return xasprintf("clocks within %.1f us of each other: nobody is named below twice that",
-            (double)result->clock_residual_ns / 1e3);
+    char *how = result->by_collectives == 0 ? xstrdup("")
+            : result->by_collectives == result->node_count
+            ? xstrdup(" by their collectives")
+            : xasprintf(", %zu of them by their collectives", result->by_collectives);
+    char *text =
+            xasprintf("clocks within %.1f us of each other%s: nobody is named below twice that",
+                    (double)result->clock_residual_ns / 1e3, how);
+    free(how);
+    return text;
 }
 
 static void merge_print(const struct merge_values *values, const struct merge_result *result,

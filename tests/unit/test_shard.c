@@ -400,6 +400,22 @@ TEST(a_merged_node_keeps_the_names_of_its_ranks)
     test_remove(store, dir);
 }
 
+// Half a nanosecond more for each that has gone by since 1: of times, not of lengths.
+TEST(a_clock_of_another_rate)
+{
+    static const struct shard_place place = {.recording_id = 4,
+            .process_first = 1,
+            .shift_ns = 1000,
+            .drift_from_ns = 1,
+            .drift = 0.5};
+    char dir[] = "/tmp/upgate-shard-XXXXXX";
+    struct store *store = test_merged(dir, &place, 1);
+    test_told(store, "SELECT group_concat(out_ns || ' ' || in_ns, ', ') FROM gap", "1015 1030");
+    test_told(store, "SELECT group_concat(begin_ns || ' ' || dur_ns, ', ') FROM recorded_step",
+            "1001 2");
+    test_remove(store, dir);
+}
+
 // Counters of the cgroup that some ranks have in common are of each of them where there are others;
 // those of a rank stay its own.
 TEST(ranks_that_share_a_recorder_keep_their_cgroups)
