@@ -196,7 +196,8 @@ static int side_complete(
     if (!lacks.empty())
         return error_set(err, -EINVAL,
                 "the .cubin of %s lack %zu of the %zu kernels that this program launches, and it would launch its own: "
-                "compile all of kernels/ for the side, from the source of this program (ci/gpu/models --pack); the first that is missing: %.600s",
+                "compile all of kernels/ for the side, from the source of this program (ci/gpu/models --pack); the first that is "
+                "missing: %.600s",
                 directory, lacks.size(), lacks.size() + origins.side,
                 shown(*lacks.begin()).c_str());
     *ret = origins;

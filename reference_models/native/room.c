@@ -92,15 +92,15 @@ bool room_left(const char *root, uint64_t *ret_bytes)
 
 int room_take(size_t bytes, const char *what, struct error *err)
 {
-    for (;;) {
+    for (;;) { // the other ranks write what they took, whatever this one does
         uint64_t others = atomic_fetch_add(room_promised, bytes), left = 0;
         if (!room_left("", &left) || (bytes <= left && others <= left - bytes))
             return 0;
         atomic_fetch_sub(room_promised, bytes);
         if (bytes > left || others == 0)
             return error_set(err, -ENOMEM,
-                    "no room for %s: they take %.0f MiB of memory, and the machine and the limits of its control groups leave %.0f; "
-                    "a smaller --size, --cache or --ranks?",
+                    "no room for %s: they take %.0f MiB of memory, and the machine and the limits of its control groups "
+                    "leave %.0f; a smaller --size, --cache or --ranks?",
                     what, (double)bytes / 0x1p20, (double)left / 0x1p20);
         usleep(ROOM_WAIT_US);
     }

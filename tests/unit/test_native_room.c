@@ -65,7 +65,8 @@ TEST(more_than_is_left_is_refused)
     struct error err = {0};
     CHECK_INT(room_take((size_t)1 << 60, "the tables", &err), -ENOMEM);
     CHECK_CONTAINS(err.text,
-            "no room for the tables: they take 1099511627776 MiB of memory, and the machine and the limits of its control groups leave");
+            "no room for the tables: they take 1099511627776 MiB of memory, and the machine and the limits of its control "
+            "groups leave");
     CHECK_CONTAINS(err.text, "a smaller --size, --cache or --ranks?");
     CHECK_INT(error_exit_code(-ENOMEM), 4);
     CHECK_INT(room_take(4096, "the tables", &err), 0); // nothing of what was refused is counted
