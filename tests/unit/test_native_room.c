@@ -112,6 +112,7 @@ TEST(a_cache_that_does_not_fit_is_refused)
     CHECK_INT(dlrm_cached_ops_f32.create(&opts, &model, &err), -ENOMEM);
     CHECK_CONTAINS(err.text, "no room for the rows of the cache (--cache)");
     CHECK(model == NULL);
+    pool_free(opts.pool);
 }
 
 // Each would fit alone: the second waits until the first has written what it took.
