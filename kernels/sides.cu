@@ -6,14 +6,15 @@
 // every later call that takes a kernel is given the side's.
 #include "kernels/sides.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <map>
-#include <set>
-#include <string>
 
+#include <cxxabi.h>
 #include <dirent.h>
 #include <errno.h>
 
-#define SIDES_SAMPLES 21
 #define SHARED_BYTES_PLAIN \
     ((size_t)48 << 10) // of dynamic shared memory: more must be asked for, kernel by kernel
 
@@ -26,7 +27,7 @@ struct side {
 
 static std::vector<struct side> sides(1);
 static int in_use;
-static std::set<std::string> launched_own, launched_program;
+static struct sides_launched launched;
 
 // By the host's function and by the kernel's handle. Filled before main() too, so made by the first
 // call.
@@ -36,28 +37,27 @@ static std::map<const void *, std::string> &names()
     return all;
 }
 
-static cudaKernel_t side_kernel(const void *kernel)
+// NULL: it has none of this name.
+static cudaKernel_t side_kernel(struct side *side, const std::string &name)
 {
-    struct side &side = sides[in_use];
-    const auto name = names().find(kernel);
-    if (name == names().end())
-        return NULL;
-    const auto found = side.kernels.find(name->second);
-    if (found != side.kernels.end())
+    const auto found = side->kernels.find(name);
+    if (found != side->kernels.end())
         return found->second;
     cudaKernel_t own = NULL;
-    for (cudaLibrary_t library : side.libraries)
-        if (!own && cudaLibraryGetKernel(&own, library, name->second.c_str()) != cudaSuccess) {
+    for (cudaLibrary_t library : side->libraries)
+        if (!own && cudaLibraryGetKernel(&own, library, name.c_str()) != cudaSuccess) {
             own = NULL;
             cudaGetLastError(); // it is in another one, or in none
         }
-    return side.kernels[name->second] = own;
+    return side->kernels[name] = own;
 }
 
 // What is to be asked or launched in place of `kernel`.
 static const void *replace(const void *kernel)
 {
-    const cudaKernel_t own = in_use ? side_kernel(kernel) : NULL;
+    const auto name = in_use ? names().find(kernel) : names().end();
+    const cudaKernel_t own =
+            name == names().end() ? NULL : side_kernel(&sides[in_use], name->second);
     return own ? (const void *)own : kernel;
 }
 
@@ -67,15 +67,15 @@ static const void *replace_launched(const void *kernel, size_t shared_bytes)
     if (!in_use)
         return kernel;
     const auto name = names().find(kernel);
-    (own != kernel ? launched_own : launched_program)
+    (own != kernel ? launched.own : launched.program)
             .insert(name == names().end() ? "?" : name->second);
     if (own != kernel && shared_bytes > SHARED_BYTES_PLAIN) {
         size_t &raised = sides[in_use].raised[(cudaKernel_t)own];
-        if (shared_bytes > raised) {
-            BENCH_CHECK(cudaFuncSetAttribute(
-                    own, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
+        // Where it cannot be, the launch says so.
+        if (shared_bytes > raised &&
+                cudaFuncSetAttribute(own, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                        (int)shared_bytes) == cudaSuccess)
             raised = shared_bytes;
-        }
     }
     return own;
 }
@@ -162,10 +162,54 @@ static int side_load(struct side *side, const char *directory, struct error *err
     return rc;
 }
 
-int kernel_side(const char *directory, struct error *err)
+// Those of CUB and Thrust lie in their namespaces, what only measures (bench.cu) in one, too; what
+// a side must have in none.
+static bool is_of_a_side(const std::string &name)
+{
+    return name.compare(0, 3, "_ZN") != 0;
+}
+
+static std::string shown(const std::string &name)
+{
+    char *text = abi::__cxa_demangle(name.c_str(), NULL, NULL, NULL);
+    const std::string words = text ? text : name;
+    free(text);
+    return words;
+}
+
+// A kernel that it lacks would be launched from the program, and the side be judged by what is not
+// its own.
+static int side_complete(
+        struct side *side, const char *directory, struct kernel_origins *ret, struct error *err)
+{
+    struct kernel_origins origins = {};
+    std::set<std::string> all, lacks;
+    for (const auto &name : names())
+        all.insert(name.second);
+    for (const std::string &name : all)
+        if (!is_of_a_side(name))
+            origins.program++;
+        else if (side_kernel(side, name))
+            origins.side++;
+        else
+            lacks.insert(name);
+    if (!lacks.empty())
+        return error_set(err, -EINVAL,
+                "the .cubin of %s lack %zu of the %zu kernels that this program launches, and it would launch its own: "
+                "compile all of kernels/ for the side, from the source of this program (ci/gpu/models --pack); the first that is "
+                "missing: %.600s",
+                directory, lacks.size(), lacks.size() + origins.side,
+                shown(*lacks.begin()).c_str());
+    *ret = origins;
+    return 0;
+}
+
+int kernel_side(const char *directory, struct kernel_origins *ret, struct error *err)
 {
     struct side side;
     int rc = side_load(&side, directory, err);
+    if (!rc)
+        rc = side_complete(&side, directory, ret, err);
     if (rc)
         return rc;
     side.name = directory;
@@ -208,51 +252,12 @@ void sides_use(int side)
     in_use = side;
 }
 
-std::vector<std::vector<double>> sides_time(
-        cudaStream_t stream, void (*launch)(void *, int, cudaStream_t), void *arg, int sets)
+int sides_in_use()
 {
-    const int count = sides_count(), was = in_use;
-    std::vector<std::vector<double>> times(count);
-    int launches = 1;
-    launched_own.clear();
-    launched_program.clear();
-    for (int side = 0; side < count; side++) {
-        sides_use(side);
-        launches = std::max(launches, bench_launches(stream, launch, arg, sets));
-    }
-    for (int i = 0; i < SIDES_SAMPLES; i++)
-        for (int k = 0; k < count; k++) {
-            sides_use(i % 2 ? (i + count - 1 - k) % count : (i + k) % count);
-            times[in_use].push_back(bench_sample(stream, launch, arg, sets, launches));
-        }
-    sides_use(was);
-    return times;
+    return in_use;
 }
 
-static void print_names(const char *what, std::set<std::string> &launched)
+struct sides_launched *sides_launched()
 {
-    const char *between = "";
-    printf(", \"%s\": [", what);
-    for (const std::string &name : launched) {
-        printf("%s\"%s\"", between, name.c_str());
-        between = ", ";
-    }
-    printf("]");
-    launched.clear();
-}
-
-void sides_print(const std::vector<std::vector<double>> &times)
-{
-    if (times.empty())
-        return;
-    printf(", \"sides\": {");
-    for (size_t side = 0; side < times.size(); side++) {
-        printf("%s\"%s\": [", side ? ", " : "", sides_name((int)side));
-        for (size_t i = 0; i < times[side].size(); i++)
-            printf("%s%.1f", i ? ", " : "", times[side][i]);
-        printf("]");
-    }
-    printf("}");
-    print_names("replaced", launched_own);
-    print_names("kept", launched_program);
+    return &launched;
 }

@@ -9,6 +9,7 @@
 
 #include "common/environment.h"
 #include "contracts/exit_code.h"
+#include "contracts/upgate_step.h"
 
 void device_check(struct device *device, cudaError_t error, const char *what)
 {
@@ -85,7 +86,7 @@ int device_open_rank(struct device *device, uint32_t rank, uint32_t ranks, struc
         error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, (int)rank);
     if (error == cudaSuccess && (major != 9 || minor != 0))
         return error_set(err, -EINVAL,
-                "this GPU has compute capability %d.%d; the kernels are built for 9.0 (Hopper)",
+                "this GPU has compute capability %d.%d; the kernels are built for 9.0 (Hopper); --device cpu needs none",
                 major, minor);
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
@@ -93,9 +94,13 @@ int device_open_rank(struct device *device, uint32_t rank, uint32_t ranks, struc
         return error_set(err, -EIO, "failed to open the GPU: %s (%s)", cudaGetErrorString(error),
                 cudaGetErrorName(error));
     const char *side = environment_get(ENVIRONMENT_KERNELS);
-    int rc = side ? kernel_side(side, err) : 0;
-    if (rc)
-        return error_prefix(err, "UPGATE_KERNELS");
+    struct kernel_origins origins;
+    if (side) {
+        if (kernel_side(side, &origins, err))
+            return error_prefix(err, "UPGATE_KERNELS");
+        ug_step_note("kernels_of_side", (double)origins.side);
+        ug_step_note("kernels_of_program", (double)origins.program);
+    }
     device->workspace = device_alloc(device, KERNEL_MLP_WORKSPACE, "the workspace of products");
     return 0;
 }

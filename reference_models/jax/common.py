@@ -42,7 +42,8 @@ def arguments(name, sizes):
         parser.error("--rate is for --mode infer; training steps do not arrive")
     if args.dtype == "float64":
         jax.config.update("jax_enable_x64", True)
-    args.name = name
+    args.name, args.fail = name, parser.error
+    args.device = "cpu" if jax.default_backend() == "cpu" else "cuda"
     return args
 
 

@@ -8,11 +8,12 @@ has fixed shapes, so a bag is as long as the longest there can be; places of it 
 """
 import sys
 
-import common  # before dlrm_data: it says where that is
+import common  # before dlrm_data and room: it says where they are
 import dlrm_data
 import jax
 import jax.numpy as jnp
 import numpy
+import room
 from common import linear
 
 RATE, TABLE_RATE, EPSILON = 0.1, 0.01, 1e-10  # SGD, Adagrad, as torch has it
@@ -78,6 +79,7 @@ class Dlrm:
 
     def __init__(self, args):
         self._args, self._size = args, dlrm_data.SIZES[args.size]
+        room.check(args, list(self._size["tables"]), self._size["dim"], state=1)
         self._batches = [self._fixed(*batch) for batch in dlrm_data.batches(args.seed, args.mode, self._size)]
         self.samples = len(self._batches[0][0])
 

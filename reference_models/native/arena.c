@@ -10,9 +10,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "reference_models/native/room.h"
+
 #define ARENA_HUGE_PAGE ((size_t)2 << 20)
 #define ARENA_ALIGN ((size_t)64)
 #define ARENA_PAGE ((size_t)4096)
+#define ARENA_UNASKED \
+    ((size_t)16 << 20) // what is taken in smaller blocks without asking whether there is room
 
 struct arena_block {
     struct arena_block *next;
@@ -22,11 +26,18 @@ struct arena_block {
 
 _Static_assert(sizeof(struct arena_block) == ARENA_ALIGN, "the first object starts aligned");
 
-static struct arena_block *arena_block_new(size_t bytes)
+static struct arena_block *arena_block_new(struct arena *arena, size_t bytes)
 {
+    struct error err = {0};
     bytes = (bytes + sizeof(struct arena_block) + ARENA_HUGE_PAGE - 1) / ARENA_HUGE_PAGE *
             ARENA_HUGE_PAGE;
     size_t mapped = bytes + ARENA_HUGE_PAGE;
+    arena->unasked_bytes += bytes;
+    bool asked = arena->unasked_bytes >= ARENA_UNASKED;
+    if (asked && room_take(bytes, "the arrays of the model", &err)) {
+        fprintf(stderr, "%s\n", err.text);
+        exit(error_exit_code(err.code));
+    }
     char *start = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) {
         fprintf(stderr, "failed to map %zu bytes: out of memory; try --size small\n", bytes);
@@ -41,6 +52,10 @@ static struct arena_block *arena_block_new(size_t bytes)
     madvise(map, bytes, MADV_HUGEPAGE);
     for (size_t i = 0; i < bytes; i += ARENA_PAGE)
         ((volatile char *)map)[i] = 0;
+    if (asked) {
+        room_taken(bytes);
+        arena->unasked_bytes = 0;
+    }
     struct arena_block *block = (struct arena_block *)map;
     block->bytes = bytes;
     return block;
@@ -55,7 +70,7 @@ void *arena_alloc(struct arena *arena, size_t count, size_t size)
     }
     bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
     if (!arena->blocks || arena->blocks->bytes - arena->used_bytes < bytes) {
-        struct arena_block *block = arena_block_new(bytes);
+        struct arena_block *block = arena_block_new(arena, bytes);
         block->next = arena->blocks;
         arena->blocks = block;
         arena->used_bytes = sizeof(struct arena_block);

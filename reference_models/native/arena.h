@@ -13,9 +13,11 @@ struct arena {
     struct arena_block *blocks;
     size_t used_bytes; // in the newest block
     size_t total_bytes;
+    size_t unasked_bytes; // written since it was last asked whether there is room
 };
 
-// 64-byte aligned and zeroed. Dies in words when the machine has no memory left, as xcalloc does.
+// 64-byte aligned and zeroed. Dies in words when the machine or a control group has no memory left
+// for it (room.h), as xcalloc does.
 void *arena_alloc(struct arena *arena, size_t count, size_t size);
 void arena_free(struct arena *arena);
 

@@ -16,7 +16,8 @@
 #include "common/error.h"
 
 #define ROW_CACHE_SLOTS_MAX ((size_t)1 << 30)
-#define ROW_CACHE_NONE UINT32_MAX // no slot
+#define ROW_CACHE_NONE UINT32_MAX                   // no slot
+#define ROW_CACHE_SLOT_BYTES (5 * sizeof(uint32_t)) // of memory, that a slot takes here
 
 struct row_move {
     int64_t id; // of `in` only

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is there memory for tables of this size? Asked before any is taken: beyond what there is the kernel ends this process without a word, or
-another one. Needs no framework."""
+another one. Needs no framework; the models in JAX ask, too. Those in C: reference_models/native/room.h."""
 import contextlib
 import os
 

@@ -351,13 +351,14 @@ def _make(args, model, examples, dynamic):
 # ---- from training to serving ----------------------------------------------------------------------
 
 def serve_limit(args):
+    if args.variant in COMPILE_MODES and "bf16" in args.plant.flags:
+        return SERVE_ERROR_LOW["amp-bf16"]  # planted around the whole request
     return SERVE_ERROR_LOW.get(args.variant, SERVE_ERROR_CUDA if args.device == "cuda" else SERVE_ERROR)
 
 
-def _check_serving(args, call, scores, example):
+def _check_serving(args, served, scores):
     """The serving graph gives the scores of the training graph; else nothing that it serves is worth measuring."""
-    with torch.no_grad():
-        served = call(*example).float()
+    served = served.float()
     if "serveskew" in args.plant.flags:
         served = served * 1.5
     scale = scores.double().pow(2).mean().sqrt().item() or 1.0
@@ -368,6 +369,21 @@ def _check_serving(args, call, scores, example):
         sys.stderr.write("%s: the scores of the serving graph (%s) are %.2g of their rms off those of the training graph; at "
                          "most %g\n" % (args.name, args.variant, error, limit))
         sys.exit(1)
+
+
+class _CheckedOnce:
+    """A graph that is compiled in its first call, which is the first request's: its answer is held against the model's before anybody has it. No
+    other call would do: what it compiles for, lengths and inference mode with it, is what a first request has."""
+
+    def __init__(self, args, call, model):
+        self._args, self._call, self._model = args, call, model
+
+    def __call__(self, *batch):
+        served = self._call(*batch)
+        if self._model is not None:
+            model, self._model = self._model, None
+            _check_serving(self._args, served, model(*batch))
+        return served
 
 
 def check(args, work_lacks=None):
@@ -389,7 +405,7 @@ def prepare(args, model, examples, dynamic=None, lacks=None):
     if reason:
         skip(reason)
     scores = None
-    if args.mode == "infer":
+    if args.mode == "infer" and args.variant not in COMPILE_MODES:
         with torch.enable_grad():  # as in training
             scores = model(*examples[0]).detach()
     begin = time.perf_counter_ns()
@@ -407,7 +423,11 @@ def prepare(args, model, examples, dynamic=None, lacks=None):
         if args.variant not in ("amp-bf16", "amp-fp16"):
             upgate.note("compile_time_ns", time.perf_counter_ns() - begin)
         if scores is not None:
-            _check_serving(args, call, scores, examples[0])
+            with torch.no_grad():
+                served = call(*examples[0])
+            _check_serving(args, served, scores)
+    elif args.mode == "infer":
+        call = _CheckedOnce(args, call, model)
     if "flopcounter" in args.plant.flags:
         return _under_dispatch_mode(call)
     return call

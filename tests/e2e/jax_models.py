@@ -38,6 +38,17 @@ class Model:
 sys.exit(common.run(types.SimpleNamespace(name="x", mode="train", steps=2, seed=1, rate=0.0, dtype="float32", size="small"), Model()))
 ''' % SOURCE
 
+# A machine that has 1 MiB left.
+NO_ROOM = '''
+import os, sys
+sys.path.insert(0, os.path.join(%r, "reference_models", "jax"))
+import dlrm
+import room
+room.available = lambda: 1 << 20
+sys.argv[1:] = ["--size", "demo"]
+sys.exit(dlrm.main())
+''' % SOURCE
+
 
 def check(what, ok, detail=""):
     global failures
@@ -114,11 +125,21 @@ def check_refused(directory):
         check("%s %s is refused" % (program, " ".join(words)), done.returncode == 2 and says in done.stderr and not done.stdout, done.stderr[-300:])
 
 
-def check_diverged(directory):
-    path = os.path.join(directory, "diverges.py")
+def start_text(text, directory):
+    path = os.path.join(directory, "program.py")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(DIVERGES)
-    done = start(PYTHON, path, [], directory)
+        file.write(text)
+    return start(PYTHON, path, [], directory)
+
+
+def check_room(directory):
+    done = start_text(NO_ROOM, directory)
+    check("tables that do not fit are refused before they are made", done.returncode == 2 and not done.stdout and
+          "argument --size: the tables of demo take" in done.stderr and "and 1 are left here" in done.stderr, done.stdout + done.stderr[-500:])
+
+
+def check_diverged(directory):
+    done = start_text(DIVERGES, directory)
     check("a loss that is no number is null: JSON has no NaN", done.returncode == 0 and '"loss_first": null, "loss_last": null' in done.stdout,
           done.stdout + done.stderr[-500:])
 
@@ -142,6 +163,7 @@ def main():
             check_training(model, twin, directory, last)
             check_answers(model, twin, directory)
         check_refused(directory)
+        check_room(directory)
         check_diverged(directory)
     return 1 if failures else 0
 

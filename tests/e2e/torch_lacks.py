@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the PyTorch workloads skip or refuse on a GPU, with a torch that is a few names: paths whose compilers, headers or version a side lacks are
-skipped with the reason, not ended by a traceback of the framework; more ranks than GPUs are refused, before they look for each other. tests/e2e/torch_variants.py has what a CPU and a real torch can show."""
+skipped with the reason, not ended by a traceback of the framework; more ranks than GPUs are refused, before they look for each other; a compiled graph whose
+scores are not its model's is refused. tests/e2e/torch_variants.py has what a CPU and a real torch can show."""
 import os
 import subprocess
 import sys
@@ -84,6 +85,54 @@ except SystemExit as end:
     print("export is skipped")
 '''
 
+# A compiled graph is held against its model in the first request, and only there; in training it is not. Scores are numbers.
+COMPILED = '''
+import contextlib, types
+import variants
+class Score(float):
+    def float(self):
+        return self
+    double = mean = item = float
+    def pow(self, power):
+        return Score(float(self) ** power)
+    def sqrt(self):
+        return Score(float(self) ** 0.5)
+    def __sub__(self, other):
+        return Score(float(self) - float(other))
+    def __mul__(self, other):
+        return Score(float(self) * float(other))
+torch, notes, eager, skew = variants.torch, [], [], 1.0
+torch.no_grad, torch.compile = contextlib.nullcontext, lambda model, mode: lambda x: x * skew
+variants.upgate.note, variants.lack = lambda *note: notes.append(note), lambda *_: ""
+def model(x):
+    eager.append(x)
+    return x
+def prepared(mode, *plants):
+    del notes[:], eager[:]
+    return variants.prepare(types.SimpleNamespace(name="hstu", variant="compile", mode=mode, device="cpu", dtype="float32",
+                                                  plant=types.SimpleNamespace(flags=set(plants))), model, [(Score(2),)])
+def refused(call):
+    try:
+        return call(Score(3)) and False
+    except SystemExit as end:
+        return end.code == 1 and notes[0][1] > 1e5
+call = prepared("infer")
+assert not eager and not notes, "nothing is compiled yet"
+assert call(Score(3)) == 3 and eager == [3] and notes == [("serve_error_ppb", 0)], (eager, notes)
+skew = 1.5
+assert call(Score(3)) == 4.5 and eager == [3], "it is asked once"
+assert refused(prepared("infer"))
+skew = 1 + 2e-4
+assert refused(prepared("infer"))
+assert prepared("train")(Score(3)) == 3 * skew and not eager and not notes
+skew = 1 + 5e-5
+assert prepared("infer")(Score(3)) == 3 * skew and 4.9e4 < notes[0][1] < 5.1e4, notes
+assert refused(prepared("infer", "serveskew"))
+skew = 1.01
+assert prepared("infer", "bf16")(Score(3)) == 3 * skew, "that is what a plant of bfloat16 is"
+print("compiled graphs are held against their models")
+'''
+
 # One of two ranks, as torchrun starts it. argv: how many GPUs torch sees.
 RANKS = '''
 import os, sys, types
@@ -123,7 +172,8 @@ def run(text, *words):
 
 
 def main():
-    for text, said in ((COMPILERS, "compilers are asked for"), (EXPORT, "export is skipped")):
+    for text, said in ((COMPILERS, "compilers are asked for"), (EXPORT, "export is skipped"),
+                       (COMPILED, "compiled graphs are held against their models")):
         status, out, err = run(text)
         check(status == 0 and out == [said], "%s: %s, %s, %s" % (said, status, out, err[-1500:]))
     for gpus, device, wanted in (("1", "cuda", (2, [], "argument --ranks: 2 ranks need a GPU each, and torch sees 1; --device cpu needs none;")),

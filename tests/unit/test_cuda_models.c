@@ -20,6 +20,7 @@
 #include "reference_models/native/ranks/share.h"
 #include "reference_models/native/workload.h"
 #include "runner.h"
+#include "tests/unit/test_step_rig.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define STEPS 1 // every index once
@@ -365,7 +366,14 @@ TEST(what_cannot_run_is_refused)
     check_refused(&dlrm_ops_cuda, opts, -ENODEV, "there is no GPU");
     fake_cuda = usual;
     fake_cuda.major = 8;
-    check_refused(&dlrm_ops_cuda, opts, -EINVAL, "compute capability 8.0");
+    check_refused(&dlrm_ops_cuda, opts, -EINVAL,
+            "this GPU has compute capability 8.0; the kernels are built for 9.0 (Hopper); --device cpu needs none");
+    fake_cuda.major = 10;
+    check_refused(&transformer_ops_cuda, (struct model_opts){.size = MODEL_SIZE_LARGE}, -EINVAL,
+            "this GPU has compute capability 10.0");
+    check_refused(&hstu_ops_cuda, (struct model_opts){.size = MODEL_SIZE_LARGE}, -EINVAL,
+            "this GPU has compute capability 10.0");
+    CHECK_INT(error_exit_code(-EINVAL), 2);
     fake_cuda = usual;
     fake_cuda.memory = (size_t)80 << 20;
     check_refused(&dlrm_ops_cuda, opts, -ENOMEM,
@@ -375,6 +383,31 @@ TEST(what_cannot_run_is_refused)
             (struct model_opts){.size = MODEL_SIZE_DEMO, .cache_rows = 100000}, -ENOMEM,
             "no room on the GPU for the rows of the cache (--cache): 12.2 MiB more are needed");
     fake_cuda = usual;
+}
+
+static void create_dlrm(void *side)
+{
+    if (side)
+        setenv("UPGATE_KERNELS", side, 1);
+    dlrm_ops_cuda.destroy(model_new(
+            &dlrm_ops_cuda, (struct model_opts){.seed = 3, .size = MODEL_SIZE_DEMO, .batch = 64}));
+}
+
+// How many kernels are the side's and how many the program's is in the store; of the program alone
+// nothing is.
+TEST(kernels_of_another_compiler_are_noted)
+{
+    struct rig rig = rig_make(&(struct reader_opts){.open = true});
+    CHECK_INT(rig_join(rig_fork(create_dlrm, "whole")), 0);
+    rig_drain(&rig, 0);
+    CHECK_INT(rig_count(&rig, UG_RECORD_NOTE), 2);
+    CHECK_STR(rig_find(&rig, UG_RECORD_NOTE, 0)->name, "kernels_of_side");
+    CHECK_DBL(rig_find(&rig, UG_RECORD_NOTE, 0)->value, 334, 0);
+    CHECK_STR(rig_find(&rig, UG_RECORD_NOTE, 1)->name, "kernels_of_program");
+    CHECK_DBL(rig_find(&rig, UG_RECORD_NOTE, 1)->value, 12, 0);
+    CHECK_INT(rig_join(rig_fork(create_dlrm, NULL)), 0);
+    CHECK_INT(reader_slot_count(rig.reader), 1); // nothing to say
+    rig_free(&rig);
 }
 
 // --- several ranks -------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include "reference_models/native/models/dlrm_cached_data.h"
 #include "reference_models/native/models/network.h"
 #include "reference_models/native/models/perceptron.h"
+#include "reference_models/native/room.h"
 #include "reference_models/native/row_cache.h"
 
 #define STORE_BLOCK 4096 // rows that the store grows by
@@ -312,12 +313,26 @@ static void cached_buffers(struct model *model)
                 .out = model->concat + (t + 1) * shape->dim};
 }
 
+// Before any of it is made: the books of a cache are written at once, too.
+static int cached_room(const struct dlrm_cached_shape *shape, struct error *err)
+{
+    size_t bytes = shape->cache * (2 * shape->dim * sizeof(real) + ROW_CACHE_SLOT_BYTES);
+    if (shape->cache > ROW_CACHE_SLOTS_MAX)
+        return 0; // row_cache_init() has the word
+    int rc = room_take(bytes, "the rows of the cache (--cache)", err);
+    if (rc == 0)
+        room_taken(bytes);
+    return rc;
+}
+
 static int cached_create_parts(struct model *model, struct error *err)
 {
     int rc = dlrm_cached_stream_init(
             &model->stream, &model->shape, model->net.seed, model->net.train, err);
     if (rc == 0)
         rc = cached_refuse(&model->shape, err);
+    if (rc == 0)
+        rc = cached_room(&model->shape, err);
     if (rc == 0)
         rc = row_cache_init(
                 &model->cache, model->shape.cache, dlrm_cached_lookups_max(&model->shape), err);

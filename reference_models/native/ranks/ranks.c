@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/strings.h"
+#include "reference_models/native/room.h"
 
 #define RANKS_SPINS 100 // ranks may share a core: give it up soon
 #define RANKS_PAGE 4096
@@ -38,14 +39,19 @@ void ranks_barrier_wait(struct ranks_barrier *barrier, uint32_t ranks)
 
 int ranks_share(size_t bytes, void **ret_memory, struct error *err)
 {
+    int rc = room_take(bytes, "what the ranks share", err);
+    if (rc)
+        return rc;
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
-        return error_set(err, -errno, "failed to share %zu bytes: %s; try --size small", bytes,
+        rc = error_set(err, -errno, "failed to share %zu bytes: %s; try --size small", bytes,
                 strerror(errno));
-    for (size_t i = 0; i < bytes; i += RANKS_PAGE)
+    for (size_t i = 0; rc == 0 && i < bytes; i += RANKS_PAGE)
         ((volatile char *)memory)[i] = 0;
-    *ret_memory = memory;
-    return 0;
+    room_taken(bytes);
+    if (rc == 0)
+        *ret_memory = memory;
+    return rc;
 }
 
 void ranks_unshare(void *memory, size_t bytes)
@@ -113,7 +119,7 @@ int ranks_run(uint32_t ranks, int (*fn)(uint32_t rank, void *arg), void *arg, in
 {
     pid_t *pids = xcalloc(ranks, sizeof *pids);
     pid_t parent = getpid();
-    int rc = 0;
+    int rc = room_share(err);
     fflush(NULL);
     for (uint32_t i = 0; i < ranks && rc == 0; i++) {
         pids[i] = fork();

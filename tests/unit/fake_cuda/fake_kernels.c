@@ -42,8 +42,11 @@ static void fake_put(enum kernel_type type, void *to, size_t at, float value)
     ((uint16_t *)to)[at] = (uint16_t)(bits >> 16);
 }
 
-int kernel_side(const char *directory, struct error *err)
+int kernel_side(const char *directory, struct kernel_origins *ret, struct error *err)
 {
+    *ret = (struct kernel_origins){.side = 334, .program = 12};
+    if (strcmp(directory, "whole") == 0)
+        return 0;
     return error_set(err, -EINVAL, "no .cubin in %s", directory);
 }
 
