@@ -545,11 +545,12 @@ static int recordings_stalls(struct recordings_job *job, struct error *err)
             struct recordings_row *row = NULL;
             for (size_t j = 0; j < diff->row_count; j++)
                 if (diff->rows[j].kind == RECORDINGS_STALL &&
-                        strcmp(diff->rows[j].name, stall->title) == 0)
+                        strcmp(diff->rows[j].cause, stall->cause) == 0)
                     row = &diff->rows[j];
             if (!row) {
                 row = vector_add(diff->rows, diff->row_count);
                 *row = (struct recordings_row){.kind = RECORDINGS_STALL,
+                        .cause = arena_copy(diff->arena, stall->cause),
                         .name = arena_copy(diff->arena, stall->title),
                         .lo_ns = NAN,
                         .hi_ns = NAN,
