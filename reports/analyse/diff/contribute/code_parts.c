@@ -357,7 +357,7 @@ const char *code_run_repeats(const struct code *code, const struct code_run *run
     }
     const char *where = NULL;
     if (count && run->name_count > 2 && (double)of_both >= run_repeats * (double)run->name_count)
-        where = diff_where(all->job, all->groups, found, count);
+        where = diff_where(all->job, all->groups, found, count, NULL);
     free(found);
     return where && *where ? arena_print(all->job->arena, "what %s does", where) : NULL;
 }

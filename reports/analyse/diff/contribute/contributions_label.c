@@ -218,11 +218,8 @@ const char *contributions_label(struct contributions *all, const struct contribu
 }
 
 const char *contributions_label_called(
-        struct diff_job *job, const struct cost_node *leaf, const char *label, const char *where)
+        struct diff_job *job, const struct cost_node *leaf, const char *label, const char *last)
 {
-    const char *last = NULL;
-    for (const char *at = where; (at = strstr(at, " > ")); at += 3)
-        last = at + 3;
     char name[NAMES_LENGTH_MAX] = "";
     if (leaf->kind != COST_FUNCTION || leaf->name[0] != '[' || !last)
         return label;

@@ -238,7 +238,7 @@ static void groups_side(struct diff_job *job, struct diff_group *group, int side
     *(side ? &group->b : &group->a) = all.ns * factor;
     *(side ? &group->busy_b : &group->busy_a) = all.busy * factor;
     // Steps of a launch without steps are its nanoseconds: executions are told of a launch.
-    double of = strcmp(job->untraced.unit, "launch") == 0 ? units->pairs : units->total_steps[side];
+    double of = job->untraced.launches ? units->pairs : units->total_steps[side];
     *(side ? &group->count_b : &group->count_a) = all.count / of;
     *(side ? &group->name_b : &group->name_a) = names_join(job, &names);
 }

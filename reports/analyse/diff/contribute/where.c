@@ -255,7 +255,7 @@ static const char *where_exact(const struct where_path *paths, const double *wei
 }
 
 const char *diff_where(struct diff_job *job, const struct diff_group *groups,
-        const uint32_t *members, size_t count)
+        const uint32_t *members, size_t count, const char **ret_last)
 {
     // What changed most says where; thousands of places more would say the same.
     if (count > 2000)
@@ -282,6 +282,8 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
         found.count++;
     }
     const char *where = where_join(job, &found, found.count);
+    if (ret_last)
+        *ret_last = found.count > 1 ? found.names[found.count - 1] : NULL;
     free(in);
     free(weights);
     free(paths);

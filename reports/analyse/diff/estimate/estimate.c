@@ -124,7 +124,7 @@ static double step_distortion(const struct diff_job *job, double error, double d
 {
     const struct diff_units *units = &job->units;
     double ratio = units->scale[0] / units->scale[1];
-    if (strcmp(job->untraced.unit, "launch") == 0)
+    if (job->untraced.launches)
         ratio = units->total_wall[1] / units->total_wall[0] * job->untraced.step[0] /
                 job->untraced.step[1];
     double apart = isfinite(ratio) && ratio > 0 ? fabs(log(ratio)) : 0;

@@ -333,6 +333,7 @@ int diff_measure(struct diff_job *job, struct error *err)
         if (!measure_usable(cell))
             continue;
         measure_take(untraced, cell, typical[i].unit);
+        untraced->launches = typical[i].metric == METRIC_TOTAL_TIME;
         rc = measure_ratios(job, metric_infos[typical[i].metric].name, err);
         if (rc == 0 && typical[i].metric == METRIC_STEP_TIME)
             rc = measure_mean(job, cell, err);

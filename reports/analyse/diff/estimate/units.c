@@ -52,7 +52,7 @@ static size_t units_keys_side(const struct cost_tree *tree, int side, struct uni
 static double units_window_steps(const struct diff_job *job, const struct cost_window *window)
 {
     // Without steps a launch is one: its windows are parts of it, by their length.
-    if (strcmp(job->untraced.unit, "launch") == 0)
+    if (job->untraced.launches)
         return (double)window->wall_ns;
     return window->steps > 0 ? window->steps : 1;
 }
@@ -117,7 +117,7 @@ static bool units_is_far(const struct diff_unit *unit, const double limit[2])
 static void units_drop_far(struct diff_job *job, bool *drop)
 {
     struct diff_units *units = &job->units;
-    if (job->untraced.mean || strcmp(job->untraced.unit, "launch") == 0)
+    if (job->untraced.mean || job->untraced.launches)
         return;
     const double limit[2] = {units_limit(units, drop, 0), units_limit(units, drop, 1)};
     size_t far = 0, count = 0;

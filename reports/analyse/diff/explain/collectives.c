@@ -81,8 +81,7 @@ static void collectives_side(struct diff_job *job, int side, struct collectives_
 {
     const struct cost_tree *tree = job->workload->trees[side];
     const struct diff_units *units = &job->units;
-    bool launch = strcmp(job->untraced.unit, "launch") == 0;
-    double steps = launch ? units->pairs : units->total_steps[side];
+    double steps = job->untraced.launches ? units->pairs : units->total_steps[side];
     double factor = units->scale[side] / units->total_steps[side];
     for (uint32_t i = 0; i < tree->node_count; i++) {
         const struct cost_node *node = &tree->nodes[i];

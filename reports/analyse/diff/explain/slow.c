@@ -353,8 +353,9 @@ static void slow_groups(struct slow *slow, double *const scratch[2])
     diff_groups_sort(slow->groups, members, member_count);
     told->unseen_ns = total - seen;
     // Of what was seen, next to nothing would say where.
-    told->where =
-            slow_is_blind(told) ? "" : diff_where(&slow->job, slow->groups, members, member_count);
+    told->where = slow_is_blind(told)
+            ? ""
+            : diff_where(&slow->job, slow->groups, members, member_count, NULL);
     free(members);
 }
 
@@ -503,8 +504,7 @@ int diff_slow(struct diff_job *job, struct error *err)
     struct diff_cell cells[METRIC_COUNT];
     double sign = 0;
     int rc = diff_cells(job, cells, err);
-    if (rc || strcmp(job->untraced.unit, "launch") == 0 ||
-            !slow_asked(cells, &job->workload->slow, &sign))
+    if (rc || job->untraced.launches || !slow_asked(cells, &job->workload->slow, &sign))
         return rc;
     struct slow slow = {0};
     slow_begin(job, &slow);

@@ -56,10 +56,10 @@ struct cost_shape { // 0: does not apply, or not known
 // What the name of a COST_COLLECTIVE says. It follows from the name, and is no part of what tells
 // nodes apart.
 struct cost_collective {
-    const char *what, *how; // "AllReduce f32", "Ring LL128"; NULL: a kernel of which NCCL told
-                            // nothing; how NULL: not told
-    bool waits;             // a host's wait for another rank:
-    int32_t rank;           // -1: which one is not known
+    const char *function, *what, *how; // "AllReduce", "AllReduce f32", "Ring LL128"; NULL: a kernel
+                                       // of which NCCL told nothing; how NULL: not told
+    bool waits;                        // a host's wait for another rank:
+    int32_t rank;                      // -1: which one is not known
 };
 
 struct cost_node {

@@ -47,15 +47,16 @@ static const char *datatype_word(const char *type) // "ncclFloat32" -> "f32"
 const char *gpu_comm_name(
         struct cost_tree *tree, const struct launch_nccl *row, struct cost_collective *ret)
 {
-    const char *type = datatype_word(row->datatype);
+    const char *type = datatype_word(row->datatype),
+               *function = row->function ? row->function : "collective";
     char what[128], how[64], name[256];
-    snprintf(what, sizeof what, "%s%s%s", row->function ? row->function : "collective",
-            *type ? " " : "", type);
+    snprintf(what, sizeof what, "%s%s%s", function, *type ? " " : "", type);
     snprintf(how, sizeof how, "%s%s%s", row->algorithm ? row->algorithm : "",
             row->algorithm && row->protocol ? " " : "", row->protocol ? row->protocol : "");
     snprintf(name, sizeof name, "%s%s%s", what, *how ? " / " : "", how);
-    *ret = (struct cost_collective){
-            .what = cost_tree_text(tree, what), .how = *how ? cost_tree_text(tree, how) : NULL};
+    *ret = (struct cost_collective){.function = cost_tree_text(tree, function),
+            .what = cost_tree_text(tree, what),
+            .how = *how ? cost_tree_text(tree, how) : NULL};
     return cost_tree_text(tree, name);
 }
 
