@@ -16,9 +16,7 @@
 #include "harness/fingerprint/fingerprint.h"
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/memory/memory.h"
-
-static const double diff_traced_far = 0.1, diff_traced_apart = 0.03, diff_coverage_low = 0.9,
-                    diff_unaccounted_high = 0.05, diff_blind = 0.9;
+#include "reports/analyse/diff/thresholds.h"
 
 void diff_note(struct diff_job *job, const char *fmt, ...)
 {

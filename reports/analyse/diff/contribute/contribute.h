@@ -6,9 +6,6 @@
 
 #include "reports/analyse/diff/diff_job.h"
 
-#define DIFF_MOST \
-    0.8 // of a change: a place or a kind that holds so much of it is what all of it is told by
-
 // One aligned group: what it is, and its place in the list of contributions.
 struct diff_group {
     const struct align_group *group;

@@ -9,13 +9,8 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
-
-enum { CONTRIBUTIONS_HIT_MIN = 5 };
-static const double contributions_floor = 0.002; // of the step: below it nothing is named
-static const double contributions_hidden =
-        0.05; // of the change of busy time: a kernel of which less is on the path is hidden
-static const double contributions_residual = 0.01, contributions_small = 0.05;
 
 static void key_normalised(struct strbuf *text, const char *name)
 {

@@ -9,11 +9,9 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/quantile.h"
-
-static const double units_agree = 0.2, units_apart_quantile = 0.975;
-static const double units_step_alpha = 0.002; // of the 1 %: for the step that all is scaled to
 
 struct units_moments {
     double n, mean, squares;

@@ -10,12 +10,12 @@
 #include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/quantile.h"
 
 enum {
     UNITS_BATCHES = 20 // of windows that stand in no couple: neighbours are alike, 20 means are not
 };
-static const double units_left_out_max = 0.2;
 
 struct units_key { // of a window
     uint32_t pair;
@@ -99,9 +99,9 @@ static double units_limit(const struct diff_units *units, const bool *drop, int 
     for (size_t i = 0; i < units->count; i++)
         if (!drop[i] && units->units[i].steps[side] > 0)
             rates[count++] = units->units[i].wall[side] / units->units[i].steps[side];
-    double limit = count >= 10
-            ? 1.5 * quantile_median(rates, count) + 4 * quantile_mad_sd(rates, count)
-            : DBL_MAX;
+    double limit = count >= 10 ? units_far * quantile_median(rates, count) +
+                    units_far_errors * quantile_mad_sd(rates, count)
+                               : DBL_MAX;
     free(rates);
     return limit;
 }

@@ -6,15 +6,8 @@
 #include <string.h>
 
 #include "reports/analyse/diff/explain/explain.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
-
-// Late at most collectives, by 3 standard errors more than half: of two ranks that are as fast one
-// comes last to about half of them.
-static const double late_most = 0.5, late_errors = 3;
-// Of two ranks one waits for as long as the other is late: the wait is half of the difference, and
-// may stand second. What the others wait more for the rank must make at least half of the wait that
-// was added: the rest is the collective's own.
-static const double late_half = 0.5;
 
 static bool late_mostly(const struct diff_straggler *last)
 {

@@ -16,13 +16,12 @@
 #include "common/strings.h"
 #include "contracts/metrics.h"
 #include "reports/analyse/diff/explain/explain.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/slow_steps.h"
 
 enum { SLOW_LAUNCHES_TOLD = 16 };
 enum { SLOW_TYPICAL, SLOW_SLOW, SLOW_CLASSES, SLOW_NEITHER = SLOW_CLASSES }; // of a window
-
-static const double slow_quantile = 0.99; // of latency_p99
 
 struct slow_launch {                                // the launch of a side in a pair
     double steps[SLOW_CLASSES], wall[SLOW_CLASSES]; // of its windows, over all ranks

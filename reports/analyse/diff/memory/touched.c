@@ -19,6 +19,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/diff/path/host_path_index.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/names/names.h"
 
@@ -32,20 +33,6 @@ enum {
     TOUCHED_NAME_MAX = 64,
     TOUCHED_LATER_MAX = 256, // neighbours on each side that are asked whether they came later
 };
-// How far the faults of other ranges reach into a range that has none. Of anonymous memory two huge
-// pages; of a file, whose pages come 16 at a fault, what lies between two pages of the smallest
-// samples.
-static const uint64_t touched_reach = 4 << 20, touched_reach_file = 64 << 20;
-// Of a range's length, resident: where pages were read nearly all. One that was too large to be
-// read may be a hole with a few pages at its ends.
-static const double touched_dense_min = 0.5;
-// The sides lie apart by so much of their difference: what is sampled differs from launch to
-// launch.
-static const double touched_apart_min = 0.5;
-// Or, with so many launches a side, so many standard errors: one launch in which the memory is
-// another one's must not hide what all others say.
-static const size_t touched_launches_min = 3;
-static const double touched_errors_min = 4;
 
 #define TOUCHED_NONE UINT32_MAX
 

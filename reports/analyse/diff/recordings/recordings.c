@@ -18,6 +18,7 @@
 #include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/names/names.h"
@@ -27,11 +28,10 @@
 
 enum {
     RECORDINGS_SLICES_MAX = 600, // of a longer recording the first ten minutes count
-    RECORDINGS_SLICES_MIN = 5,   // fewer measure no noise
     RECORDINGS_NOTES_MAX = 32,
 };
+
 static const int64_t recordings_slice_ns = 1000000000;
-static const double recordings_alpha = 0.01, recordings_least = 1e-3;
 
 struct recordings_cost { // of one thing
     enum recordings_kind kind;
