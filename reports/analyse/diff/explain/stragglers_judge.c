@@ -44,7 +44,7 @@ static void stragglers_first(struct diff_job *job, const struct launch_trace *tr
                 .wait_ns = (double)found[i].wait_ns_step,
                 .exposed_ns = (double)found[i].exposed_ns_step,
                 .why = arena_copy(job->arena, found[i].why),
-                .why_label = arena_copy(job->arena, found[i].why_label),
+                .why_name = arena_copy(job->arena, found[i].why_name),
                 .why_ns = found[i].why_ns_step > 0 ? (double)found[i].why_ns_step : NAN,
         };
     workload->stragglers = all;
