@@ -25,6 +25,12 @@ enum metric_id {
     METRIC_COUNT
 };
 
+// What the reason of a cell says already, for forms that would say it: bits of cell.told.
+enum metric_told {
+    METRIC_TOLD_NEED = 1,  // how many pairs would settle it
+    METRIC_TOLD_FRESH = 2, // what fresh pairs said, or how many are to come
+};
+
 struct metric_info {
     const char *name;
     const char *unit;      // ns, 1/s, bytes, ratio

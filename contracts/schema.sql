@@ -5,7 +5,7 @@
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
 
 PRAGMA application_id = 0x55504754; -- 'UPGT'
-PRAGMA user_version = 11;
+PRAGMA user_version = 12;
 
 -- One row: what was run, by whom, from where.
 CREATE TABLE run (
@@ -720,6 +720,8 @@ CREATE TABLE cell (
     verdict      TEXT NOT NULL CHECK (verdict IN ('pass', 'fail', 'inconclusive', 'unchecked')),
     improved     INTEGER NOT NULL,
     reason       TEXT NOT NULL,
+    news         TEXT,             -- the reason without the numbers of this row; NULL: it holds none, or was written before version 12
+    told         INTEGER,          -- what the reason says (contracts/metrics.h, bits): 1 pairs_needed, 2 what fresh pairs said; NULL before version 12
     UNIQUE (workload, metric)
 ) STRICT;
 

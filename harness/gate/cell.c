@@ -23,9 +23,21 @@ const char *cell_verdict_name(enum cell_verdict verdict)
 
 void cells_free(struct cell *cells, int count)
 {
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         free(cells[i].reason);
+        free(cells[i].news);
+    }
     free(cells);
+}
+
+void cell_words_around(struct cell *cell, const char *before, const char *after)
+{
+    char **const texts[] = {&cell->reason, &cell->news};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char *text = *texts[i];
+        *texts[i] = text ? xasprintf("%s%s%s", before, text, after) : NULL;
+        free(text);
+    }
 }
 
 static double cell_median(
@@ -136,22 +148,26 @@ int cell_pairs_wanted(
     return want > had ? want : had + 1;
 }
 
-static void cell_confirm(const struct cell_context *context, struct cell *cell, const char *screen)
+// Adds to a cell that fails by the screen what fresh pairs say of it.
+static void cell_confirm(const struct cell_context *context, struct cell *cell)
 {
     const struct workload_facts *facts = context->facts;
     struct looks_rule plan = cell_looks(context, cell->margin),
                       rule = looks_confirm(&plan, cell->pairs);
-    char text[PHRASE_SIZE];
+    char text[PHRASE_SIZE], *fresh_pairs;
     int count, had = cell_pairs_had(facts, cell->metric, true);
     double *ratios = cell_ratios(facts->confirm, facts->confirm_count, cell->metric, &count);
     struct looks_result fresh = looks_judge(&rule, ratios, count);
     free(ratios);
     cell->verdict = CELL_INCONCLUSIVE;
+    cell->told |= METRIC_TOLD_FRESH;
     if (fresh.state == LOOKS_UNDECIDED) {
         // Pairs without this metric are made up for, but not for ever.
         cell->want_confirm = had < 2 * fresh.next ? had + fresh.next - count : 0;
-        cell->reason = xasprintf("%s; to be confirmed on %d fresh pairs, %d of them done", screen,
-                fresh.next, count);
+        fresh_pairs = xasprintf(
+                "; to be confirmed on %d fresh pairs, %d of them done", fresh.next, count);
+        cell_words_around(cell, "", fresh_pairs);
+        free(fresh_pairs);
         return;
     }
     struct cell shown = *cell; // for the orientation of the fresh interval only
@@ -159,13 +175,13 @@ static void cell_confirm(const struct cell_context *context, struct cell *cell, 
     phrase_interval(text, sizeof text, shown.ratio, shown.ci_lower, shown.ci_upper);
     cell->confirm_pairs = fresh.pairs;
     cell->confirmed = fresh.state == LOOKS_FAIL;
-    if (cell->confirmed) {
+    if (cell->confirmed)
         cell->verdict = CELL_FAIL;
-        cell->reason = xasprintf("%s; %d fresh pairs agree: %s", screen, fresh.pairs, text);
-    } else {
-        cell->reason =
-                xasprintf("%s, but %d fresh pairs do not agree: %s", screen, fresh.pairs, text);
-    }
+    fresh_pairs = xasprintf(cell->confirmed ? "; %d fresh pairs agree: %s"
+                                            : ", but %d fresh pairs do not agree: %s",
+            fresh.pairs, text);
+    cell_words_around(cell, "", fresh_pairs);
+    free(fresh_pairs);
 }
 
 // Words before the verdict: "5.1 % slower: ratio 1.0512 (1.0461 to 1.0563) at 10 pairs".
@@ -240,34 +256,35 @@ static void cell_decided(const struct cell_context *context, struct cell *cell,
     phrase_fraction(seen, sizeof seen, looks_share_seen(cell->pairs));
     if (result->state == LOOKS_PASS) {
         cell->verdict = CELL_PASS;
-        cell->reason =
-                xasprintf("%s, %s %s%s; slow launches would be seen from a share of %s on", numbers,
-                        cell->improved || cell->doubted ? "better by more than the margin of"
-                                                        : "within the margin of",
-                        margin, cell->doubted ? ", if it is the same work" : "", seen);
+        cell->news = xasprintf("%s %s%s; slow launches would be seen from a share of %s on",
+                cell->improved || cell->doubted ? "better by more than the margin of"
+                                                : "within the margin of",
+                margin, cell->doubted ? ", if it is the same work" : "", seen);
+        cell->reason = xasprintf("%s, %s", numbers, cell->news);
     } else if (result->state == LOOKS_MIXED) {
-        cell->reason = xasprintf(
-                "the typical launch is within the margin of %s, but the mean need not be: %s (%s)",
-                margin, mean, numbers);
+        cell->news = xasprintf(
+                "the typical launch is within the margin of %s, but the mean need not be: %s",
+                margin, mean);
+        cell->reason = xasprintf("%s (%s)", cell->news, numbers);
     } else if (result->state == LOOKS_WITHDRAWN) {
-        // The numbers first: tables show them anyway, and begin behind them.
-        cell->reason = xasprintf(
-                "%s, but the first %d had passed, within the margin of %s: the later ones contradict "
-                "them, and the pass is withdrawn; %s",
-                numbers, result->passed, margin, mean);
+        cell->news = xasprintf(
+                "the first %d had passed, within the margin of %s: the later ones contradict them, and the pass is withdrawn; %s",
+                result->passed, margin, mean);
+        cell->reason = xasprintf("%s, but %s", numbers, cell->news);
     } else {
-        char *screen = result->by_mean
-                ? xasprintf("%s; beyond the margin of %s, though the typical launch is not (%s)",
-                          mean, margin, numbers)
-                : xasprintf("%s, beyond the margin of %s%s", numbers, margin,
-                          result->likely ? " by the estimate (fail_on: likely)" : "");
-        if (context->confirm && !cell_beyond_doubt(context, cell->margin, ratios, cell->pairs)) {
-            cell_confirm(context, cell, screen);
-            free(screen);
+        if (result->by_mean) {
+            cell->news = xasprintf(
+                    "%s; beyond the margin of %s, though the typical launch is not", mean, margin);
+            cell->reason = xasprintf("%s (%s)", cell->news, numbers);
         } else {
-            cell->verdict = CELL_FAIL;
-            cell->reason = screen;
+            cell->news = xasprintf("beyond the margin of %s%s", margin,
+                    result->likely ? " by the estimate (fail_on: likely)" : "");
+            cell->reason = xasprintf("%s, %s", numbers, cell->news);
         }
+        if (context->confirm && !cell_beyond_doubt(context, cell->margin, ratios, cell->pairs))
+            cell_confirm(context, cell);
+        else
+            cell->verdict = CELL_FAIL;
     }
     free(numbers);
     free(mean);
@@ -315,17 +332,24 @@ static void cell_open(const struct cell_context *context, struct cell *cell,
         cell->reason = xasprintf("%s%s", cell->missing ? "missing: " : "", context->health->why);
     } else if (want) {
         cell->want_main = want;
-        cell->reason = context->ended
-                ? xasprintf("%s; the run ended before the next look at %d pairs", numbers,
-                          result->next)
-                : xasprintf("%s; the next look is at %d pairs", numbers, result->next);
+        cell->news = xasprintf(context->ended ? "the run ended before the next look at %d pairs"
+                                              : "the next look is at %d pairs",
+                result->next);
+        cell->reason = xasprintf("%s; %s", numbers, cell->news);
     } else if (result->state == LOOKS_EXHAUSTED) {
         char *more = cell_more(facts, cell, &result->interval);
-        cell->reason = xasprintf("%s, and the margin of %s lies inside: %s", numbers, margin, more);
+        cell->told |= cell->pairs_needed > 0 ? METRIC_TOLD_NEED : 0;
+        cell->news = xasprintf("the margin of %s lies inside: %s", margin, more);
+        cell->reason = xasprintf("%s, and %s", numbers, cell->news);
         free(more);
     } else {
-        cell->reason = xasprintf("%s: only %d of %d pairs have this metric on both sides", numbers,
-                usable, facts->main_count);
+        cell->news = xasprintf(
+                "only %d of %d pairs have this metric on both sides", usable, facts->main_count);
+        cell->reason = xasprintf("%s: %s", numbers, cell->news);
+    }
+    if (!cell->pairs) { // that no pair has both sides is no number that is shown elsewhere
+        free(cell->news);
+        cell->news = NULL;
     }
     free(numbers);
 }
@@ -376,19 +400,21 @@ static void cell_explain_warm_up(const struct workload_facts *facts, struct cell
     if (cell->metric != METRIC_WARM_UP_TIME || !cell->pairs || !facts->plan)
         return;
     uint64_t steps = facts->plan->run_steps ? facts->plan->run_steps : facts->plan->steps;
-    char *reason = cell->reason;
-    cell->reason =
-            xasprintf("%s (of a run of %llu steps: run_steps)", reason, (unsigned long long)steps);
-    free(reason);
+    char *of = xasprintf(" (of a run of %llu steps: run_steps)", (unsigned long long)steps);
+    cell_words_around(cell, "", of);
+    free(of);
 }
 
-// The steps themselves come first; the numbers of the cell follow.
+// The steps themselves come first; the numbers of the cell follow, in every form: what they are of
+// stands on either side of them.
 static void cell_explain_slow(const struct workload_facts *facts, struct cell *cell)
 {
     if (cell->metric != METRIC_SLOW_STEPS || !cell->pairs)
         return;
     char *steps = cell_slow_steps(facts), *reason = cell->reason;
     cell->reason = xasprintf("%s: %s", steps, reason);
+    free(cell->news);
+    cell->news = NULL;
     free(steps);
     free(reason);
 }
@@ -399,10 +425,10 @@ static void cell_explain_against(const struct workload_facts *facts, struct cell
     const struct workload_facts *other = facts->against[cell->metric];
     if (!other || !cell->pairs)
         return;
-    char *reason = cell->reason;
-    cell->reason = xasprintf("%s (%s against that of '%s')", reason,
+    char *against = xasprintf(" (%s against that of '%s')",
             metric_infos[workload_facts_quantity(facts, cell->metric)].name, other->name);
-    free(reason);
+    cell_words_around(cell, "", against);
+    free(against);
 }
 
 // A launch without the metric makes no pair of it. Where such launches are the candidate's alone
@@ -428,13 +454,13 @@ static void cell_hold_lacking(const struct workload_facts *facts, struct cell *c
     int a = lacking[0], b = lacking[1];
     if (!(b >= LACKING_MIN && !a) && !(b > a && binomial_tail(b, a + b, 0.5) < HEALTH_ALPHA))
         return;
-    char *reason = cell->reason;
-    cell->verdict = CELL_INCONCLUSIVE;
-    cell->reason = xasprintf(
+    char *lacking_words = xasprintf(
             "in %d of %d pairs the candidate alone does not tell of it, the baseline alone in %d: what it took there is not known "
-            "(the others: %s)",
-            b, facts->main_count, a, reason);
-    free(reason);
+            "(the others: ",
+            b, facts->main_count, a);
+    cell->verdict = CELL_INCONCLUSIVE;
+    cell_words_around(cell, lacking_words, ")");
+    free(lacking_words);
 }
 
 static struct cell cell_judge_gated(

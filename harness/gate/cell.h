@@ -31,6 +31,9 @@ struct cell {
     bool doubted;  // gated, and better by more than the margin: it may be less work
     bool missing;  // the candidate has none, and the baseline has
     char *reason;
+    char *news;    // the reason without the numbers of this cell, which every form shows; NULL: it
+                   // holds none, or they explain it
+    unsigned told; // enum metric_told: what the reason says already
     // What the run loop and the summary want to know.
     double excess;    // log distance of the estimate beyond the margin, positive = worse; NAN
     int want_main;    // valid main pairs to have before this cell is asked again; 0: no more
@@ -86,6 +89,8 @@ int cell_pairs_wanted(
 // Holds the candidate's scaling_efficiency against the plan's floor, where there is one: it may
 // fail a cell, and keep one from passing.
 void cell_hold_floor(const struct cell_context *context, struct cell *cell);
+// Puts words before and after the reason and the news. Takes the place of both.
+void cell_words_around(struct cell *cell, const char *before, const char *after);
 // What the slow steps of both sides are, in words: how many, how slow, how regular. Caller frees.
 char *cell_slow_steps(const struct workload_facts *facts);
 

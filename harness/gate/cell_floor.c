@@ -46,6 +46,7 @@ static enum cell_verdict floor_confirm(const struct cell_context *context, struc
     const struct workload_facts *facts = context->facts;
     struct looks_rule again = looks_confirm(rule, pairs);
     int count, had = cell_pairs_had(facts, cell->metric, true);
+    cell->told |= METRIC_TOLD_FRESH;
     double *losses = floor_losses(facts->confirm, facts->confirm_count, 1, &count);
     struct looks_result fresh = looks_judge(&again, losses, count);
     free(losses);
@@ -89,10 +90,12 @@ static void floor_exhausted(struct cell *cell, const struct looks_rule *rule,
             (cell->pairs_needed >= 0 && (pairs < 0 || pairs > cell->pairs_needed)))
         cell->pairs_needed = pairs;
     strbuf_add(text, " lies inside: ");
-    if (pairs < 0)
+    if (pairs < 0) {
         strbuf_add(text, "no number of pairs is likely to settle it");
-    else
+    } else {
         strbuf_add(text, "some %ld pairs would settle it", pairs);
+        cell->told |= METRIC_TOLD_NEED;
+    }
 }
 
 // The candidate against its floor, in words, and what it makes of the cell.
@@ -154,15 +157,15 @@ void cell_hold_floor(const struct cell_context *context, struct cell *cell)
     if (!sides[1].pairs) // why it is missing has been said
         return;
     struct strbuf text = {0};
-    strbuf_add(&text, "%s; with %llu ranks the candidate has ", cell->reason,
-            (unsigned long long)facts->plan->ranks);
+    strbuf_add(
+            &text, "; with %llu ranks the candidate has ", (unsigned long long)facts->plan->ranks);
     floor_add_share(&text, &sides[1]);
     strbuf_add(&text, " of perfect scaling, the baseline ");
     floor_add_share(&text, &sides[0]);
     strbuf_add(&text, ": ");
     enum cell_verdict verdict = floor_decide(context, cell, &rule, sides, usable[1], &text);
-    free(cell->reason);
-    cell->reason = strbuf_take(&text);
+    cell_words_around(cell, "", text.text);
+    strbuf_free(&text);
     if (!isnan(cell->excess)) // a cell that is missing says more than any number
         cell->excess = fmax(cell->excess,
                 fmax(sides[1].interval.estimate, sides[1].mean.estimate) - log1p(rule.margin));

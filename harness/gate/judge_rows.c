@@ -54,14 +54,15 @@ static int judge_rows_cell(
             "median_b, ratio, ci_lower, "
             "ci_upper, alpha, pairs, look, margin, mde, pair_sd, pairs_needed, "
             "confirmed, confirm_pairs, verdict, "
-            "improved, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-            "?, ?, ?, ?, ?, ?, ?)",
-            "issssiddddddiIdddIIIsis", id, cell->workload, info->name, info->unit, info->direction,
-            (int64_t)cell->gating, cell->median_a, cell->median_b, cell->ratio, cell->ci_lower,
-            cell->ci_upper, cell->alpha, (int64_t)cell->pairs, look < 0 ? NULL : &look,
-            cell->margin, cell->mde, cell->pair_sd, needed < 0 ? NULL : &needed,
-            confirmed < 0 ? NULL : &confirmed, confirm_pairs < 0 ? NULL : &confirm_pairs,
-            cell_verdict_name(cell->verdict), (int64_t)cell->improved, cell->reason);
+            "improved, reason, news, told) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+            "?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "issssiddddddiIdddIIIsissi", id, cell->workload, info->name, info->unit,
+            info->direction, (int64_t)cell->gating, cell->median_a, cell->median_b, cell->ratio,
+            cell->ci_lower, cell->ci_upper, cell->alpha, (int64_t)cell->pairs,
+            look < 0 ? NULL : &look, cell->margin, cell->mde, cell->pair_sd,
+            needed < 0 ? NULL : &needed, confirmed < 0 ? NULL : &confirmed,
+            confirm_pairs < 0 ? NULL : &confirm_pairs, cell_verdict_name(cell->verdict),
+            (int64_t)cell->improved, cell->reason, cell->news, (int64_t)cell->told);
 }
 
 static int judge_rows_findings(

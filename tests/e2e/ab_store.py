@@ -347,7 +347,7 @@ def test_a_store_of_version_4_is_resumed_and_judged(case):
     db.commit()
     db.close()
     check_judged(case, case.resume())
-    assert case.value("PRAGMA user_version") == 11
+    assert case.value("PRAGMA user_version") == 12
     assert case.value("SELECT count(*) FROM block WHERE pair_id < ? AND wait_ns IS NULL AND machine_ns IS NULL", last) == kept
     blocks, told = case.rows("SELECT count(*), count(wait_ns) FROM block WHERE pair_id >= ?", last)[0]
     assert blocks > 0 and told == (blocks if os.path.exists("/proc/self/schedstat") else 0), (blocks, told)

@@ -18,6 +18,9 @@ INSERT INTO finding (workload, kind, side, effect, text) VALUES
 INSERT INTO note (at_ns, level, text) VALUES
     (1, 'info', 'frozen by cgroup v2; both sides pinned to CPUs 0-1'),
     (2, 'warning', 'load of the host was 3.1 before the run began: other processes were busy');
+UPDATE cell SET told = 2, news = 'beyond the margin of 2 %; 10 fresh pairs agree: ' || CASE metric WHEN 'step_time' THEN '1.0497 (1.0433 to 1.0571)' ELSE '0.9526 (0.9470 to 0.9581)' END
+WHERE verdict = 'fail';
+UPDATE cell SET told = 1, news = 'the margin of 5 % lies inside: some 34 pairs would settle it' WHERE verdict = 'inconclusive';
 INSERT INTO verdict (id, verdict, reason, margin_note, policy, trust_ok, calibrated, calibration_note, judged_wall_ns)
 VALUES (1, 'fail', 'dlrm-train step_time is 5.1 % worse (interval +4.6 % to +5.6 %, margin 2 %); 2 of 7 gated cells fail', 'step_time 2 %, throughput 2 %, latency_p50 5 %, latency_p99 5 %, peak_memory 1 %; one-sided error rate 1 % a cell over 4 looks', '{}', 1, 1,
         'train: a side held 2 % longer was found, +1.72 to +2.27 % in step_time, at 14 pairs of a control of the last 24 hours; equal sides -0.21 to +0.19 %; peak_memory by equal sides alone; 0 false fails in 12 A/A gates here', 1795263850000000000);

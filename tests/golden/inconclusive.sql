@@ -9,6 +9,7 @@ UPDATE ledger SET dropped = 17, kept = 183, breach = 1, detail = 'ring of rank 0
 INSERT INTO finding (workload, kind, side, effect, text) VALUES
     ('dlrm-train', 'not_steady', 0, 'inconclusive', 'baseline never gets steady in 9 of 28 launches; total_time is judged instead'),
     (NULL, 'calibration', NULL, 'inconclusive', 'this host has no certificate');
+UPDATE cell SET news = 'the margin of 2 % lies inside: some 1860 pairs would settle it', told = 1 WHERE pairs_needed = 1860;
 INSERT INTO verdict (id, verdict, reason, margin_note, policy, trust_ok, calibrated, calibration_note, judged_wall_ns)
 VALUES (1, 'inconclusive', '2 of 3 gated cells are undecided, 17 step records were lost, and the host is not calibrated', NULL, '{}', 0, 0,
         'this host has no certificate; make one with `upgate ab --aa PLAN.yaml`', 1795263850000000000);

@@ -15,13 +15,15 @@ WITH m (k, metric, unit, direction, base) AS (VALUES (0, 'step_time', 'ns', 'low
              i % 16 != 14,
              CASE WHEN i IN (40, 41, 120) THEN 0.04 + i * 0.0001 WHEN i % 40 = 3 THEN 0.009 ELSE 0.001 * (i % 5 - 2) END FROM c)
 INSERT INTO cell (id, workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, ci_upper, alpha, pairs,
-                  look, margin, mde, pair_sd, pairs_needed, verdict, improved, reason)
+                  look, margin, mde, pair_sd, pairs_needed, verdict, improved, reason, told, news)
 SELECT i + 1, w, metric, unit, direction, gating, base, base * (CASE direction WHEN 'higher' THEN 1 - d ELSE 1 + d END),
        CASE direction WHEN 'higher' THEN 1 - d ELSE 1 + d END,
        CASE direction WHEN 'higher' THEN 1 - d ELSE 1 + d END - 0.006, CASE direction WHEN 'higher' THEN 1 - d ELSE 1 + d END + 0.006,
        0.0025, 14, CASE verdict WHEN 'inconclusive' THEN NULL ELSE 1 END, CASE WHEN gating THEN 0.01 END, 0.008, 0.007,
        CASE verdict WHEN 'inconclusive' THEN 57 END, verdict, 0,
-       CASE verdict WHEN 'fail' THEN 'slower: ratio at 14 pairs, beyond the margin of 1 %' WHEN 'inconclusive' THEN 'ratio at 14 pairs, and the margin of 1 % lies inside: some 57 pairs would settle it' ELSE 'within the margin' END
+       CASE verdict WHEN 'fail' THEN 'slower: ratio at 14 pairs, beyond the margin of 1 %' WHEN 'inconclusive' THEN 'ratio at 14 pairs, and the margin of 1 % lies inside: some 57 pairs would settle it' ELSE 'within the margin' END,
+       verdict = 'inconclusive',
+       CASE verdict WHEN 'fail' THEN 'beyond the margin of 1 %' WHEN 'inconclusive' THEN 'the margin of 1 % lies inside: some 57 pairs would settle it' END
 FROM v;
 INSERT INTO verdict (id, verdict, reason, margin_note, policy, trust_ok, calibrated, calibration_note, judged_wall_ns)
 VALUES (1, 'fail', 'service-30-train step_time is 5.2 % worse (margin 1 %); 3 of 188 gated cells fail, 5 are undecided', NULL, '{}', 1, 1,

@@ -445,7 +445,8 @@ TEST(one_window_alone_gives_no_interval)
     world_window(&world, 1, leaves, 1, 0, -1, NULL);
     job->first[0] = cost_tree_finish(world.workload.trees[0]);
     job->first[1] = cost_tree_finish(world.workload.trees[1]);
-    job->untraced = (struct diff_untraced){.unit = "launch", .step = {8e6, 9e6}, .delta = 1e6};
+    job->untraced = (struct diff_untraced){
+            .unit = "launch", .launches = true, .step = {8e6, 9e6}, .delta = 1e6};
     world.workload.step_a_ns = 8e6;
     world.workload.delta_ns = 1e6;
     world.workload.alignment = &world.alignment;

@@ -495,6 +495,11 @@ TEST(collectives_have_the_name_of_the_operation)
     CHECK_INT(rig_ns(rig, "AllReduce f32 / Ring LL128"), 100);
     CHECK_INT(rig_ns(rig, "AllGather bf16"), 100);
     CHECK_INT(rig_leaf(rig, "AllGather bf16", NULL, 0)->shape.bytes, 128);
+    CHECK_STR(rig_leaf(rig, "AllGather bf16", NULL, 0)->collective.what, "AllGather bf16");
+    CHECK(!rig_leaf(rig, "AllGather bf16", NULL, 0)->collective.how);
+    CHECK_STR(
+            rig_leaf(rig, "AllReduce f32 / Ring LL128", NULL, 0)->collective.what, "AllReduce f32");
+    CHECK_STR(rig_leaf(rig, "AllReduce f32 / Ring LL128", NULL, 0)->collective.how, "Ring LL128");
     rig_free(rig);
     for (int told = 0; told < 2; told++) { // without the times of the kernels: by the calls
         rig = rig_new();
@@ -794,10 +799,12 @@ TEST(straggler_without_nccl_is_the_one_that_was_waited_for)
             rig_window(rig, rank, step * 1000, step * 1000 + 900);
     rig_run(rig);
     struct cost_tree *tree = cost_tree_new();
+    const struct cost_collective two = {.waits = true, .rank = 2}; // whatever it is called
     uint32_t leaf = cost_tree_child(tree, 0,
             &(struct cost_key){.kind = COST_COLLECTIVE,
                     .class = COST_COMM_EXPOSED,
-                    .name = "wait for rank 2"});
+                    .name = "2",
+                    .collective = &two});
     for (uint32_t pair = 0; pair < 2; pair++) // another pair's waits are not this launch's
         for (uint32_t rank = 0; rank < 3; rank++) {
             uint32_t window = cost_tree_window(tree,

@@ -547,6 +547,9 @@ TEST(a_wait_for_another_rank_is_communication)
     uint32_t window = world_add(&world, 0, 10000);
     CHECK_INT(leaf_us(&world, "wait for rank 1", COST_COMM_EXPOSED), 5000 + 2000);
     CHECK_INT(leaf_node(&world, "wait for rank 1")->kind, COST_COLLECTIVE);
+    CHECK(leaf_node(&world, "wait for rank 1")->collective.waits);
+    CHECK_INT(leaf_node(&world, "wait for rank 1")->collective.rank, 1);
+    CHECK(!leaf_node(&world, "reduce")->collective.waits);
     CHECK_INT(leaf_us(&world, "reduce", COST_HOST_RUN), 1000);
     CHECK_INT(leaf_us(&world, "slow", COST_CLASS_COUNT), 0);
     CHECK_INT(window_ns(world.tree, window), 10000 * US);

@@ -12,7 +12,7 @@ struct late_case {
     int64_t last[2], collectives; // of rank 1 by side
     double wait[2], delta_ns;     // what others wait for it; of the step
     enum diff_kind kind;
-    const char *label, *why;
+    const char *name, *why; // name: of the contribution, on the candidate's side
 };
 
 static char *late_of(const struct late_case *given, size_t *ret_suspects, const char **ret_evidence)
@@ -21,14 +21,13 @@ static char *late_of(const struct late_case *given, size_t *ret_suspects, const 
     const char *old[] = {"a: nothing; b: 1 ms a step"};
     struct diff_contribution contribution = {.rank = 1,
             .kind = given->kind,
-            .label = given->label,
+            .label = "what people read",
+            .name_b = given->name,
             .delta_ns = given->delta_ns / 2,
             .named = true,
             .evidence = old,
             .evidence_count = 1,
             .suspect_count = 1};
-    const char *blank = given->why ? strchr(given->why, ' ') : NULL,
-               *label = blank ? blank + 1 : NULL;
     struct diff_straggler stragglers[] = {{.rank = 0,
                                                   .side = 0,
                                                   .last_count = given->collectives - given->last[0],
@@ -41,7 +40,7 @@ static char *late_of(const struct late_case *given, size_t *ret_suspects, const 
                     .wait_ns = given->wait[0],
                     .late_ns = 5e5,
                     .why = given->why,
-                    .why_label = label,
+                    .why_name = given->why ? "slow" : NULL,
                     .why_ns = NAN},
             {.rank = 1,
                     .side = 1,
@@ -50,7 +49,7 @@ static char *late_of(const struct late_case *given, size_t *ret_suspects, const 
                     .wait_ns = given->wait[1],
                     .late_ns = 5e5,
                     .why = given->why,
-                    .why_label = label,
+                    .why_name = given->why ? "slow" : NULL,
                     .why_ns = 9e5}};
     struct diff_workload workload = {.delta_ns = given->delta_ns,
             .delta_lo_ns = given->delta_ns * 0.9,
@@ -139,7 +138,7 @@ TEST(late_rank_is_the_headline_when_the_difference_is_its)
     cases[count].delta_ns = -1e6; // got faster, and the rank of the baseline was not late
     texts[count++] = NULL;
     cases[count].kind = DIFF_CPU_FUNCTION_ADDED; // what it does is told by itself: the same cause
-    cases[count].label = "slow";
+    cases[count].name = "slow";
     texts[count++] = said;
     cases[count].why = NULL;
     texts[count++] = "Rank 1 arrives last at 90 of 100 collectives, by 500 us";

@@ -111,8 +111,10 @@ static void run(const char *unit, int pairs, int block, extra_fn story)
             .workload = &workload,
             .arena = arena_new(),
             .units = {.scale = {1, 1}}};
-    job.untraced =
-            (struct diff_untraced){.unit = unit, .step = {10.2 * MS, 10.2 * MS}, .mean = mean};
+    job.untraced = (struct diff_untraced){.unit = unit,
+            .launches = strcmp(unit, "launch") == 0,
+            .step = {10.2 * MS, 10.2 * MS},
+            .mean = mean};
     for (int side = 0; side < 2; side++) {
         workload.trees[side] = cost_tree_new();
         for (int pair = 0; pair < pairs; pair++)

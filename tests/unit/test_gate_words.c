@@ -173,6 +173,52 @@ TEST(what_is_beside_a_margin_is_told_from_it)
     world_close(&world);
 }
 
+#define CELL_NEWS "SELECT coalesce(news, '-') || ' | ' || told FROM cell WHERE metric = 'step_time'"
+
+// Beside the numbers of a cell its reason is told without them, wherever they stand in it, with
+// what it says already.
+TEST(news_is_the_reason_without_its_numbers)
+{
+    world_open_calibrated(&world, NULL, "gate: {metrics: {step_time: {margin: 2%}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.2});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_STR(world_text(&world, CELL_NEWS), "beyond the margin of 2 % | 0");
+    world_close(&world);
+    world_open_calibrated(
+            &world, NULL, "gate: {confirm: always, metrics: {step_time: {margin: 2%}}}");
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.2});
+    world_pairs(&world, 10, (struct world_pair){.ratio = 1.2, .phase = "confirm"});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(
+            world_text(&world, CELL_NEWS), "beyond the margin of 2 %; 10 fresh pairs agree: 1.");
+    CHECK_CONTAINS(world_text(&world, CELL_NEWS), " | 2");
+    world_close(&world);
+    world_open_calibrated(&world, NULL, "gate: {metrics: {step_time: {margin: 2%}}}");
+    world_pairs(&world, 28, (struct world_pair){.ratio = 1.01, .pair_sd = 0.03});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, CELL_NEWS), "the margin of 2 % lies inside: some ");
+    CHECK_CONTAINS(world_text(&world, CELL_NEWS), " pairs would settle it | 1");
+    world_close(&world);
+    // the mean alone: the numbers come last
+    world_open_calibrated(&world, NULL, "gate: {metrics: {step_time: {margin: 2%}}}");
+    for (int i = 0; i < 28; i++)
+        world_pair(&world, (struct world_pair){.ratio = i % 10 == 2 ? 1.5 : 1});
+    CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
+    CHECK_CONTAINS(world_text(&world, "SELECT reason FROM cell WHERE metric = 'step_time'"),
+            " at 28 pairs)");
+    CHECK_CONTAINS(world_text(&world, CELL_NEWS),
+            "the mean need not be: 3 of 28 launches of the candidate are worse than the others by 50 %");
+    CHECK(strstr(world_text(&world, CELL_NEWS), "ratio ") == NULL);
+    world_close(&world);
+    world_open_calibrated(&world, NULL, "gate: {metrics: {step_time: {margin: 2%}}}"); // no numbers
+    for (int i = 0; i < 2; i++)
+        world_pair(&world,
+                (struct world_pair){.state = "failed", .fate_a = "stopped", .fate_b = "crashed"});
+    CHECK_INT(world_judge(&world), EXIT_CODE_FAIL);
+    CHECK_CONTAINS(world_text(&world, CELL_NEWS), "- | 0");
+    world_close(&world);
+}
+
 // Gated by default, and measured on nobody: a pass is none of the tail.
 TEST(a_pass_says_that_the_tail_was_not_judged)
 {

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/strings.h"
+#include "contracts/metrics.h"
 #include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
 #include "reports/render/verdict/cell.h"
@@ -247,8 +248,14 @@ TEST(a_remark_does_not_say_the_numbers_twice)
     cell.reason = "2.6 % slower: ratio 1.0263 (0.9881 to 1.0651) at 28 pairs, and the margin of 5 "
                   "% lies inside: "
                   "some 34 pairs would settle it";
+    cell.news = "the margin of 5 % lies inside: some 34 pairs would settle it";
+    cell.told = METRIC_TOLD_NEED;
     check_remark(cell,
             "the margin of 5 % lies inside: some 34 pairs would settle it; 28 pairs can see >= 3.1 %");
+    cell.news = "other words"; // which are told as they are, whatever they say
+    check_remark(cell, "other words; 28 pairs can see >= 3.1 %");
+    cell.news = NULL;
+    cell.told = 0;
     cell.reason = "the interval is wide";
     check_remark(cell, "the interval is wide; needs ~34 pairs; 28 pairs can see >= 3.1 %");
     cell.reason = "ratio 1.1 at 28 pairs";
@@ -258,6 +265,8 @@ TEST(a_remark_does_not_say_the_numbers_twice)
             .confirm_pairs = 10,
             .reason = "slower"};
     check_remark(cell, "slower; confirmed on 10 fresh pairs");
+    cell.told = METRIC_TOLD_FRESH;
+    check_remark(cell, "slower");
     cell.verdict = REPORT_VERDICT_PASS;
     check_remark(cell, "");
 }

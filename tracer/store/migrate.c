@@ -116,7 +116,9 @@ static int migrate_table(
     return rc;
 }
 
-static int migrate_objects(sqlite3 *db, sqlite3 *present, bool temporary, const char *wanted)
+// anew: also those that the file has, as they are: temporary ones, which see the temporary tables.
+static int migrate_objects(
+        sqlite3 *db, sqlite3 *present, bool temporary, bool anew, const char *wanted)
 {
     sqlite3_stmt *stmt = NULL;
     int rc = sqlite3_prepare_v2(present,
@@ -131,7 +133,7 @@ static int migrate_objects(sqlite3 *db, sqlite3 *present, bool temporary, const 
         bool table = strcmp(type, "table") == 0, differs = migrate_differs(db, type, name, sql);
         if (table && differs) {
             rc = migrate_table(db, present, name, sql, temporary);
-        } else if (!migrate_has(db, type, name) || (temporary && differs)) {
+        } else if (anew || !migrate_has(db, type, name) || (temporary && differs)) {
             char *create = migrate_sql(sql, temporary);
             rc = sqlite3_exec(db, create, NULL, NULL, NULL);
             free(create);
@@ -191,12 +193,12 @@ int migrate(sqlite3 *db, const char *schema_sql, bool temporary)
     if (rc == SQLITE_OK && !temporary)
         rc = migrate_drop_views(db, present);
     if (rc == SQLITE_OK)
-        rc = migrate_objects(db, present, temporary, "table");
+        rc = migrate_objects(db, present, temporary, false, "table");
     if (rc == SQLITE_OK &&
             !temporary) // temporary tables are empty, and what a view shows has its table's
-        rc = migrate_objects(db, present, temporary, "index");
+        rc = migrate_objects(db, present, temporary, false, "index");
     if (rc == SQLITE_OK)
-        rc = migrate_objects(db, present, temporary, "view");
+        rc = migrate_objects(db, present, temporary, temporary, "view");
     if (rc == SQLITE_OK && !temporary)
         rc = migrate_version(db, present);
     if (rc == SQLITE_OK && !temporary)
@@ -212,7 +214,7 @@ int migrate_views(sqlite3 *db, const char *schema_sql)
     if (rc == SQLITE_OK)
         rc = sqlite3_exec(db, "PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
     if (rc == SQLITE_OK)
-        rc = migrate_objects(db, present, true, "view");
+        rc = migrate_objects(db, present, true, false, "view");
     sqlite3_close(present);
     return rc;
 }

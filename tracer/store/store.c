@@ -24,7 +24,7 @@
 #include "tracer/store/migrate.h"
 
 enum {
-    STORE_VERSION = 11,       // PRAGMA user_version of contracts/schema.sql
+    STORE_VERSION = 12,       // PRAGMA user_version of contracts/schema.sql
     STORE_MAGIC = 0x55504754, // PRAGMA application_id, 'UPGT'
     STORE_BUSY_MS = 5000      // a reader holds its lock for milliseconds; 5 s means somebody stays
 };

@@ -16,9 +16,7 @@
 #include "harness/fingerprint/fingerprint.h"
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/memory/memory.h"
-
-static const double diff_traced_far = 0.1, diff_traced_apart = 0.03, diff_coverage_low = 0.9,
-                    diff_unaccounted_high = 0.05, diff_blind = 0.9;
+#include "reports/analyse/diff/thresholds.h"
 
 void diff_note(struct diff_job *job, const char *fmt, ...)
 {
@@ -52,7 +50,7 @@ static void diff_notes_traced(struct diff_job *job)
 {
     const struct diff_workload *workload = job->workload;
     const double *ratio = workload->traced_ratio;
-    if (!isfinite(ratio[0]) || !isfinite(ratio[1]) || strcmp(job->untraced.unit, "launch") == 0)
+    if (!isfinite(ratio[0]) || !isfinite(ratio[1]) || job->untraced.launches)
         return;
     bool quiet = fmax(job->foreign[0], job->foreign[1]) < diff_traced_far;
     if (fmax(ratio[0], ratio[1]) > 1 + diff_traced_far && quiet) {
@@ -163,8 +161,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
         return diff_unexplained(job,
                 "no pair of traced launches of '%s' has steps on both sides that could be compared");
     for (int side = 0; side < 2; side++) {
-        double of = strcmp(job->untraced.unit, "launch") == 0 ? job->units.pairs
-                                                              : job->units.total_steps[side];
+        double of = job->untraced.launches ? job->units.pairs : job->units.total_steps[side];
         double traced = job->units.total_wall[side] / of;
         workload->traced_ratio[side] =
                 traced / (1 - fmin(job->foreign[side], 0.99)) / job->untraced.step[side];

@@ -116,7 +116,7 @@ struct diff_straggler { // of the side's first traced launch; judged by all of t
     double cost_ns;          // mean exposed_ns of all launches
     size_t launches, ahead;  // in which it came last at all; more often than its share
     const char *why;         // "function gemm"; NULL: not known
-    const char *why_label;   // the same without its kind
+    const char *why_name;    // of it, as in the trace: without its kind, and not made short
     double why_ns;           // by how much longer it did that than the other ranks, a step; NAN
 };
 

@@ -12,16 +12,14 @@
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/path/gpu_path.h"
 #include "reports/analyse/diff/path/host_path.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/diff/wordlists.h"
 
 enum {
     SIDE_BUSY_PARTS = 20,
-    SIDE_SAMPLES_MIN = 12, // as CODE_TICKS_MIN of contribute/code_parts.h: fewer tell nothing
-    SIDE_NOTES_MAX = 24    // with those of traced launches: a launch of 8 ranks may have 20 doubts,
-                           // and the answer's own notes come last
+    SIDE_NOTES_MAX = 24 // with those of traced launches: a launch of 8 ranks may have 20 doubts,
+                        // and the answer's own notes come last
 };
-
-static const double side_foreign_told = 0.01;
 
 static uint32_t side_ticks(
         const struct trace *host, uint32_t thread, const struct launch_trace *trace)
@@ -83,12 +81,12 @@ static void side_doubts(
             job->doubts_left++;
 }
 
-// Samples of the target's own threads, up to SIDE_SAMPLES_MIN.
+// Samples of the target's own threads, up to DIFF_TICKS_MIN.
 static int side_samples(const struct launch_trace *trace)
 {
     const struct trace *host = trace->host;
     int count = 0;
-    for (size_t i = 0; host && i < host->sample_count && count < SIDE_SAMPLES_MIN; i++)
+    for (size_t i = 0; host && i < host->sample_count && count < DIFF_TICKS_MIN; i++)
         count += (host->samples[i].why & UG_SAMPLE_TARGET) != 0;
     return count;
 }
@@ -96,7 +94,7 @@ static int side_samples(const struct launch_trace *trace)
 // Of a launch without samples no function is known: all that the other side's runs would be new.
 static bool side_is_alone(struct diff_job *job, size_t pair, int a, int b)
 {
-    bool none_a = a == 0 && b == SIDE_SAMPLES_MIN, none_b = b == 0 && a == SIDE_SAMPLES_MIN;
+    bool none_a = a == 0 && b == DIFF_TICKS_MIN, none_b = b == 0 && a == DIFF_TICKS_MIN;
     if (!none_a && !none_b)
         return false;
     diff_note(job, "Traced pair %zu is left out: no samples of the %s were recorded.", pair,

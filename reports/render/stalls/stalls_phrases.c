@@ -119,19 +119,30 @@ static bool phrases_inside_same(const struct stall_stack *stack, size_t i, size_
     return b && strcmp(a, b) == 0;
 }
 
-char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
+// The frames that are shown, from *ret_begin on. Gives where they end.
+static size_t phrases_shown(const struct stall_stack *stack, size_t *ret_begin)
 {
-    const char *arrow = utf8 ? " \xe2\x86\x90 " : " < "; // ←
-    struct strbuf out = {0};
-    size_t begin = 0, end = stack->count, shown = 0;
+    size_t begin = 0, end = stack->count;
     while (begin < end && phrases_dull(stack->frames[begin]))
         begin++;
     while (end > begin && phrases_dull(stack->frames[end - 1]))
         end--;
-    if (begin == end) { // nothing but dull ones: better than nothing
-        begin = 0;
-        end = stack->count;
-    }
+    bool none = begin == end; // nothing but dull ones: better than nothing
+    *ret_begin = none ? 0 : begin;
+    return none ? stack->count : end;
+}
+
+bool stalls_text_begins(const struct stall_stack *stack, const char *function)
+{
+    size_t begin, end = phrases_shown(stack, &begin);
+    return begin < end && strcmp(stack->frames[begin], function) == 0;
+}
+
+char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
+{
+    const char *arrow = utf8 ? " \xe2\x86\x90 " : " < "; // ←
+    struct strbuf out = {0};
+    size_t begin, end = phrases_shown(stack, &begin), shown = 0;
     // A single frame more costs less room than to say so.
     size_t room = end - begin == max + 1 ? max + 1 : max;
     size_t at = begin;

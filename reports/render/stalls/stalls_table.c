@@ -233,9 +233,8 @@ static void stalls_culprit(struct table *table, const struct stall *stall)
         free(clean);
     }
     char *stack = stalls_text_stack(&stall->culprit_kernel, STALLS_KERNEL_MAX, table->utf8);
-    size_t len = stall->culprit_function ? strlen(stall->culprit_function) : 0;
-    if (len && strncmp(stack, stall->culprit_function, len) == 0 &&
-            (!stack[len] || stack[len] == ' '))
+    if (stall->culprit_function &&
+            stalls_text_begins(&stall->culprit_kernel, stall->culprit_function))
         stalls_line(table, "  in", xstrdup(stack)); // it is the leaf of the stack
     else if (stall->culprit_function && *stack)
         stalls_line(table, "  in", xasprintf("%s: %s", stall->culprit_function, stack));

@@ -61,6 +61,8 @@ char *stalls_text_frame(const struct stall_stack *stack, size_t i);
 // Frames of interest, leaf first, at most `max`: the kernel's way in and out of the scheduler is
 // left out. "a < b < c < 12 more"; "" for no frames.
 char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8);
+// Is this function the first frame that it shows?
+bool stalls_text_begins(const struct stall_stack *stack, const char *function);
 // "main thread 4121 "python3" -> python3 agent.py (pid 4188), mmap_lock": one link
 char *stalls_text_link(const struct stall *stall, const struct stall_link *link, bool utf8);
 // The advice with the culprit's name in place of its whole command line, which stands above it.

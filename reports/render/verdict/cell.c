@@ -215,40 +215,20 @@ char *cell_steps_legend(const struct report_cell *cells, int count)
             slow && warm ? "their change" : "its change");
 }
 
-// The gate opens a reason with the numbers that every form shows anyway: "5.1 % slower:
-// ratio 1.0512 (1.0461 to 1.0563) at 10 pairs, beyond ...". What follows them is the news.
-static const char *cell_news(const struct report_cell *cell)
-{
-    char *numbers = xasprintf(" at %lld pairs", (long long)cell->pairs);
-    // How many slow steps, how slow and how regular may stand on either side of the numbers.
-    bool cut = !cell_is_share(cell) && strstr(cell->reason, "ratio ");
-    const char *news = cut ? strstr(cell->reason, numbers) : NULL;
-    if (news)
-        news += strlen(numbers);
-    free(numbers);
-    if (!news)
-        return cell->reason;
-    news += strspn(news, ",;: ");
-    if (strncmp(news, "and ", 4) == 0 || strncmp(news, "but ", 4) == 0)
-        news += 4;
-    return *news ? news : cell->reason;
-}
-
 char *cell_remark(const struct report_cell *cell)
 {
     struct strbuf remark = {0};
     if (cell->verdict != REPORT_VERDICT_FAIL && cell->verdict != REPORT_VERDICT_INCONCLUSIVE)
         return strbuf_take(&remark);
-    const char *news = cell_news(cell);
-    strbuf_add(&remark, "%s", news);
+    strbuf_add(&remark, "%s", cell->news ? cell->news : cell->reason);
     if (cell->verdict == REPORT_VERDICT_INCONCLUSIVE) {
-        if (cell->pairs_needed > 0 && !strstr(news, "would settle it"))
+        if (cell->pairs_needed > 0 && !(cell->told & METRIC_TOLD_NEED))
             strbuf_add(&remark, "; needs ~%lld pairs", (long long)cell->pairs_needed);
         if (isfinite(cell->mde))
             strbuf_add(&remark, "; %lld pairs can see >= %s", (long long)cell->pairs,
                     numbers_fraction(cell->mde, NUMBERS_BUFFER));
     }
-    if (cell->confirmed >= 0 && !strstr(news, "fresh pairs"))
+    if (cell->confirmed >= 0 && !(cell->told & METRIC_TOLD_FRESH))
         strbuf_add(&remark, "; %sconfirmed on %lld fresh pairs", cell->confirmed ? "" : "not ",
                 (long long)cell->confirm_pairs);
     return strbuf_take(&remark);

@@ -133,6 +133,8 @@ static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
                     .verdict = report_word_verdict(stmt, 19),
                     .improved = sqlite3_column_int(stmt, 20) != 0,
                     .reason = report_need(report, stmt, 21),
+                    .news = report_text(report, stmt, 22),
+                    .told = store_int64(stmt, 23, 0),
             });
 }
 
@@ -258,7 +260,7 @@ static const struct {
         // within a workload in the order of the metrics: one cause often fails several.
         {"SELECT workload, metric, unit, direction, gating, median_a, median_b, ratio, ci_lower, "
          "ci_upper, alpha, pairs, look, margin, mde, pair_sd, pairs_needed, confirmed, confirm_pairs, "
-         "verdict, improved, reason FROM cell WINDOW same AS (PARTITION BY workload, verdict, gating) "
+         "verdict, improved, reason, news, told FROM cell WINDOW same AS (PARTITION BY workload, verdict, gating) "
          "ORDER BY gating = 0, " REPORT_VERDICT_ORDER
          ", CASE verdict WHEN 'fail' THEN min(ratio IS NOT NULL) OVER same END, CASE verdict WHEN "
          "'fail' THEN max(CASE direction WHEN 'higher' THEN 1 / ratio ELSE ratio END) OVER same END "

@@ -21,6 +21,9 @@ enum report_verdict { // the order is that of reading
 
 struct report_cell {
     char *workload, *metric, *unit, *reason;
+    char *news; // the reason without the numbers of this cell; NULL: it holds none, or its store is
+                // of before version 12
+    int64_t told; // enum metric_told: what the reason says
     bool higher_is_better, gating, improved;
     double median_a, median_b, ratio, ci_lower, ci_upper, margin, mde,
             pair_sd; // NAN = not measured

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "contracts/metrics.h"
 #include "reports/render/text/numbers.h"
 #include "reports/render/verdict/cell.h"
 #include "reports/render/verdict/verdict_table.h"
@@ -229,18 +230,28 @@ static void table_row_stack(
     free(numbers);
 }
 
+// Which of the metrics; METRIC_COUNT: none of this version.
+static int table_metric(const struct report_cell *cell)
+{
+    int metric = 0;
+    while (metric < METRIC_COUNT && strcmp(metric_infos[metric].name, cell->metric) != 0)
+        metric++;
+    return metric;
+}
+
 // What the numbers in the lines above are.
 static void table_legend(struct table *table, const struct report *report)
 {
     struct strbuf text = {0}, higher = {0};
-    bool observed = false;
+    bool observed = false, told[METRIC_COUNT] = {false};
     for (int i = 0; i < report->cell_count; i++) {
         const struct report_cell *cell = &report->cells[i];
         observed = observed || !cell->gating;
-        char *metric = screen_clean(cell->metric, table->utf8);
-        if (cell->higher_is_better && !(higher.len && strstr(higher.text, metric)))
-            strbuf_add(&higher, "%s%s", higher.len ? ", " : "", metric);
-        free(metric);
+        int metric = table_metric(cell);
+        if (cell->higher_is_better && metric < METRIC_COUNT && !told[metric]) {
+            strbuf_add(&higher, "%s%s", higher.len ? ", " : "", metric_infos[metric].name);
+            told[metric] = true;
+        }
     }
     strbuf_add(&text,
             "Medians over launches; change and %s: candidate over baseline, from pairs of launches.",

@@ -9,17 +9,9 @@
 #include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
+#include "reports/analyse/diff/thresholds.h"
 
 enum { FUNCTIONS_LEVELS = 6, FUNCTIONS_SIMILAR_MAX = 64 };
-static const double functions_similar = 0.55;
-static const double functions_similar_far = 0.6; // at another place
-// Of the longer one. Whatever they are called, one that takes less is not what became of the other:
-// OpenBLAS's sgemm_kernel_HASWELL (397 us of a step) is not MKL's SGEMM (2 us), which only calls
-// the kernel.
-static const double functions_next_to_nothing = 0.05;
-// Of its place's time: a group needs such a one on each side, and leaves out what is shorter than
-// that: the sampling's.
-static const double functions_seed = 0.03, functions_share = 0.01;
 
 struct functions_keyed {
     uint64_t key, more;

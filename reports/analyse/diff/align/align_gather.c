@@ -7,14 +7,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
-
-// Of the time of kernels that both sides have below a place: less of it at the same places there,
-// and the places say nothing. A kernel that takes longer, came or went leaves all of it where it is
-// (the shorter side counts), so it takes that most moved.
-static const double gather_same = 0.5;
-// Kernels of each side: of a few that moved (a copy that another module makes now), what is left
-// over finds itself by name.
-static const size_t gather_least = 16;
+#include "reports/analyse/diff/thresholds.h"
 
 struct gather_sum {
     double ns[ALIGN_SIDES]; // of kernels and the like, here and below

@@ -10,20 +10,13 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 #include "reports/analyse/diff/align/align_order.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 
 enum {
     ORDER_TABLE_MAX = 40000, // similarities of names kept for one table
     ORDER_JOIN_MAX = 1024,   // pairs of a group whose operators are compared
 };
-static const float order_never = 3;      // more than one out and one in
-static const float order_time = 0.2f;    // of a cost: times that differ
-static const double order_similar = 0.6; // names that share that many words
-// Of the longer one. Names of templates ("reduce_kernel", "elementwise_kernel") are shared by
-// different work: in one sequence of a whole phase a pair of them with another shape and another
-// time is none for sure. A library picks the grid of the same product anew, which costs or gains
-// some percent.
-static const float order_other_time = 0.25f;
 
 float order_cost(
         const struct order_kin *kin, const struct order_item *a, const struct order_item *b)

@@ -8,10 +8,8 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
-
-static const double align_names_share = 0.3; // of the time or the kernels under names that both
-                                             // sides have: below it names say nothing
 
 bool align_is_place(const struct cost_node *node)
 {

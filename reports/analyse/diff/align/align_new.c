@@ -9,11 +9,7 @@
 #include "common/containers/intern.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
-
-enum { NEW_TICKS_MIN = 12 }; // of a function: fewer may have been missed on the other side
-static const double new_elsewhere = 0.02; // of its ticks, on the other side: else it is there
-static const double new_renamed =
-        0.25; // of its time: functions that only the other side knows, at the same place
+#include "reports/analyse/diff/thresholds.h"
 
 struct new_side {
     double *ticks;      // of each node, with all below it
@@ -69,7 +65,7 @@ static bool new_only(const struct new_job *new, int s, uint32_t node)
 {
     uint32_t function = new->sides[s].function[node];
     return function != COST_NONE &&
-            new->total[s][function] >= NEW_TICKS_MIN &&new->total[!s][function] <=
+            new->total[s][function] >= DIFF_TICKS_MIN &&new->total[!s][function] <=
             new_elsewhere *new->total[s][function];
 }
 

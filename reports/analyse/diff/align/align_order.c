@@ -18,8 +18,6 @@ enum {
                       // lengths
     ORDER_BAND_MIN = 16,
 };
-static const double order_unexplained =
-        0.2; // of a neighbour's time: then it took over the leftover's work
 
 enum order_step_kind { ORDER_BOTH, ORDER_A, ORDER_B };
 struct order_step {
@@ -287,7 +285,7 @@ static double order_ns(const struct order *order, int s, uint32_t leaf)
 }
 
 // Without names: how much better a neighbour's times agree when the leftover [from, to) is added to
-// its shorter side. 0: no better.
+// its shorter side. Not above 0: no better.
 static double order_gain(const struct order *order, size_t from, size_t to, size_t neighbour)
 {
     double sums[ALIGN_SIDES] = {0};
@@ -298,7 +296,7 @@ static double order_gain(const struct order *order, size_t from, size_t to, size
     double a = order_ns(order, 0, order->steps[neighbour].a),
            b = order_ns(order, 1, order->steps[neighbour].b);
     double before = fabs(a - b), after = fabs(a + sums[0] - b - sums[1]);
-    return before > order_unexplained * (a > b ? a : b) ? before - after : 0;
+    return before - after;
 }
 
 // A leftover run without names to trust.

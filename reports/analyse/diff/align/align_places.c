@@ -11,6 +11,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 #include "reports/analyse/diff/align/align_order.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 
 enum {
@@ -20,7 +21,6 @@ enum {
     PLACES_SIMILAR_MAX = 48,     // siblings of a side compared by content
     PLACES_SIGNATURE_MAX = 2000, // nodes below a place that say what it is
 };
-static const double places_similar = 0.5;
 
 struct places_list {
     uint32_t *nodes;

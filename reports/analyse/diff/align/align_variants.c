@@ -10,10 +10,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 #include "reports/analyse/diff/align/align_order.h"
-
-// Of positions: two kernels of a step are one apart, and their means drift as the number of kernels
-// before them does.
-static const double variants_apart = 1;
+#include "reports/analyse/diff/thresholds.h"
 
 static double variants_steps(const struct cost_tree *tree)
 {

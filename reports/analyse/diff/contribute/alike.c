@@ -8,15 +8,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contribute.h"
-
-enum { ALIKE_KERNELS_MIN = 5 };
-static const double alike_clock_min = 0.03; // below it a clock is not told from its kernels
-static const double alike_clock_spread =
-        0.35; // of the change: how far kernels may differ from the median
-static const double alike_clock_share = 0.8; // of kernel time that has to go along
-static const double alike_clock_kernels =
-        0.75; // of their number: TF32 off slows all products, and leaves the others
-static const double alike_threads_min = 1.25;
+#include "reports/analyse/diff/thresholds.h"
 
 struct alike_ratio {
     double ratio, weight;
@@ -92,17 +84,18 @@ static void alike_threads(const struct diff_job *job, struct diff_group *groups,
     if (a->launches == 0 || b->launches == 0 || a->running <= 0 || b->running <= 0)
         return;
     double running = a->running / b->running;
-    bool lost = running > alike_threads_min && a->threads >= b->threads + 0.75;
-    bool won = running < 1 / alike_threads_min && b->threads >= a->threads + 0.75;
+    bool lost = running > alike_threads_min && a->threads >= b->threads + alike_threads_apart;
+    bool won = running < 1 / alike_threads_min && b->threads >= a->threads + alike_threads_apart;
     if (!lost && !won)
         return;
-    double most = 1.4 * (lost ? a->threads / b->threads : b->threads / a->threads);
+    double most = alike_threads_most * (lost ? a->threads / b->threads : b->threads / a->threads);
     for (size_t i = 0; i < count; i++) {
         struct diff_group *group = &groups[i];
         double ratio = lost ? group->b / group->a : group->a / group->b;
         bool matched = group->group->match <= ALIGN_NORMALISED &&
                 diff_leaf(job, group)->kind == COST_FUNCTION;
-        if (matched && group->kind == DIFF_CPU_FUNCTION_SLOWER && ratio > 1.15 && ratio < most)
+        if (matched && group->kind == DIFF_CPU_FUNCTION_SLOWER && ratio > alike_threads_least &&
+                ratio < most)
             group->kind = DIFF_PARALLELISM;
     }
 }

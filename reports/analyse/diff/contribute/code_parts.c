@@ -13,13 +13,10 @@
 #include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 
-enum { RUNS_MAX = 1000, RUN_VOTES_MIN = 2 };
-static const double run_calls = 0.6;   // of the samples on the way to its launches
-static const double run_alike = 0.5;   // of their names
-static const double run_repeats = 0.8; // of its operations: both sides have their names
-static const double again_most = 0.6, again_elsewhere = 0.2; // of the samples below a function
+enum { RUNS_MAX = 1000 };
 
 // ---- functions ----
 
@@ -180,7 +177,7 @@ static bool function_leads(const struct code *code, int side, uint32_t outer, ui
         return true;
     return a->module && b->module && !strcmp(a->module, b->module) &&
             !strstr(b->name, "<locals>") &&
-            (moved || code_other(code, side, inner) <= CODE_ELSEWHERE * b->ticks[side]);
+            (moved || code_other(code, side, inner) <= code_elsewhere * b->ticks[side]);
 }
 
 uint32_t code_wrapped(const struct code *code, int side, uint32_t function)
@@ -191,7 +188,7 @@ uint32_t code_wrapped(const struct code *code, int side, uint32_t function)
         uint32_t inner = COST_NONE;
         // what calls has as many samples, and stands further out
         for (uint32_t i = 0; i < code->function_count; i++)
-            if (ticks[i] >= DIFF_MOST * ticks[function] &&
+            if (ticks[i] >= diff_most * ticks[function] &&
                     code->functions[i].depth > code->functions[best].depth &&
                     function_leads(code, side, best, i) &&
                     (inner == COST_NONE || code->functions[i].depth < code->functions[inner].depth))
@@ -357,7 +354,7 @@ const char *code_run_repeats(const struct code *code, const struct code_run *run
     }
     const char *where = NULL;
     if (count && run->name_count > 2 && (double)of_both >= run_repeats * (double)run->name_count)
-        where = diff_where(all->job, all->groups, found, count);
+        where = diff_where(all->job, all->groups, found, count, NULL);
     free(found);
     return where && *where ? arena_print(all->job->arena, "what %s does", where) : NULL;
 }

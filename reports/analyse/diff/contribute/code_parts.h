@@ -14,9 +14,7 @@ struct code_function {         // of Python; both sides'
     uint16_t depth;            // the least
 };
 
-enum { CODE_NAMES_MAX = 64, CODE_TICKS_MIN = 12 }; // fewer samples tell nothing
-#define CODE_ELSEWHERE \
-    0.02 // of a function's samples, of a part's time: more on the other side, and it is on both
+enum { CODE_NAMES_MAX = 64 };
 
 struct code_run { // operations one behind the other that one side alone executes, or more often
     int side;

@@ -6,9 +6,6 @@
 
 #include "reports/analyse/diff/diff_job.h"
 
-#define DIFF_MOST \
-    0.8 // of a change: a place or a kind that holds so much of it is what all of it is told by
-
 // One aligned group: what it is, and its place in the list of contributions.
 struct diff_group {
     const struct align_group *group;
@@ -60,9 +57,10 @@ struct diff_group *diff_contribute(struct diff_job *job);
 void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count);
 
 // where.c. The place that holds at least four fifths of the weights: "backward > layers.*.attn"; ""
-// for the whole step.
+// for the whole step. ret_last: its innermost link where it has several, else NULL; NULL: not asked
+// for.
 const char *diff_where(struct diff_job *job, const struct diff_group *groups,
-        const uint32_t *members, size_t count);
+        const uint32_t *members, size_t count, const char **ret_last);
 // Path of a place, indexes as *; at most six links.
 const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node);
 // Its links, outermost first; how many.

@@ -9,13 +9,8 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
-
-enum { CONTRIBUTIONS_HIT_MIN = 5 };
-static const double contributions_floor = 0.002; // of the step: below it nothing is named
-static const double contributions_hidden =
-        0.05; // of the change of busy time: a kernel of which less is on the path is hidden
-static const double contributions_residual = 0.01, contributions_small = 0.05;
 
 static void key_normalised(struct strbuf *text, const char *name)
 {
@@ -50,7 +45,10 @@ static char *key_make(const struct diff_job *job, const struct diff_group *group
         strbuf_add(&text, "|%s", leaf->name);
         break;
     case DIFF_COMM_EXPOSED:
-        strbuf_add(&text, "|%.*s", (int)strcspn(leaf->name, " "), leaf->name);
+        strbuf_add(&text, "|%s",
+                leaf->collective.waits              ? ""
+                        : leaf->collective.function ? leaf->collective.function
+                                                    : leaf->name);
         break;
     case DIFF_LAUNCH_GAP:
         strbuf_add(&text, "|%s", contributions_place(tree, group->leaf, true)->name);
@@ -309,12 +307,13 @@ static void contributions_fill(struct contributions *all, const struct contribut
         made->ci_lo_ns = fmax(made->ci_lo_ns, item->nearest);
     else if (item->nearest < 0)
         made->ci_hi_ns = fmin(made->ci_hi_ns, item->nearest);
-    made->where = diff_where(job, all->groups, members, item->count);
+    const char *last;
+    made->where = diff_where(job, all->groups, members, item->count, &last);
     if (item->kind == DIFF_NATIVE_CODE && !item->parts)
         made->label = contributions_label(all, item); // it says the place
     else if (!item->parts)
         made->label = contributions_label_called(
-                job, diff_leaf(job, top), contributions_label(all, item), made->where);
+                job, diff_leaf(job, top), contributions_label(all, item), last);
 }
 
 static void contributions_classes(struct diff_job *job)

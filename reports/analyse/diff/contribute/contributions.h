@@ -81,9 +81,9 @@ const char *contributions_group_side(
 void contributions_parts(struct contributions *all, const struct contributions_item *item,
         struct diff_contribution *made);
 // Code without a name ("[unknown] in [jit]") is told by the place that holds four fifths of its
-// change, too.
+// change, too: its innermost link; NULL: none.
 const char *contributions_label_called(
-        struct diff_job *job, const struct cost_node *leaf, const char *label, const char *where);
+        struct diff_job *job, const struct cost_node *leaf, const char *label, const char *last);
 // Name of the outermost place of a leaf, or of the innermost.
 const struct cost_node *contributions_place(
         const struct cost_tree *tree, uint32_t leaf, bool outermost);

@@ -20,18 +20,10 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/code_parts.h"
 #include "reports/analyse/diff/path/host_path.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 
 enum { CODE_FUNCTIONS_MAX = 200 };
-static const double code_shared =
-        0.1; // on their way to what both sides launch: the other side has it, without a sample
-static const double code_below = 0.5; // of a group: it is below a function
-static const double code_in_direction =
-        0.7; // of the changes of a part's groups: else it is several things
-static const double code_behind =
-        2; // times what grew before it: a host that is slower is late everywhere
-static const double code_behind_least = 0.02; // of the part: else nothing is late for it
-static const double code_one = 0.7; // of a whole: it is this one thing, with what comes with it
 
 struct code_set { // what is asked
     uint32_t *groups;
@@ -182,8 +174,7 @@ static size_t set_behind(const struct code *code, struct code_set *set, int side
         vector_push(set->groups, set->count, g);
     }
     free(own);
-    bool theirs = behind > code_behind_least * net && behind <= net &&
-            behind >= code_behind * fabs(before);
+    bool theirs = behind > 0 && behind <= net && behind >= code_behind * fabs(before);
     set->count = theirs ? set->count : count;
     return set->count - count;
 }
@@ -258,9 +249,9 @@ static bool code_tell(
 static bool function_only(const struct code *code, uint32_t function, int side)
 {
     const struct code_function *of = &code->functions[function];
-    bool only = code_other(code, side, function) <= CODE_ELSEWHERE * of->ticks[side] ||
+    bool only = code_other(code, side, function) <= code_elsewhere * of->ticks[side] ||
             code_moved(code, side, function);
-    return of->ticks[side] >= CODE_TICKS_MIN && only &&
+    return of->ticks[side] >= DIFF_TICKS_MIN && only &&
             of->shared[side] <= code_shared * of->ticks[side];
 }
 
@@ -422,7 +413,7 @@ static void code_backward(struct code *code, int side)
                     group_in_phase(code, side, run->groups[k], "backward"))
                 set_add(code, &set, side, run->groups[k]);
     }
-    bool theirs = set.count && set.other <= CODE_ELSEWHERE * set.own;
+    bool theirs = set.count && set.other <= code_elsewhere * set.own;
     for (size_t i = 0; i < set.count && theirs; i++)
         code->owner[set.groups[i]] = whole;
     set.count = 0;

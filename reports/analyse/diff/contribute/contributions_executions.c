@@ -12,9 +12,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-
-// one pair may differ by the launches themselves
-enum { EXECUTIONS_PAIRS_MIN = 2, EXECUTIONS_UNITS_MIN = 10 };
+#include "reports/analyse/diff/thresholds.h"
 
 // counts[unit] += executions of a group on one side. False: it holds what is not counted.
 static bool executions_add(

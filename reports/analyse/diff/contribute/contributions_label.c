@@ -6,6 +6,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/stalls.h"
 
@@ -218,11 +219,8 @@ const char *contributions_label(struct contributions *all, const struct contribu
 }
 
 const char *contributions_label_called(
-        struct diff_job *job, const struct cost_node *leaf, const char *label, const char *where)
+        struct diff_job *job, const struct cost_node *leaf, const char *label, const char *last)
 {
-    const char *last = NULL;
-    for (const char *at = where; (at = strstr(at, " > ")); at += 3)
-        last = at + 3;
     char name[NAMES_LENGTH_MAX] = "";
     if (leaf->kind != COST_FUNCTION || leaf->name[0] != '[' || !last)
         return label;
@@ -243,7 +241,7 @@ static const char *label_place(
     size_t shown = 0;
     const struct diff_contribution_part *first = &made->parts[0];
     if (first->kind == DIFF_NATIVE_CODE &&
-            (first->b_ns - first->a_ns) / made->delta_ns >= DIFF_MOST)
+            (first->b_ns - first->a_ns) / made->delta_ns >= diff_most)
         return first->label; // it says the place
     names_label(place, name, sizeof name, CONTRIBUTIONS_HALF_MAX);
     strbuf_add(&text, "%s:", name);
@@ -328,7 +326,7 @@ static enum diff_kind parts_kind(const struct diff_contribution *made, double si
             best = (enum diff_kind)kind;
     enum diff_kind only = best;
     for (int kind = 0; kind < DIFF_KIND_COUNT; kind++)
-        if (part_family((enum diff_kind)kind) == best && sums[kind] >= DIFF_MOST * families[best])
+        if (part_family((enum diff_kind)kind) == best && sums[kind] >= diff_most * families[best])
             only = (enum diff_kind)kind;
     return only;
 }

@@ -6,22 +6,12 @@
 #include <string.h>
 
 #include "reports/analyse/diff/contribute/code_parts.h"
-
-// What moved is sampled there about as often as it is here. The limits are round numbers, wide for
-// noise and slower machines; docs/PLANTS.md has what the rule was made with. Each is held by the
-// test of tests/unit/test_diff_first.c that is named.
-static const double moved_least = 0.5; // of the samples here: so many more has the other side
-                                       // elsewhere (a_function_that_both_sides_call_...)
-static const double moved_most = 2;    // likewise: far more is other work of the same name
-                                       // (what_the_other_side_does_far_more_of_...)
-// Of the other side's samples elsewhere: where this side has more, both do it there, and the
-// difference may be noise (what_both_sides_do_...).
-static const double moved_stays = 0.5;
+#include "reports/analyse/diff/thresholds.h"
 
 bool contributions_moves(const double here[2], const double elsewhere[2], int side)
 {
     double own = elsewhere[side], other = elsewhere[!side];
-    return here[side] > 0 && here[!side] <= CODE_ELSEWHERE * here[side] &&
+    return here[side] > 0 && here[!side] <= code_elsewhere * here[side] &&
             own <= moved_stays * other && other - own >= moved_least * here[side] &&
             other - own <= moved_most * here[side];
 }
@@ -54,7 +44,7 @@ bool contributions_moved(const struct contributions *all, const struct contribut
         for (size_t k = 0; k < of->count_b; k++)
             here[1] += (double)job->workload->trees[1]->nodes[of->b[k]].count;
     }
-    if (here[side] < CODE_TICKS_MIN)
+    if (here[side] < DIFF_TICKS_MIN)
         return false;
     for (int i = 0; i < 2; i++)
         elsewhere[i] = moved_elsewhere(job->workload->trees[i], leaf);

@@ -10,9 +10,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-
-static const double native_unlike =
-        0.2; // of the place's native time: by how much more of it has no name on one side
+#include "reports/analyse/diff/thresholds.h"
 
 struct native_place { // by node of tree b
     double ns[2], unnamed[2];

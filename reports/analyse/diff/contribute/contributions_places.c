@@ -12,11 +12,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contributions.h"
-
-static const double places_half = 0.5;
-// Of the step: at the borders of a place the nearest sample says where an instant belongs, which
-// may be a whole tick (1 ms) off. Hundredths of a step are told there that are none.
-static const double places_floor = 0.01;
+#include "reports/analyse/diff/thresholds.h"
 
 struct places_node {
     uint32_t group; // the first one here; COST_NONE
@@ -149,7 +145,7 @@ static void places_choose(
         struct places *places, struct places_node *node, const struct places_sums *sums)
 {
     double delta = node->estimate.delta, held = node->held;
-    if (!node->told || node->mixed || held * delta < 0 || fabs(held) >= DIFF_MOST * fabs(delta))
+    if (!node->told || node->mixed || held * delta < 0 || fabs(held) >= diff_most * fabs(delta))
         return;
     node->deeper = fabs(held) >= places_half * fabs(delta) && !places_rest_told(places, sums);
     node->picked = true;

@@ -9,6 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contribute.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/names/names.h"
 
@@ -55,10 +56,6 @@ static const char *const groups_compiled_runs[] = {"torch/_dynamo/eval_frame.py"
         "torch/_inductor/utils.py", "torch/_inductor/runtime/triton_heuristics.py",
         "torch/_inductor/runtime/static_", "triton/runtime/jit.py", NULL};
 static const char *const groups_compile_words[] = {"precompile", "autotune", "bench", NULL};
-
-// Of what one side's kernels of a pair take, the other side's: a fill beside a batch norm is not
-// what it replaced, and names nothing.
-static const double groups_next_to_nothing = 0.05;
 
 // Waits that say nothing but that there was nothing to do yet.
 static const char *const groups_waits[] = {
@@ -238,7 +235,7 @@ static void groups_side(struct diff_job *job, struct diff_group *group, int side
     *(side ? &group->b : &group->a) = all.ns * factor;
     *(side ? &group->busy_b : &group->busy_a) = all.busy * factor;
     // Steps of a launch without steps are its nanoseconds: executions are told of a launch.
-    double of = strcmp(job->untraced.unit, "launch") == 0 ? units->pairs : units->total_steps[side];
+    double of = job->untraced.launches ? units->pairs : units->total_steps[side];
     *(side ? &group->count_b : &group->count_a) = all.count / of;
     *(side ? &group->name_b : &group->name_a) = names_join(job, &names);
 }

@@ -18,10 +18,8 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contribute.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
-
-static const double launches_more =
-        0.5; // of the executions that stand on one side only: those that are more
 
 struct launches_move {
     uint32_t group, unit;

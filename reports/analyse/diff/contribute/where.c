@@ -8,6 +8,7 @@
 #include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contribute.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 
 enum {
@@ -16,7 +17,6 @@ enum {
     WHERE_NAME_MAX = 160,
     WHERE_NAMES_MAX = 64
 };
-static const double where_net = 0.3;
 
 // ---- what is around all phases ----
 // The Python functions around all phases of a step ("main > run > train"): they hold every place,
@@ -251,11 +251,11 @@ static const char *where_exact(const struct where_path *paths, const double *wei
         const bool *in, size_t count, size_t depth, const char *name, double total)
 {
     struct where_sum raw = where_candidate(paths, weights, in, count, depth, true);
-    return raw.name && raw.held >= DIFF_MOST * total ? raw.name : name;
+    return raw.name && raw.held >= diff_most * total ? raw.name : name;
 }
 
 const char *diff_where(struct diff_job *job, const struct diff_group *groups,
-        const uint32_t *members, size_t count)
+        const uint32_t *members, size_t count, const char **ret_last)
 {
     // What changed most says where; thousands of places more would say the same.
     if (count > 2000)
@@ -272,7 +272,7 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
         total += weights[i];
     while (found.count < WHERE_DEPTH_MAX) {
         struct where_sum best = where_candidate(paths, weights, in, count, found.count, false);
-        if (!best.name || best.held < DIFF_MOST * total)
+        if (!best.name || best.held < diff_most * total)
             break;
         for (size_t i = 0; i < count; i++)
             in[i] = in[i] && paths[i].count > found.count &&
@@ -282,6 +282,8 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
         found.count++;
     }
     const char *where = where_join(job, &found, found.count);
+    if (ret_last)
+        *ret_last = found.count > 1 ? found.names[found.count - 1] : NULL;
     free(in);
     free(weights);
     free(paths);

@@ -9,11 +9,9 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/quantile.h"
-
-static const double units_agree = 0.2, units_apart_quantile = 0.975;
-static const double units_step_alpha = 0.002; // of the 1 %: for the step that all is scaled to
 
 struct units_moments {
     double n, mean, squares;
@@ -124,7 +122,7 @@ static double step_distortion(const struct diff_job *job, double error, double d
 {
     const struct diff_units *units = &job->units;
     double ratio = units->scale[0] / units->scale[1];
-    if (strcmp(job->untraced.unit, "launch") == 0)
+    if (job->untraced.launches)
         ratio = units->total_wall[1] / units->total_wall[0] * job->untraced.step[0] /
                 job->untraced.step[1];
     double apart = isfinite(ratio) && ratio > 0 ? fabs(log(ratio)) : 0;

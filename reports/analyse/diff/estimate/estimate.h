@@ -23,6 +23,7 @@ struct diff_cell {                   // of the workload, as it was judged
 // What launches that were not traced say (measure.c). NAN: not measured.
 struct diff_untraced {
     const char *unit; // "step", "request", "launch"
+    bool launches;    // it is the launch
     double step[2], delta, lo, hi;
     bool mean;      // the mean step is compared: its change is another one than the median's
     double *ratios; // ln(b / a) of each pair

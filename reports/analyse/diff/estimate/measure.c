@@ -12,14 +12,11 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/quantile.h"
 
 enum { MEASURE_COLD_STEPS = 5 };
-
-// From here on the tail of the steps tells another story than their middle, and the middle alone
-// would explain too little.
-static const double measure_tail = 0.015, measure_tail_far = 0.05;
 
 static const struct diff_cell measure_none = {
         .a = NAN, .ratio = NAN, .lo = NAN, .hi = NAN, .margin = NAN, .unit = ""};
@@ -202,7 +199,7 @@ static struct measure_made measure_make(struct diff_job *job, const struct measu
     made.cell.a = medians[0];
     made.cell.ratio = made.ratio_count ? exp(quantile_mean(made.ratios, made.ratio_count))
                                        : medians[1] / medians[0];
-    struct interval interval = mean_interval(made.ratios, (int)made.ratio_count, 0.005);
+    struct interval interval = mean_interval(made.ratios, (int)made.ratio_count, measure_alpha);
     if (interval.has_bounds) {
         made.cell.lo = exp(interval.lower);
         made.cell.hi = exp(interval.upper);
@@ -252,7 +249,7 @@ static bool measure_tail_differs(const struct measure_launch *launches, size_t c
         if (x->pair == y->pair && x->side != y->side && isfinite(value))
             apart[pairs++] = x->side ? -value : value;
     }
-    struct interval interval = mean_interval(apart, (int)pairs, 0.025);
+    struct interval interval = mean_interval(apart, (int)pairs, measure_tail_alpha);
     double mean = quantile_mean(apart, pairs);
     free(apart);
     return interval.has_bounds && interval.lower * interval.upper > 0 && fabs(mean) > measure_tail;
@@ -333,6 +330,7 @@ int diff_measure(struct diff_job *job, struct error *err)
         if (!measure_usable(cell))
             continue;
         measure_take(untraced, cell, typical[i].unit);
+        untraced->launches = typical[i].metric == METRIC_TOTAL_TIME;
         rc = measure_ratios(job, metric_infos[typical[i].metric].name, err);
         if (rc == 0 && typical[i].metric == METRIC_STEP_TIME)
             rc = measure_mean(job, cell, err);

@@ -8,13 +8,11 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/quantile.h"
 
-enum { PRIOR_THINGS_MIN = 8, PRIOR_STEPS = 24 };
-static const double prior_alpha = 0.008; // for all contributions; the step has the rest of the 1 %
-static const double prior_quantile = 2.326; // 99 %, one-sided
-static const double prior_modes = 0.005;
+enum { PRIOR_STEPS = 24 };
 
 // Of ln(chi-square / degrees), at half its degrees: mean + ln, variance. Recurrence up to 8, then
 // the series.

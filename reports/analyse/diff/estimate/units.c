@@ -10,12 +10,12 @@
 #include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/quantile.h"
 
 enum {
     UNITS_BATCHES = 20 // of windows that stand in no couple: neighbours are alike, 20 means are not
 };
-static const double units_left_out_max = 0.2;
 
 struct units_key { // of a window
     uint32_t pair;
@@ -52,7 +52,7 @@ static size_t units_keys_side(const struct cost_tree *tree, int side, struct uni
 static double units_window_steps(const struct diff_job *job, const struct cost_window *window)
 {
     // Without steps a launch is one: its windows are parts of it, by their length.
-    if (strcmp(job->untraced.unit, "launch") == 0)
+    if (job->untraced.launches)
         return (double)window->wall_ns;
     return window->steps > 0 ? window->steps : 1;
 }
@@ -99,9 +99,9 @@ static double units_limit(const struct diff_units *units, const bool *drop, int 
     for (size_t i = 0; i < units->count; i++)
         if (!drop[i] && units->units[i].steps[side] > 0)
             rates[count++] = units->units[i].wall[side] / units->units[i].steps[side];
-    double limit = count >= 10
-            ? 1.5 * quantile_median(rates, count) + 4 * quantile_mad_sd(rates, count)
-            : DBL_MAX;
+    double limit = count >= 10 ? units_far * quantile_median(rates, count) +
+                    units_far_errors * quantile_mad_sd(rates, count)
+                               : DBL_MAX;
     free(rates);
     return limit;
 }
@@ -117,7 +117,7 @@ static bool units_is_far(const struct diff_unit *unit, const double limit[2])
 static void units_drop_far(struct diff_job *job, bool *drop)
 {
     struct diff_units *units = &job->units;
-    if (job->untraced.mean || strcmp(job->untraced.unit, "launch") == 0)
+    if (job->untraced.mean || job->untraced.launches)
         return;
     const double limit[2] = {units_limit(units, drop, 0), units_limit(units, drop, 1)};
     size_t far = 0, count = 0;

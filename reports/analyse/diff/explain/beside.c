@@ -10,22 +10,10 @@
 #include "common/containers/search.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/explain/explain.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 
-enum {
-    BESIDE_NAMES_MAX = 3,
-    BESIDE_SEEN_MAX = 256,
-    BESIDE_NAME_MAX = 60,
-    // Executions of a kind on a side, for their mean to say something: its error is a fifth of
-    // their spread then.
-    BESIDE_EXECUTIONS_MIN = 25
-};
-
-// Of its time: less beside it than a tenth cannot take a tenth of the device away from it.
-static const double beside_min = 0.1;
-// Of the change of the mean execution: when the executions without company changed by less, most of
-// it is the company's.
-static const double beside_own = 0.25;
+enum { BESIDE_NAMES_MAX = 3, BESIDE_SEEN_MAX = 256, BESIDE_NAME_MAX = 60 };
 
 static size_t beside_first(const struct cost_tree *tree, uint32_t node)
 {
@@ -121,7 +109,7 @@ static void beside_list(struct strbuf *text, const struct diff_contribution *con
     for (size_t i = 0; i < contribution->beside_count; i++) {
         const struct diff_beside *one = &contribution->beside[i];
         char name[NAMES_LENGTH_MAX] = "";
-        if (one->share[side] < 0.005)
+        if (one->share[side] < beside_told)
             continue;
         if (!one->collective)
             names_short(one->name, name, sizeof name, BESIDE_NAME_MAX);

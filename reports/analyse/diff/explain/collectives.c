@@ -45,15 +45,13 @@ static const char *collectives_size(int64_t bytes)
     return bytes <= 16 << 20 ? "1 to 16 MiB" : "more than 16 MiB";
 }
 
-// "AllReduce f32 / RING LL": what was asked for, and how it was done.
-static const char *collectives_split(struct diff_job *job, const char *name, const char **ret_how)
+// What was asked for, where NCCL told it; else the kernel.
+static const char *collectives_name(struct diff_job *job, const struct cost_node *node)
 {
-    const char *how = strstr(name, COST_COLLECTIVE_HOW);
     char label[NAMES_LENGTH_MAX] = "";
-    *ret_how = how ? how + strlen(COST_COLLECTIVE_HOW) : "";
-    if (how)
-        return arena_print(job->arena, "%.*s", (int)(how - name), name);
-    names_short(name, label, sizeof label, COLLECTIVES_NAME_MAX);
+    if (node->collective.how)
+        return arena_copy(job->arena, node->collective.what);
+    names_short(node->name, label, sizeof label, COLLECTIVES_NAME_MAX);
     return arena_copy(job->arena, label);
 }
 
@@ -83,25 +81,22 @@ static void collectives_side(struct diff_job *job, int side, struct collectives_
 {
     const struct cost_tree *tree = job->workload->trees[side];
     const struct diff_units *units = &job->units;
-    bool launch = strcmp(job->untraced.unit, "launch") == 0;
-    double steps = launch ? units->pairs : units->total_steps[side];
+    double steps = job->untraced.launches ? units->pairs : units->total_steps[side];
     double factor = units->scale[side] / units->total_steps[side];
     for (uint32_t i = 0; i < tree->node_count; i++) {
         const struct cost_node *node = &tree->nodes[i];
-        const char *how;
-        if (node->kind != COST_COLLECTIVE ||
-                strncmp(node->name, COST_COLLECTIVE_WAIT, strlen(COST_COLLECTIVE_WAIT)) == 0)
-            continue; // a host waits there
+        if (node->kind != COST_COLLECTIVE || node->collective.waits)
+            continue;
         struct diff_sums leaf = diff_leaf_sums(job, side, i);
         if (leaf.count == 0 && leaf.busy == 0)
             continue;
-        const char *name = collectives_split(job, node->name, &how);
-        struct collectives_sum *sum =
-                collectives_find(sums, name, collectives_size(node->shape.bytes));
+        struct collectives_sum *sum = collectives_find(
+                sums, collectives_name(job, node), collectives_size(node->shape.bytes));
         sum->of.count[side] += leaf.count / steps;
         sum->of.busy_ns[side] += factor * leaf.busy;
         sum->of.exposed_ns[side] += factor * leaf.ns;
-        collectives_way_add(sum->ways[side], how, leaf.busy);
+        collectives_way_add(
+                sum->ways[side], node->collective.how ? node->collective.how : "", leaf.busy);
     }
 }
 

@@ -10,11 +10,11 @@
 #include "common/units.h"
 #include "reports/analyse/diff/contribute/contributions.h"
 #include "reports/analyse/diff/explain/explain.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 #include "reports/analyse/stalls/stalls.h"
 
 enum { EVIDENCE_TOP = 4, EVIDENCE_PLACES = 3, EVIDENCE_NAME_MAX = 60, EVIDENCE_MEMBERS_MAX = 4000 };
-static const double evidence_share = 0.02; // of a contribution: less is no part worth a word
 
 struct evidence {
     struct diff_job *job;
@@ -68,7 +68,7 @@ static void evidence_launches(struct evidence *evidence, double launch[2])
         launch[0] += fmax(group->launch_a, 0);
         launch[1] += fmax(group->launch_b, 0);
     }
-    if (launch[0] + launch[1] > 0.002 * job->untraced.step[0])
+    if (launch[0] + launch[1] > contributions_floor * job->untraced.step[0])
         evidence_print(evidence,
                 contribution->kind == DIFF_SYNC_ADDED
                         ? "of it late launches behind it, until the host was as far ahead of the device again: a %s, b %s a %s"
@@ -87,11 +87,11 @@ static void evidence_times(struct evidence *evidence)
             evidence_side(evidence, contribution->a_ns, contribution->count_a),
             evidence_side(evidence, contribution->b_ns, contribution->count_b));
     double busy_a = contribution->busy_a_ns, busy_b = contribution->busy_b_ns;
-    double step = job->untraced.step[0];
+    double least = contributions_floor * job->untraced.step[0];
     double launch[2];
     evidence_launches(evidence, launch);
-    bool hidden = fabs(busy_a + launch[0] - contribution->a_ns) > 0.002 * step ||
-            fabs(busy_b + launch[1] - contribution->b_ns) > 0.002 * step;
+    bool hidden = fabs(busy_a + launch[0] - contribution->a_ns) > least ||
+            fabs(busy_b + launch[1] - contribution->b_ns) > least;
     if (hidden)
         evidence_print(evidence, "busy, also behind other work: a %s, b %s a %s",
                 diff_time(job, busy_a), diff_time(job, busy_b), unit);
@@ -203,7 +203,7 @@ static const char *sums_text(
 {
     struct strbuf text = {0};
     for (size_t i = 0; i < count && i < max; i++) {
-        if (i && fabs(sums[i].delta) < 0.02 * fabs(sums[0].delta))
+        if (i && fabs(sums[i].delta) < evidence_share * fabs(sums[0].delta))
             break;
         strbuf_add(&text, "%s%s %s%s", i ? ", " : "", sums[i].text, sums[i].delta > 0 ? "+" : "",
                 diff_time(evidence->job, sums[i].delta));

@@ -6,15 +6,7 @@
 #include <string.h>
 
 #include "reports/analyse/diff/explain/explain.h"
-#include "reports/analyse/names/names.h"
-
-// Late at most collectives, by 3 standard errors more than half: of two ranks that are as fast one
-// comes last to about half of them.
-static const double late_most = 0.5, late_errors = 3;
-// Of two ranks one waits for as long as the other is late: the wait is half of the difference, and
-// may stand second. What the others wait more for the rank must make at least half of the wait that
-// was added: the rest is the collective's own.
-static const double late_half = 0.5;
+#include "reports/analyse/diff/thresholds.h"
 
 static bool late_mostly(const struct diff_straggler *last)
 {
@@ -22,18 +14,12 @@ static bool late_mostly(const struct diff_straggler *last)
     return count > 0 && (double)last->last_count / count > late_most + late_errors * error;
 }
 
-static bool late_is_cause(const struct diff_contribution *contribution, const char *cause)
+// The very thing that the rank did longer: of its side, by the name that both have from the trace.
+static bool late_is_cause(
+        const struct diff_contribution *contribution, const struct diff_straggler *last)
 {
-    const char *const names[] = {contribution->label, contribution->name_a, contribution->name_b};
-    for (size_t i = 0; cause && i < sizeof names / sizeof *names; i++) {
-        char label[NAMES_LENGTH_MAX] = "";
-        if (!names[i])
-            continue;
-        names_label(names[i], label, sizeof label, NAMES_LENGTH_MAX - 1);
-        if (strcmp(label, cause) == 0)
-            return true;
-    }
-    return false;
+    const char *name = last->side ? contribution->name_b : contribution->name_a;
+    return name && last->why_name && strcmp(name, last->why_name) == 0;
 }
 
 // What the others wait more for it than for the same rank of the other side, untraced.
@@ -57,8 +43,7 @@ static struct diff_contribution *late_contribution(
         largest = largest > 0 ? largest : fabs(contribution->delta_ns);
         if (fabs(contribution->delta_ns) < late_half * largest)
             return NULL;
-        bool wait = contribution->kind == DIFF_COMM_EXPOSED ||
-                late_is_cause(contribution, last->why_label);
+        bool wait = contribution->kind == DIFF_COMM_EXPOSED || late_is_cause(contribution, last);
         // It may come last as often on the other side, by next to nothing: what counts is the wait.
         if (wait && late_wait(workload, last) >= late_half * fabs(contribution->delta_ns))
             return contribution;

@@ -80,7 +80,7 @@ static void rows_fill(struct diff_job *job, const struct diff_group *groups,
                                   : leaf->name,
             label, sizeof label, ROWS_LABEL_MAX);
     row->label = arena_copy(job->arena, label);
-    row->where = diff_where(job, groups, members, count);
+    row->where = diff_where(job, groups, members, count, NULL);
     free(members);
 }
 

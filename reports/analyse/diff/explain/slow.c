@@ -16,13 +16,12 @@
 #include "common/strings.h"
 #include "contracts/metrics.h"
 #include "reports/analyse/diff/explain/explain.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/slow_steps.h"
 
 enum { SLOW_LAUNCHES_TOLD = 16 };
 enum { SLOW_TYPICAL, SLOW_SLOW, SLOW_CLASSES, SLOW_NEITHER = SLOW_CLASSES }; // of a window
-
-static const double slow_quantile = 0.99; // of latency_p99
 
 struct slow_launch {                                // the launch of a side in a pair
     double steps[SLOW_CLASSES], wall[SLOW_CLASSES]; // of its windows, over all ranks
@@ -353,8 +352,9 @@ static void slow_groups(struct slow *slow, double *const scratch[2])
     diff_groups_sort(slow->groups, members, member_count);
     told->unseen_ns = total - seen;
     // Of what was seen, next to nothing would say where.
-    told->where =
-            slow_is_blind(told) ? "" : diff_where(&slow->job, slow->groups, members, member_count);
+    told->where = slow_is_blind(told)
+            ? ""
+            : diff_where(&slow->job, slow->groups, members, member_count, NULL);
     free(members);
 }
 
@@ -503,8 +503,7 @@ int diff_slow(struct diff_job *job, struct error *err)
     struct diff_cell cells[METRIC_COUNT];
     double sign = 0;
     int rc = diff_cells(job, cells, err);
-    if (rc || strcmp(job->untraced.unit, "launch") == 0 ||
-            !slow_asked(cells, &job->workload->slow, &sign))
+    if (rc || job->untraced.launches || !slow_asked(cells, &job->workload->slow, &sign))
         return rc;
     struct slow slow = {0};
     slow_begin(job, &slow);

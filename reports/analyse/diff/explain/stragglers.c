@@ -104,8 +104,8 @@ static void lates_find(struct search *search)
 
 // --- why
 
-struct deed {                 // something done by the late rank, beyond what the others did
-    const char *name, *label; // "function gemm", "gemm"
+struct deed {               // something done by the late rank, beyond what the others did
+    const char *name, *raw; // "function gemm", as in the trace
     int64_t ns;
 };
 
@@ -118,7 +118,7 @@ static void deed_take(
     names_label(name, label, sizeof label, NAMES_LENGTH_MAX - 1);
     snprintf(text, sizeof text, "%s %s", word, label);
     *best = (struct deed){
-            .name = cost_tree_text(tree, text), .label = cost_tree_text(tree, label), .ns = ns};
+            .name = cost_tree_text(tree, text), .raw = cost_tree_text(tree, name), .ns = ns};
 }
 
 static const char *deed_word(enum cost_kind kind)
@@ -324,7 +324,7 @@ size_t stragglers_find(const struct launch_trace *trace, struct cost_tree *tree,
                     : trace->host               ? why_by_windows(trace, rank, tree)
                                                 : (struct deed){0};
             ret[count].why = did.name;
-            ret[count].why_label = did.label;
+            ret[count].why_name = did.raw;
             ret[count].why_ns_step = did.ns / (search.steps[rank] ? search.steps[rank] : 1);
         }
     free(search.arrivals);

@@ -20,8 +20,8 @@ struct straggler {
     double excess, variance; // of last_count beyond its share; by how much that spreads from window
                              // to window
     const char *why; // what it did meanwhile: "cpu_function gemm", "stall fsync"; NULL: not known
-    const char *why_label; // the same without its kind
-    int64_t why_ns_step;   // by how much it did that longer than the others, a step; 0: not known
+    const char *why_name; // of it, as in the trace
+    int64_t why_ns_step;  // by how much it did that longer than the others, a step; 0: not known
 };
 // By NCCL's rows, or without NCCL by the ranks' arrival at the waits for each other, which are in
 // the tree. Returns the number filled, at most max, worst first; without reasons, which take most

@@ -8,15 +8,9 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/explain/stragglers.h"
+#include "reports/analyse/diff/thresholds.h"
 
 enum { STRAGGLERS_MAX = 8 };
-
-// One-sided, 3 standard errors are wrong once in 740 tests. Every rank has two on each side: the 32
-// of 8 ranks are wrong in one comparison of 23 at most, less where being late must cost something
-// too.
-static const double stragglers_errors = 3;
-// Of a step: a wait that costs less is not worth a line, whoever it is for.
-static const double stragglers_cost = 0.005;
 
 struct diff_straggler *diff_straggler_of(
         const struct diff_workload *workload, int side, int32_t rank)
@@ -50,7 +44,7 @@ static void stragglers_first(struct diff_job *job, const struct launch_trace *tr
                 .wait_ns = (double)found[i].wait_ns_step,
                 .exposed_ns = (double)found[i].exposed_ns_step,
                 .why = arena_copy(job->arena, found[i].why),
-                .why_label = arena_copy(job->arena, found[i].why_label),
+                .why_name = arena_copy(job->arena, found[i].why_name),
                 .why_ns = found[i].why_ns_step > 0 ? (double)found[i].why_ns_step : NAN,
         };
     workload->stragglers = all;

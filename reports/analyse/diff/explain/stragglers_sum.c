@@ -134,15 +134,13 @@ static void tallies_sum(
 static size_t by_waits(const struct launch_trace *trace, const struct cost_tree *tree,
         struct straggler *all, const struct tallies *tallies, const uint32_t *ordinal)
 {
-    static const char word[] = COST_COLLECTIVE_WAIT "rank ";
     size_t found = 0;
     for (size_t i = 0; i < tree->row_count; i++) {
         const struct cost_row *row = &tree->rows[i];
         const struct cost_node *node = &tree->nodes[row->node];
-        if (node->kind != COST_COLLECTIVE || tree->windows[row->window].pair != trace->pair ||
-                strncmp(node->name, word, sizeof word - 1))
+        int32_t rank = node->collective.rank;
+        if (!node->collective.waits || rank < 0 || tree->windows[row->window].pair != trace->pair)
             continue;
-        int rank = atoi(node->name + sizeof word - 1);
         for (size_t k = 0; k < trace->rank_count; k++) {
             struct tally *tally = tally_at(tallies, k, ordinal[row->window]);
             tally->share += (double)row->count / (double)trace->rank_count;

@@ -3,12 +3,11 @@
 #include <math.h>
 
 #include "reports/analyse/diff/diff.h"
+#include "reports/analyse/diff/thresholds.h"
 
 struct diff_kind_text {
     const char *word, *slower, *faster; // faster: where the difference is negative
 };
-
-static const double diff_fewer = 0.8;
 
 static const struct diff_kind_text diff_kinds[DIFF_KIND_COUNT] = {
         [DIFF_KERNEL_SLOWER] = {"kernel_slower", "Kernel slower", "Kernel faster"},

@@ -11,18 +11,13 @@
 #include "common/strings.h"
 #include "contracts/metrics.h"
 #include "reports/analyse/diff/memory/memory.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 
 enum {
     MEMORY_LAUNCHES_MAX = 64, // the first ones; a launch has some 106 rows at most
     MEMORY_ROWS_MAX = 8192
 };
-
-// A part of less than this share of the difference explains none of it.
-static const double memory_share_min = 0.1;
-// A GPU's memory is the same to the byte in most launches: its interval leaves out 1 whatever the
-// difference.
-static const double memory_gpu_differs_min = 0.001;
 
 static const char *const memory_words[DIFF_MEMORY_KIND_COUNT] = {
         [DIFF_MEMORY_FILE] = "file",

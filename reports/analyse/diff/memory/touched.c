@@ -19,6 +19,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/diff/path/host_path_index.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/names/names.h"
 
@@ -32,20 +33,6 @@ enum {
     TOUCHED_NAME_MAX = 64,
     TOUCHED_LATER_MAX = 256, // neighbours on each side that are asked whether they came later
 };
-// How far the faults of other ranges reach into a range that has none. Of anonymous memory two huge
-// pages; of a file, whose pages come 16 at a fault, what lies between two pages of the smallest
-// samples.
-static const uint64_t touched_reach = 4 << 20, touched_reach_file = 64 << 20;
-// Of a range's length, resident: where pages were read nearly all. One that was too large to be
-// read may be a hole with a few pages at its ends.
-static const double touched_dense_min = 0.5;
-// The sides lie apart by so much of their difference: what is sampled differs from launch to
-// launch.
-static const double touched_apart_min = 0.5;
-// Or, with so many launches a side, so many standard errors: one launch in which the memory is
-// another one's must not hide what all others say.
-static const size_t touched_launches_min = 3;
-static const double touched_errors_min = 4;
 
 #define TOUCHED_NONE UINT32_MAX
 
@@ -53,7 +40,7 @@ struct touched_range {
     uint64_t begin, end;
     double bytes;
     int64_t pid, at_ns;
-    const char *file; // with its kind in front; interned by text
+    const char *kind, *name; // of table launch_range; interned by text
 };
 struct touched_fault {
     uint64_t address;
@@ -216,7 +203,7 @@ static void touched_name_native(struct touched_job *job, const struct touched_st
 {
     char name[TOUCHED_NAME_MAX + 1];
     struct arena *arena = job->job->arena;
-    const char *file = range ? range->file + strcspn(range->file, ":") + 1 : "";
+    const char *file = range ? range->name : "";
     if (user->count && *file && strncmp(user->frames[0].module, "ld-", 3) == 0) {
         touch->function = arena_print(arena, "loading of %s", diff_memory_key(arena, file));
         return;
@@ -314,7 +301,8 @@ static int touched_name(struct touched_job *job, struct error *err)
         const struct touched_range *range = &job->ranges[fault->range];
         uint64_t key =
                 hash_mix(hash_mix(hash_mix(0, (uint64_t)fault->user), (uint64_t)fault->python),
-                        (uint64_t)(uintptr_t)range->file);
+                        (uint64_t)(uintptr_t)range->kind);
+        key = hash_mix(key, (uint64_t)(uintptr_t)range->name);
         uint32_t *slot = map_put(&known, key);
         if (*slot == MAP_NONE) {
             struct diff_touch touch = {0};
@@ -362,7 +350,7 @@ static int touched_load_ranges(
 {
     struct store *store = job->job->store;
     sqlite3_stmt *stmt = store_query(store, err,
-            "SELECT tgid, begin_address, end_address, resident_bytes, kind || ':' || name, at_ns FROM launch_range "
+            "SELECT tgid, begin_address, end_address, resident_bytes, kind, name, at_ns FROM launch_range "
             "WHERE launch_id = ? ORDER BY tgid, begin_address LIMIT ?",
             "ii", launch_id, (int64_t)TOUCHED_RANGES_MAX);
     int rc;
@@ -372,13 +360,14 @@ static int touched_load_ranges(
                 .begin = (uint64_t)sqlite3_column_int64(stmt, 1),
                 .end = (uint64_t)sqlite3_column_int64(stmt, 2),
                 .bytes = sqlite3_column_double(stmt, 3),
-                .at_ns = sqlite3_column_int64(stmt, 5)};
+                .at_ns = sqlite3_column_int64(stmt, 6)};
         const struct touched_range *before =
                 job->range_count ? &job->ranges[job->range_count - 1] : NULL;
         if (range.end <= range.begin || range.end > INT64_MAX || !(range.bytes > 0) ||
                 (before && before->pid == range.pid && range.begin < before->end))
             continue; // none of ours
-        range.file = intern_get(files, intern_text(files, store_text(store, stmt, 4)));
+        range.kind = intern_get(files, intern_text(files, store_text(store, stmt, 4)));
+        range.name = intern_get(files, intern_text(files, store_text(store, stmt, 5)));
         vector_push(job->ranges, job->range_count, range);
     }
     return rc;
@@ -500,13 +489,14 @@ static const struct touched_fault *touched_near(
         const struct touched_job *job, const struct touched_range *range, size_t next)
 {
     const struct touched_fault *found = NULL;
-    uint64_t nearest = strncmp(range->file, "file:", 5) == 0 ? touched_reach_file : touched_reach;
+    uint64_t nearest = strcmp(range->kind, "file") == 0 ? touched_reach_file : touched_reach;
     // the one before, and the one behind
     for (size_t i = next ? next - 1 : 0; i <= next && i < job->fault_count; i++) {
         const struct touched_fault *fault = &job->faults[i];
         uint64_t away = fault->address < range->begin ? range->begin - fault->address
                                                       : fault->address - range->end;
-        if (fault->pid != range->pid || job->ranges[fault->range].file != range->file ||
+        const struct touched_range *of = &job->ranges[fault->range];
+        if (fault->pid != range->pid || of->kind != range->kind || of->name != range->name ||
                 away > nearest)
             continue;
         nearest = away;

@@ -125,6 +125,13 @@ static uint32_t cost_append(
     node->module = cost_tree_text(tree, key->module);
     if (key->shape)
         node->shape = *key->shape;
+    if (key->collective)
+        node->collective = (struct cost_collective){
+                .function = cost_tree_text(tree, key->collective->function),
+                .what = cost_tree_text(tree, key->collective->what),
+                .how = cost_tree_text(tree, key->collective->how),
+                .waits = key->collective->waits,
+                .rank = key->collective->rank};
     tree->node_count++;
     if (parent == COST_NONE)
         return (uint32_t)index;

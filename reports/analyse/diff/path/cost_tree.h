@@ -46,15 +46,20 @@ enum cost_kind { // of a node
     COST_KIND_COUNT
 };
 
-// In the name of a collective: before how it was done; the begin, where a host waits.
-#define COST_COLLECTIVE_HOW " / "
-#define COST_COLLECTIVE_WAIT "wait for "
-
 struct cost_shape { // 0: does not apply, or not known
     uint32_t grid[3], block[3];
     uint32_t registers, shared_bytes, local_bytes;
     int64_t bytes; // of a transfer or collective
     uint64_t graph_node;
+};
+
+// What the name of a COST_COLLECTIVE says. It follows from the name, and is no part of what tells
+// nodes apart.
+struct cost_collective {
+    const char *function, *what, *how; // "AllReduce", "AllReduce f32", "Ring LL128"; NULL: a kernel
+                                       // of which NCCL told nothing; how NULL: not told
+    bool waits;                        // a host's wait for another rank:
+    int32_t rank;                      // -1: which one is not known
 };
 
 struct cost_node {
@@ -66,6 +71,7 @@ struct cost_node {
     const char *name;    // never NULL; as it is: mangled names demangled, otherwise untouched
     const char *module;  // NULL: none
     struct cost_shape shape;
+    struct cost_collective collective;
     double order;        // mean place among the leaves of a step; host leaves: 0
     int64_t ns, busy_ns; // of itself, over all windows. busy: also where something else was to
                          // blame for the instant
@@ -146,6 +152,7 @@ struct cost_key {
     const char *name, *module;
     const struct cost_shape *shape; // NULL: none
     uint32_t occurrence;
+    const struct cost_collective *collective; // NULL: none
 };
 
 bool cost_shape_same(const struct cost_shape *a, const struct cost_shape *b);

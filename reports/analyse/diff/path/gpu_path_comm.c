@@ -44,14 +44,20 @@ static const char *datatype_word(const char *type) // "ncclFloat32" -> "f32"
     return type;
 }
 
-// "AllReduce f32 / Ring LL128": what was asked for, then how it was done.
-void gpu_comm_name(const struct launch_nccl *row, char *buf, size_t size)
+const char *gpu_comm_name(
+        struct cost_tree *tree, const struct launch_nccl *row, struct cost_collective *ret)
 {
-    const char *type = datatype_word(row->datatype);
-    snprintf(buf, size, "%s%s%s%s%s%s%s", row->function ? row->function : "collective",
-            *type ? " " : "", type, row->algorithm || row->protocol ? COST_COLLECTIVE_HOW : "",
-            row->algorithm ? row->algorithm : "", row->algorithm && row->protocol ? " " : "",
-            row->protocol ? row->protocol : "");
+    const char *type = datatype_word(row->datatype),
+               *function = row->function ? row->function : "collective";
+    char what[128], how[64], name[256];
+    snprintf(what, sizeof what, "%s%s%s", function, *type ? " " : "", type);
+    snprintf(how, sizeof how, "%s%s%s", row->algorithm ? row->algorithm : "",
+            row->algorithm && row->protocol ? " " : "", row->protocol ? row->protocol : "");
+    snprintf(name, sizeof name, "%s%s%s", what, *how ? " / " : "", how);
+    *ret = (struct cost_collective){.function = cost_tree_text(tree, function),
+            .what = cost_tree_text(tree, what),
+            .how = *how ? cost_tree_text(tree, how) : NULL};
+    return cost_tree_text(tree, name);
 }
 
 static bool told(const struct launch_nccl *row)

@@ -29,6 +29,7 @@ struct label { // what an operation is, without its place
     enum cost_class class;
     const char *name; // of the tree
     struct cost_shape shape;
+    struct cost_collective collective;
 };
 
 struct leaf_work {
@@ -140,13 +141,11 @@ static uint32_t collective_label(struct gpu_path *path, const struct launch_op *
     if (row == SIZE_MAX)
         return kernel;
     if (leaves->collective_labels[row] == COST_NONE) {
-        char name[256];
-        gpu_comm_name(&path->trace->nccl[row], name, sizeof name);
-        leaves->collective_labels[row] = label_of(path,
-                (struct label){.kind = COST_COLLECTIVE,
-                        .class = COST_COMM_EXPOSED,
-                        .name = name,
-                        .shape.bytes = path->trace->nccl[row].bytes});
+        struct label label = {.kind = COST_COLLECTIVE,
+                .class = COST_COMM_EXPOSED,
+                .shape.bytes = path->trace->nccl[row].bytes};
+        label.name = gpu_comm_name(path->tree, &path->trace->nccl[row], &label.collective);
+        leaves->collective_labels[row] = label_of(path, label);
     }
     return leaves->collective_labels[row];
 }
@@ -266,7 +265,8 @@ static uint32_t entry_add(
                     .class = label->class,
                     .name = label->name,
                     .shape = &label->shape,
-                    .occurrence = entry->count});
+                    .occurrence = entry->count,
+                    .collective = &label->collective});
     entry->nodes[entry->count++] = node;
     path->leaves->leaf_count++;
     return node;

@@ -64,7 +64,9 @@ struct gpu_comm *gpu_comm_new(struct gpu_path *path); // fills levels, too
 void gpu_comm_free(struct gpu_comm *comm);
 // index of trace->nccl; SIZE_MAX: not known
 size_t gpu_comm_row(const struct gpu_path *path, const struct launch_op *op);
-void gpu_comm_name(const struct launch_nccl *row, char *buf, size_t size);
+// "AllReduce f32 / Ring LL128": what was asked for, then how it was done. Texts are the tree's.
+const char *gpu_comm_name(
+        struct cost_tree *tree, const struct launch_nccl *row, struct cost_collective *ret);
 
 struct gpu_places *gpu_places_new(struct gpu_path *path);
 void gpu_places_free(struct gpu_path *path);

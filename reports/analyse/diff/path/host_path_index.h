@@ -49,6 +49,7 @@ enum host_leaf_flag {
 struct host_leaf {
     const char *name, *module; // of the tree
     uint8_t kind, flags;
+    struct cost_collective collective;
 };
 enum host_frame_flag {
     HOST_FRAME_SEEN = 1,

@@ -57,7 +57,7 @@ uint32_t host_leaf_named(
     }
     *map_put(&path->leaf_of_name, key) = (uint32_t)path->leaf_count;
     vector_push(path->leaves, path->leaf_count,
-            (struct host_leaf){name_text, module_text, (uint8_t)kind, 0});
+            (struct host_leaf){.name = name_text, .module = module_text, .kind = (uint8_t)kind});
     return (uint32_t)path->leaf_count - 1;
 }
 
@@ -454,8 +454,11 @@ uint32_t host_node(struct host_path *path, uint32_t place, uint32_t leaf, enum c
         return found;
     const struct host_leaf *row = &path->leaves[leaf];
     uint32_t node = cost_tree_child(path->tree, place,
-            &(struct cost_key){
-                    .kind = row->kind, .class = class, .name = row->name, .module = row->module});
+            &(struct cost_key){.kind = row->kind,
+                    .class = class,
+                    .name = row->name,
+                    .module = row->module,
+                    .collective = &row->collective});
     *map_put(&path->node_of, key) = node;
     return node;
 }

@@ -45,13 +45,16 @@ static bool host_was_visited(const struct host_walk *walk, uint32_t thread)
 static uint32_t host_rank_leaf(struct host_walk *walk, uint32_t thread)
 {
     const struct launch_trace *trace = walk->path->trace;
-    char name[48] = COST_COLLECTIVE_WAIT "a rank";
+    char name[48] = "wait for a rank";
     uint32_t rank = host_rank_of(walk->path, thread);
     if (rank == HOST_NONE && trace->rank_count == 2)
         rank = !walk->rank;
     if (rank != HOST_NONE)
-        snprintf(name, sizeof name, COST_COLLECTIVE_WAIT "rank %d", trace->ranks[rank].rank);
-    return host_leaf_named(walk->path, COST_COLLECTIVE, name, NULL);
+        snprintf(name, sizeof name, "wait for rank %d", trace->ranks[rank].rank);
+    uint32_t leaf = host_leaf_named(walk->path, COST_COLLECTIVE, name, NULL);
+    walk->path->leaves[leaf].collective = (struct cost_collective){
+            .waits = true, .rank = rank != HOST_NONE ? trace->ranks[rank].rank : -1};
+    return leaf;
 }
 
 static void host_give_rank(struct host_walk *walk, uint32_t python, uint32_t thread, int64_t ns)

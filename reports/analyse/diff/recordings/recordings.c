@@ -18,6 +18,7 @@
 #include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/names/names.h"
@@ -27,11 +28,10 @@
 
 enum {
     RECORDINGS_SLICES_MAX = 600, // of a longer recording the first ten minutes count
-    RECORDINGS_SLICES_MIN = 5,   // fewer measure no noise
     RECORDINGS_NOTES_MAX = 32,
 };
+
 static const int64_t recordings_slice_ns = 1000000000;
-static const double recordings_alpha = 0.01, recordings_least = 1e-3;
 
 struct recordings_cost { // of one thing
     enum recordings_kind kind;
@@ -545,11 +545,12 @@ static int recordings_stalls(struct recordings_job *job, struct error *err)
             struct recordings_row *row = NULL;
             for (size_t j = 0; j < diff->row_count; j++)
                 if (diff->rows[j].kind == RECORDINGS_STALL &&
-                        strcmp(diff->rows[j].name, stall->title) == 0)
+                        strcmp(diff->rows[j].cause, stall->cause) == 0)
                     row = &diff->rows[j];
             if (!row) {
                 row = vector_add(diff->rows, diff->row_count);
                 *row = (struct recordings_row){.kind = RECORDINGS_STALL,
+                        .cause = arena_copy(diff->arena, stall->cause),
                         .name = arena_copy(diff->arena, stall->title),
                         .lo_ns = NAN,
                         .hi_ns = NAN,

@@ -23,6 +23,7 @@ enum recordings_kind {
 
 struct recordings_row {
     enum recordings_kind kind;
+    const char *cause; // of a stall, of the table of causes; NULL: of any other
     const char *name,
             *where; // where: library without its version, source file from its package on; NULL
     double a_ns, b_ns, delta_ns; // of a unit
