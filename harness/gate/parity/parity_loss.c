@@ -26,9 +26,9 @@ struct loss_work {
     struct loss_launches sides[2], repeats;
     struct loss_couple *pairs, *again;
     int pair_count, again_count;
-    int only_a, only_b; // launches with a loss whose other side has none
-    int cut;            // pairs in which the candidate lacks some steps that were not lost
-    int steps;          // that most pairs have
+    int only_a; // launches with a loss whose other side has none
+    int cut;    // pairs in which the candidate lacks some steps that were not lost
+    int steps;  // that most pairs have
 };
 
 static struct loss_couple loss_join(const struct loss_launch *a, const struct loss_launch *b)
@@ -66,7 +66,6 @@ static void loss_pair_up(struct loss_work *work)
         const struct loss_launch *a = loss_launches_find(&work->sides[0], head->id);
         const struct loss_launch *b = loss_launches_find(&work->sides[1], head->id);
         work->only_a += a && !b;
-        work->only_b += b && !a;
         if (a && b) {
             struct loss_couple couple = loss_join(a, b);
             couple.counted = parity_is_counted(head);

@@ -37,7 +37,8 @@ int reduced_job_place(const char *path, struct error *err)
 
 // --- who is missing ------------------------------------------------------------------------------
 
-void reduced_job_miss(struct reduced_job *job, int32_t rank, const char *why)
+// The first reason counts.
+static void reduced_job_miss(struct reduced_job *job, int32_t rank, const char *why)
 {
     uint32_t *known = map_put(&job->missing_of, (uint64_t)rank);
     if (*known != MAP_NONE)
