@@ -230,8 +230,6 @@ static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
                     .interleave = report_text(report, stmt, 2),
                     .note = report_text(report, stmt, 3),
                     .wall_ns = store_int64(stmt, 4, -1),
-                    .pairs_void = report_number_of(stmt, 5),
-                    .pairs_failed = report_number_of(stmt, 6),
             });
 }
 
@@ -285,8 +283,7 @@ static const struct {
         {"SELECT level, text FROM note WHERE level != 'info' OR id > (SELECT max(id) - 20 FROM note) "
          "ORDER BY CASE level WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, id",
                 report_row_note},
-        {"SELECT w.name, w.mode, w.interleave, w.note, coalesce(sum(CASE p.phase WHEN 'traced' THEN 0 ELSE p.ended_ns - p.started_ns END), 0) AS took_ns, "
-         "coalesce(sum(p.state = 'void'), 0), coalesce(sum(p.state = 'failed'), 0) "
+        {"SELECT w.name, w.mode, w.interleave, w.note, coalesce(sum(CASE p.phase WHEN 'traced' THEN 0 ELSE p.ended_ns - p.started_ns END), 0) AS took_ns "
          "FROM workload w LEFT JOIN pair p ON p.workload_id = w.id GROUP BY w.id ORDER BY w.id",
                 report_row_workload},
 };

@@ -72,7 +72,6 @@ struct report_note {
 struct report_workload {
     char *name, *mode, *interleave, *note; // interleave, note: NULL
     int64_t wall_ns; // of its pairs, but those that were traced, on which no verdict rests
-    int64_t pairs_void, pairs_failed;
 };
 
 struct report {
