@@ -69,7 +69,6 @@ struct find_scan {
     const char *module;
     uint64_t device, inode;
     const char *word; // of the name, the last part: a mangled name has it as it is
-    size_t word_len;
     bool loader;
     uint64_t loader_offset;
 };

@@ -58,7 +58,6 @@ struct symbols_stats {
     uint64_t files_refused;    // damaged, not ELF, cannot be opened: their addresses stay unknown
     uint64_t files_evicted;    // closed to keep files_max and bytes_max
     uint64_t processes_evicted;
-    uint64_t perf_map_reads;
     uint64_t symbols_dropped; // beyond the maximum of one table
     uint64_t strings_dropped; // names not kept because strings_bytes_max was reached
     uint64_t files_open;
