@@ -176,7 +176,7 @@ int symbols_process_snapshot(
 // The last part of a path, as long as it is not known by a file.
 static const char *symbols_path_module(struct symbols *symbols, const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = string_base_name(path);
     const char *kept = names_intern(&symbols->names, name, strcspn(name, " "));
     return kept ? kept : "[names full]";
 }
