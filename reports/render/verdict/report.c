@@ -294,10 +294,10 @@ static int report_check(const struct report *report, struct error *err)
     if (report->verdict != REPORT_VERDICT_PASS)
         return 0;
     const char *what = NULL;
-    if (report_count(report, true, REPORT_VERDICT_PASS) == 0)
+    if (report_count(report, REPORT_VERDICT_PASS) == 0)
         what = "no gated cell passes";
-    if (report_count(report, true, REPORT_VERDICT_FAIL) +
-            report_count(report, true, REPORT_VERDICT_INCONCLUSIVE))
+    if (report_count(report, REPORT_VERDICT_FAIL) +
+            report_count(report, REPORT_VERDICT_INCONCLUSIVE))
         what = "a gated cell does not";
     for (int i = 0; i < report->parity_count; i++)
         if (report->parity[i].verdict == REPORT_VERDICT_FAIL)
@@ -398,11 +398,11 @@ const char *report_side_word(int side)
     return side ? "candidate" : "baseline";
 }
 
-int report_count(const struct report *report, bool gating, enum report_verdict verdict)
+int report_count(const struct report *report, enum report_verdict verdict)
 {
     int count = 0;
     for (int i = 0; i < report->cell_count; i++)
-        count += report->cells[i].gating == gating && report->cells[i].verdict == verdict;
+        count += report->cells[i].gating && report->cells[i].verdict == verdict;
     return count;
 }
 

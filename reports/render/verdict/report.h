@@ -104,7 +104,7 @@ void report_free(struct report *report);
 const char *report_verdict_word(enum report_verdict verdict); // "pass", …
 const char *report_effect_word(enum report_effect effect);    // "fail", …
 const char *report_side_word(int side);                       // "baseline", "candidate"
-int report_count(const struct report *report, bool gating, enum report_verdict verdict);
+int report_count(const struct report *report, enum report_verdict verdict); // of gating cells
 
 // What was said on stderr by the launches of this workload and side that ended badly; NULL if
 // nothing. side < 0: either, the candidate's first.
