@@ -326,11 +326,6 @@ void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t sta
     symbols->stats.unknown += !ret->known;
 }
 
-void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, struct symbol *ret)
-{
-    symbols_process_lookup_at(symbols, tgid, 0, UINT64_MAX, ip, ret);
-}
-
 static void symbols_code_in_file(const struct symbol_file *file, const struct mapping *mapping,
         uint64_t ip, struct symbols_code *ret)
 {
