@@ -15,7 +15,6 @@
 #endif
 
 enum {
-    UG_EVENTS_VERSION = 1,
     UG_COMM_LEN = 16,
     UG_KSTACK_MAX = 48,  /* frames kept of a kernel stack: the deepest seen here, ext4 under
                             writeback, has 41 */

@@ -25,11 +25,11 @@ static __always_inline void fill_task(
     event->exit_code = what == UG_TASK_EXIT ? task->exit_code : 0;
 }
 
-static __always_inline void emit_task(struct task_struct *task, __u32 what, bool target)
+static __always_inline void emit_task(struct task_struct *task, __u32 what)
 {
     struct ug_task_event event;
 
-    fill_task(&event, task, what, target);
+    fill_task(&event, task, what, true);
     emit_rare(UG_COUNTER_TASK, &event, sizeof(event), false);
 }
 
@@ -113,7 +113,7 @@ int BPF_PROG(task_fork, struct task_struct *parent, struct task_struct *child)
     if (is_target(child->pid)) /* the iterator was here already */
         return 0;
     if (mark(child))
-        emit_task(child, UG_TASK_FORK, true);
+        emit_task(child, UG_TASK_FORK);
     else
         count_unfollowed(child);
     return 0;
@@ -166,7 +166,7 @@ int BPF_PROG(task_exit, struct task_struct *task)
     if (thread)
         emit_total(task, thread);
     forget_thread(task->pid);
-    emit_task(task, UG_TASK_EXIT, true);
+    emit_task(task, UG_TASK_EXIT);
     return 0;
 }
 

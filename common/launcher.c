@@ -36,9 +36,22 @@ static const struct launcher_row launcher_table[] = {
                 "PET_RDZV_ID"}};
 
 struct launcher_source {
-    launcher_get get;
-    const void *context;
+    const char *text; // as launcher_find_block gets it; NULL: our own environment
+    size_t len;
 };
+
+// The block ends with a 0, or a value that is cut is none.
+const char *launcher_block_value(const char *text, size_t len, const char *name)
+{
+    size_t name_len = strlen(name);
+    for (const char *at = text, *end = text + len; at < end;
+            at += strnlen(at, (size_t)(end - at)) + 1) {
+        size_t left = (size_t)(end - at);
+        if (left > name_len + 1 && strncmp(at, name, name_len) == 0 && at[name_len] == '=')
+            return memchr(at, 0, left) ? at + name_len + 1 : NULL;
+    }
+    return NULL;
+}
 
 static const char *launcher_value(const struct launcher_source *source, const char *names)
 {
@@ -46,7 +59,8 @@ static const char *launcher_value(const struct launcher_source *source, const ch
     while (names && *names) {
         int len = (int)strcspn(names, "|");
         snprintf(name, sizeof name, "%.*s", len, names);
-        const char *value = source->get(source->context, name);
+        const char *value =
+                source->text ? launcher_block_value(source->text, source->len, name) : getenv(name);
         if (value && *value)
             return value;
         names += len + (names[len] == '|');
@@ -100,67 +114,35 @@ static void launcher_job(
         snprintf(ret_job + len, (size_t)(LAUNCHER_JOB_MAX - len), "-requeue%s", again);
 }
 
-bool launcher_find(launcher_get get, const void *context, struct launcher_rank *ret)
+static bool launcher_find(const struct launcher_source *source, struct launcher_rank *ret)
 {
-    const struct launcher_source source = {get, context};
     for (size_t i = 0; i < sizeof launcher_table / sizeof *launcher_table; i++) {
         const struct launcher_row *row = &launcher_table[i];
-        int32_t rank = launcher_number(&source, row->rank),
-                ranks = launcher_number(&source, row->ranks);
-        if (rank < 0 || rank >= ranks || (row->needs && !launcher_value(&source, row->needs)) ||
-                (strcmp(row->name, "RANK") == 0 && launcher_numbers_pods(&source)))
+        int32_t rank = launcher_number(source, row->rank),
+                ranks = launcher_number(source, row->ranks);
+        if (rank < 0 || rank >= ranks || (row->needs && !launcher_value(source, row->needs)) ||
+                (strcmp(row->name, "RANK") == 0 && launcher_numbers_pods(source)))
             continue;
-        int32_t restart = launcher_number(&source, row->restart);
+        int32_t restart = launcher_number(source, row->restart);
         *ret = (struct launcher_rank){.launcher = row->name,
                 .rank = rank,
                 .ranks = ranks,
-                .local_rank = launcher_number(&source, row->local_rank),
-                .local_ranks = launcher_number(&source, row->local_ranks),
-                .node = launcher_number(&source, row->node),
+                .local_rank = launcher_number(source, row->local_rank),
+                .local_ranks = launcher_number(source, row->local_ranks),
+                .node = launcher_number(source, row->node),
                 .restart = restart > 0 ? restart : 0};
-        launcher_job(&source, row, ret->job);
+        launcher_job(source, row, ret->job);
         return true;
     }
     return false;
 }
 
-static const char *launcher_getenv(const void *context, const char *name)
-{
-    (void)context;
-    return getenv(name);
-}
-
 bool launcher_find_own(struct launcher_rank *ret)
 {
-    return launcher_find(launcher_getenv, NULL, ret);
-}
-
-struct launcher_block {
-    const char *text;
-    size_t len;
-};
-
-// The block ends with a 0, or a value that is cut is none.
-const char *launcher_block_value(const char *text, size_t len, const char *name)
-{
-    size_t name_len = strlen(name);
-    for (const char *at = text, *end = text + len; at < end;
-            at += strnlen(at, (size_t)(end - at)) + 1) {
-        size_t left = (size_t)(end - at);
-        if (left > name_len + 1 && strncmp(at, name, name_len) == 0 && at[name_len] == '=')
-            return memchr(at, 0, left) ? at + name_len + 1 : NULL;
-    }
-    return NULL;
-}
-
-static const char *launcher_block_get(const void *context, const char *name)
-{
-    const struct launcher_block *block = context;
-    return launcher_block_value(block->text, block->len, name);
+    return launcher_find(&(struct launcher_source){0}, ret);
 }
 
 bool launcher_find_block(const char *text, size_t len, struct launcher_rank *ret)
 {
-    const struct launcher_block block = {text, len};
-    return launcher_find(launcher_block_get, &block, ret);
+    return launcher_find(&(struct launcher_source){text, len}, ret);
 }

@@ -21,12 +21,8 @@ struct launcher_rank {
                                 // another; "": not told
 };
 
-// The value of a variable, or NULL.
-typedef const char *(*launcher_get)(const void *context, const char *name);
-
 // false: no launcher says so. Numbers that are none, or do not fit each other, are as good as not
 // there.
-bool launcher_find(launcher_get get, const void *context, struct launcher_rank *ret);
 bool launcher_find_own(struct launcher_rank *ret); // by our own environment
 // By /proc/PID/environ: texts one behind the other, each ended by 0.
 bool launcher_find_block(const char *text, size_t len, struct launcher_rank *ret);

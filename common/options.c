@@ -16,7 +16,6 @@
 enum {
     OPTIONS_MAX = 96,
     OPTIONS_CHOICES_MAX = 32,
-    OPTIONS_WORD_MAX = 64,
     OPTIONS_LONG_BASE = 0x100, // values of long options start above every letter
     OPTIONS_HELP = OPTIONS_LONG_BASE + OPTIONS_MAX
 };

@@ -142,6 +142,18 @@ const char *string_nearest(const char *word, const char *const *words, size_t co
     return nearest;
 }
 
+const char *string_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+char *string_folder(const char *path)
+{
+    int len = (int)(string_base_name(path) - path);
+    return len ? xasprintf("%.*s", len, path) : xstrdup(".");
+}
+
 char *string_read_file(const char *path, size_t max, size_t *ret_len)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

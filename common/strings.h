@@ -36,6 +36,11 @@ void string_make_utf8(char *text, size_t len);
 // too: control characters but the line end, and those that change the direction.
 void string_make_plain(char *text, size_t len);
 
+// The last part of a path, behind its last slash.
+const char *string_base_name(const char *path);
+// What a path lies in, with the slash; "." for a name alone. The caller frees.
+char *string_folder(const char *path);
+
 // Whole file or stream into a new string, NUL-terminated; NULL with errno on failure. max in bytes;
 // a longer file is cut.
 char *string_read_file(const char *path, size_t max, size_t *ret_len);

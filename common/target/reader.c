@@ -132,12 +132,12 @@ static ssize_t reader_receive(int socket, struct iovec *parts, size_t count, int
 
 // --- the process ---------------------------------------------------------------------------------
 
-static _Noreturn void reader_run(target_serve *serve, int socket)
+static _Noreturn void reader_run(target_serve *serve)
 {
     struct target_question question;
     struct iovec in = {&question, sizeof question};
     int fd = -1, next = -1;
-    while (reader_receive(socket, &in, 1, &next) == (ssize_t)sizeof question) {
+    while (reader_receive(READER_FD, &in, 1, &next) == (ssize_t)sizeof question) {
         struct target_answer answer = {.result = -1, .code = EINVAL, .fd = -1};
         if (fd >= 0)
             close(fd);
@@ -147,7 +147,7 @@ static _Noreturn void reader_run(target_serve *serve, int socket)
         struct reader_head head = {answer.result, answer.code};
         size_t bytes = answer.bytes && answer.result > 0 ? (size_t)answer.result : 0;
         struct iovec out[] = {{&head, sizeof head}, {(void *)(uintptr_t)answer.bytes, bytes}};
-        bool sent = reader_send(socket, out, bytes ? 2 : 1, answer.fd);
+        bool sent = reader_send(READER_FD, out, bytes ? 2 : 1, answer.fd);
         if (answer.fd >= 0)
             close(answer.fd);
         if (!sent)
@@ -242,7 +242,7 @@ static _Noreturn void reader_run_forker(target_serve *serve)
     while (reader_receive(READER_FD, &in, 1, &socket) == 1) {
         pid_t pid = socket < 0 ? -1 : reader_clone(CLONE_PARENT, socket, "upgate-files");
         if (pid == 0)
-            reader_run(serve, READER_FD);
+            reader_run(serve);
         if (socket >= 0)
             close(socket);
         struct iovec out = {&pid, sizeof pid};
@@ -319,7 +319,7 @@ static bool reader_fork_by(target_serve *serve, bool forker)
     if (pid == 0) {
         if (reader.prepare)
             reader.prepare();
-        reader_run(serve, READER_FD);
+        reader_run(serve);
     }
     close(ends[1]);
     if (pid < 0) {

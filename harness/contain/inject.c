@@ -79,8 +79,7 @@ bool inject_has_gpu(void)
 
 bool inject_is_foreign(const char *value)
 {
-    const char *slash = value ? strrchr(value, '/') : NULL;
-    return value && *value && strcmp(slash ? slash + 1 : value, UG_INJECT_LIBRARY) != 0;
+    return value && *value && strcmp(string_base_name(value), UG_INJECT_LIBRARY) != 0;
 }
 
 void inject_variables(const struct inject *inject, uint32_t kinds, char kinds_text[16],

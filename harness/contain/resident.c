@@ -97,9 +97,10 @@ static bool resident_joins(
 
 // Neighbours become one, first those that lie closest. What cannot be joined goes from the end: its
 // pages are nobody's then.
-static void resident_bound_ranges(struct resident *resident, size_t max)
+static void resident_bound_ranges(struct resident *resident)
 {
-    for (uint64_t gap = 1 << 13; resident->range_count > max && gap < UINT64_C(1) << 48; gap *= 2) {
+    for (uint64_t gap = 1 << 13;
+            resident->range_count > RESIDENT_RANGES_MAX && gap < UINT64_C(1) << 48; gap *= 2) {
         size_t kept = 1;
         for (size_t i = 1; i < resident->range_count; i++) {
             struct resident_range *before = &resident->ranges[kept - 1],
@@ -114,14 +115,14 @@ static void resident_bound_ranges(struct resident *resident, size_t max)
         }
         resident->range_count = kept;
     }
-    while (resident->range_count > max)
+    while (resident->range_count > RESIDENT_RANGES_MAX)
         free(resident->ranges[--resident->range_count].name);
 }
 
 static void resident_add_range(struct resident *resident, const struct resident_range *range)
 {
     if (resident->range_count >= 4 * (size_t)RESIDENT_RANGES_MAX)
-        resident_bound_ranges(resident, RESIDENT_RANGES_MAX);
+        resident_bound_ranges(resident);
     vector_push(resident->ranges, resident->range_count, *range);
     struct resident_range *added = &resident->ranges[resident->range_count - 1];
     added->name = xstrdup(range->name);
@@ -233,7 +234,7 @@ void resident_sort(struct resident *resident, size_t files_max)
 {
     struct resident_row rest = {.kind = RESIDENT_FILE};
     size_t kept = 0, files = 0;
-    resident_bound_ranges(resident, RESIDENT_RANGES_MAX);
+    resident_bound_ranges(resident);
     if (resident->count)
         qsort(resident->rows, resident->count, sizeof *resident->rows, resident_compare);
     for (size_t i = 0; i < resident->count; i++) {

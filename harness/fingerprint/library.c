@@ -96,24 +96,18 @@ static const struct known_library known_libraries[] = {
 static const struct library_kind kind_extension = {LIBRARY_ROLE_EXTENSION, NULL, NULL, NULL};
 static const struct library_kind kind_other = {LIBRARY_ROLE_OTHER, NULL, NULL, NULL};
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static bool is_extension(const char *path)
 {
     return strstr(path, ".cpython-") || strstr(path, ".abi3.so") || strstr(path, "/lib-dynload/") ||
             ((strstr(path, "/site-packages/") || strstr(path, "/dist-packages/")) &&
-                    strncmp(base_name(path), "lib", 3));
+                    strncmp(string_base_name(path), "lib", 3));
 }
 
 const struct library_kind *library_kind_of(const char *path)
 {
     for (size_t i = 0; i < sizeof(known_libraries) / sizeof(known_libraries[0]); i++) {
         const struct known_library *known = &known_libraries[i];
-        const char *subject = strchr(known->pattern, '/') ? path : base_name(path);
+        const char *subject = strchr(known->pattern, '/') ? path : string_base_name(path);
         if (!fnmatch(known->pattern, subject, 0))
             return &known->kind;
     }
@@ -157,7 +151,7 @@ static size_t version_length(const char *text)
 
 char *library_version_of_name(const char *path)
 {
-    const char *name = base_name(path), *so = strstr(name, ".so");
+    const char *name = string_base_name(path), *so = strstr(name, ".so");
     if (so && so[3] == '.' && isdigit((unsigned char)so[4])) {
         size_t length = version_length(so + 4);
         // A lone number ("libc.so.6") names the interface and stays for decades: no version.
@@ -200,7 +194,7 @@ static size_t cut_suffixes(const char *name, size_t length)
 
 char *library_key(const char *path)
 {
-    const char *name = base_name(path);
+    const char *name = string_base_name(path);
     const struct library_kind *kind = library_kind_of(path);
     if (kind->role == LIBRARY_ROLE_JIT)
         return xstrdup(kind->name);

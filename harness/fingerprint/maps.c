@@ -55,7 +55,6 @@ static void add_mapping(struct maps *maps, const struct mapped_file *mapping)
 static void parse_line(struct maps *maps, char *line)
 {
     struct proc_mapping mapping;
-    maps->mapping_count++;
     if (!proc_mapping_parse(line, &mapping)) {
         maps->malformed_count++;
         return;

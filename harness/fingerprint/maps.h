@@ -21,7 +21,6 @@ struct mapped_file {
 struct maps {
     struct mapped_file *files; // sorted by path
     size_t file_count;
-    size_t mapping_count;        // lines read, of any kind
     size_t anonymous_exec_count; // executable memory without a file: code made at run time
     size_t malformed_count;      // lines that were not understood
 };

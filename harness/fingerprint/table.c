@@ -114,13 +114,12 @@ static void print_padded(FILE *file, const char *text, size_t bytes, size_t widt
     fprintf(file, "%.*s%*s", (int)bytes, text, columns < width ? (int)(width - columns) : 0, "");
 }
 
-static void print_cells(
-        FILE *file, const char *const cells[3], const size_t widths[3], size_t indent)
+static void print_cells(FILE *file, const char *const cells[3], const size_t widths[3])
 {
     const char *rest[3] = {cells[0], cells[1], cells[2]};
     for (int line = 0; line < CELL_LINES_MAX && (*rest[0] || *rest[1] || *rest[2]); line++) {
         if (line)
-            fprintf(file, "%*s", (int)indent, "");
+            fprintf(file, "%*s", RANK_WIDTH, "");
         for (int cell = 0; cell < 3; cell++) {
             size_t bytes;
             bool last = line == CELL_LINES_MAX - 1;
@@ -224,8 +223,7 @@ void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_
     char *head_a = xasprintf("baseline: %s", name_a), *head_b = xasprintf("candidate: %s", name_b);
     if (json_array_size(differences)) {
         fprintf(file, "%s%*s", opts->color ? "\033[1m" : "", RANK_WIDTH, "");
-        print_cells(
-                file, (const char *const[]){"what differs", head_a, head_b}, widths, RANK_WIDTH);
+        print_cells(file, (const char *const[]){"what differs", head_a, head_b}, widths);
         fputs(opts->color ? "\033[0m" : "", file);
     }
     json_t *difference;
@@ -244,7 +242,7 @@ void fingerprint_print_diff(FILE *file, const json_t *differences, size_t noise_
         print_cells(file,
                 (const char *const[]){text_of(difference, "what"),
                         cell_of(difference, "a", "reason_a"), cell_of(difference, "b", "reason_b")},
-                widths, RANK_WIDTH);
+                widths);
         print_wrapped(file, text_of(difference, "why"), RANK_WIDTH + 2, width, opts);
     }
     print_groups(file, groups, count, opts, width);

@@ -64,8 +64,6 @@ bool cell_gated(
         const struct workload_facts *facts, const struct plan_gate *gate, enum metric_id metric);
 // Number of metrics gated in this workload, as far as is known now: for confirm: auto.
 int cells_count_gated(const struct workload_facts *facts, const struct plan_gate *gate);
-// The metric whose spread decides how long a pair should be: step_time, latency_p50 or total_time.
-enum metric_id cells_main_metric(const struct workload_facts *facts);
 const char *cell_verdict_name(enum cell_verdict verdict);
 // Were steps, or requests, counted on both sides in most pairs (cell_work.c)? True before the first
 // pair.

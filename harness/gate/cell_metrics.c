@@ -51,7 +51,8 @@ bool cell_applies(const struct workload_facts *facts, enum metric_id metric)
     }
 }
 
-enum metric_id cells_main_metric(const struct workload_facts *facts)
+// The metric whose spread decides how long a pair should be: step_time, latency_p50 or total_time.
+static enum metric_id cells_main_metric(const struct workload_facts *facts)
 {
     if (!cell_has_steps(facts))
         return METRIC_TOTAL_TIME;

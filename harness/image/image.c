@@ -89,7 +89,7 @@ const char *image_engine_name(const struct image *image)
 
 // Runs the engine with these words and one more (NULL: none). *ret_said: its complaint, where it
 // did not end with 0.
-static int image_ask(const char *program, const char *const *words, const char *last, bool shows,
+static int image_ask(const char *program, const char *const *words, const char *last,
         int64_t seconds, const volatile sig_atomic_t *stop, char **ret_output, struct error *err)
 {
     char *argv[IMAGE_WORDS + 3] = {(char *)program};
@@ -97,9 +97,8 @@ static int image_ask(const char *program, const char *const *words, const char *
     for (; words[count - 1]; count++)
         argv[count] = (char *)words[count - 1];
     argv[count] = (char *)last;
-    struct child_opts opts = {.deadline_ns = clock_monotonic_ns() + seconds * 1000000000LL,
-            .stop = stop,
-            .shows = shows};
+    struct child_opts opts = {
+            .deadline_ns = clock_monotonic_ns() + seconds * 1000000000LL, .stop = stop};
     struct child_end end = {0};
     int rc = child_run(argv, &opts, &end, err);
     if (rc)
@@ -132,7 +131,7 @@ static int image_try_engine(struct image *image, enum plan_engine engine,
     char *program = child_find_program(found->name);
     if (!program)
         return error_set(err, -ENOENT, "there is no '%s' in PATH", found->name);
-    int rc = image_ask(program, found->version, NULL, false, IMAGE_ASK_S, stop, &output, err);
+    int rc = image_ask(program, found->version, NULL, IMAGE_ASK_S, stop, &output, err);
     if (rc) {
         error_prefix(err, "'%s' does not answer", program);
         free(program);
@@ -155,8 +154,8 @@ static int image_try_engine(struct image *image, enum plan_engine engine,
 static int image_inspect(struct image *image, const volatile sig_atomic_t *stop, struct error *err)
 {
     char *output = NULL;
-    int rc = image_ask(image->program, image->engine->inspect, image->name, false, IMAGE_ASK_S,
-            stop, &output, err);
+    int rc = image_ask(
+            image->program, image->engine->inspect, image->name, IMAGE_ASK_S, stop, &output, err);
     if (rc)
         return rc;
     char *id = image_line(output, 0), *digests = image_line(output, 1);
@@ -196,8 +195,7 @@ static int image_open_file(
     image->id = realpath(image->name, NULL);
     image->user = xstrdup("");
     if (S_ISREG(info.st_mode) &&
-            image_ask("sha256sum", words, image->id, false, IMAGE_ASK_S * 10, stop, &output,
-                    NULL) == 0)
+            image_ask("sha256sum", words, image->id, IMAGE_ASK_S * 10, stop, &output, NULL) == 0)
         image->digest = xasprintf("sha256:%.64s", output);
     free(output);
     return 0;
@@ -207,7 +205,7 @@ static int image_pull(struct image *image, const volatile sig_atomic_t *stop, st
 {
     static const char *const words[] = {"pull", NULL};
     log_info("pulling '%s' with %s", image->name, image->engine->name);
-    int rc = image_ask(image->program, words, image->name, false, IMAGE_PULL_S, stop, NULL, err);
+    int rc = image_ask(image->program, words, image->name, IMAGE_PULL_S, stop, NULL, err);
     return rc ? rc : image_inspect(image, stop, err);
 }
 
@@ -506,7 +504,7 @@ void image_remove(const struct image *image, const char *container)
 {
     static const char *const words[] = {"rm", "--force", NULL};
     if (image->engine->name_word)
-        image_ask(image->program, words, container, false, IMAGE_ASK_S, NULL, NULL, NULL);
+        image_ask(image->program, words, container, IMAGE_ASK_S, NULL, NULL, NULL);
 }
 
 void image_sweep(const struct image *image)
@@ -515,7 +513,7 @@ void image_sweep(const struct image *image)
     char *label = image_label(), *filter = xasprintf("label=%s", label), *output = NULL;
     const char *const list[] = {"ps", "--all", "--filter", filter, "--format", "{{.Names}}", NULL};
     bool listed = image->engine->name_word &&
-            image_ask(image->program, list, NULL, false, IMAGE_ASK_S, NULL, &output, NULL) == 0;
+            image_ask(image->program, list, NULL, IMAGE_ASK_S, NULL, &output, NULL) == 0;
     free(filter);
     free(label);
     if (!listed)

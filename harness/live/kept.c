@@ -33,11 +33,11 @@ static int kept_by_name(const void *left, const void *right)
 
 void kept_find(struct kept *kept, const char *name)
 {
-    const char *slash = strrchr(name, '/'), *stem = slash ? slash + 1 : name;
+    const char *stem = string_base_name(name);
     int folder_len = (int)(stem - name);
     size_t len = strlen(stem);
     len -= len > 3 && strcmp(stem + len - 3, ".db") == 0 ? 3 : 0;
-    char *folder = folder_len ? xasprintf("%.*s", folder_len, name) : xstrdup(".");
+    char *folder = string_folder(name);
     DIR *dir = opendir(folder);
     const struct dirent *entry;
     struct stat info;

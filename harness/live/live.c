@@ -77,8 +77,8 @@ static void live_save(struct live *live)
 
 // --- what is shown -------------------------------------------------------------------------------
 
-static void live_view(const struct live *live, struct stalls_shown *shown, struct stalls_view *view,
-        size_t rows, size_t details)
+static void live_view(
+        const struct live *live, struct stalls_shown *shown, struct stalls_view *view, size_t rows)
 {
     *shown = (struct stalls_shown){&live->look.recordings.items[0], live->look.stalls};
     *view = (struct stalls_view){.shown = shown,
@@ -86,7 +86,7 @@ static void live_view(const struct live *live, struct stalls_shown *shown, struc
             .recordings = &live->look.recordings,
             .rows_max = rows,
             .details_from = live->selected,
-            .details_max = details};
+            .details_max = 1};
 }
 
 static char *live_head(const struct live *live)
@@ -104,7 +104,7 @@ static int live_print(struct live *live, struct error *err)
 {
     struct stalls_shown shown;
     struct stalls_view view;
-    live_view(live, &shown, &view, live->opts->rows_max, 1);
+    live_view(live, &shown, &view, live->opts->rows_max);
     int rc = 0;
     if (live->opts->json) {
         json_t *document = stalls_view_json(&view);
@@ -153,7 +153,7 @@ static int live_draw(struct live *live, struct error *err)
         struct stalls_shown shown;
         struct stalls_view view;
         FILE *stream = open_memstream(&text, &len);
-        live_view(live, &shown, &view, rows > 30 ? (size_t)rows / 3 : 8, 1);
+        live_view(live, &shown, &view, rows > 30 ? (size_t)rows / 3 : 8);
         rc = stream ? stalls_view_table(&view, &live->render, stream, err)
                     : error_set(err, -ENOMEM, "out of memory");
         if (stream)

@@ -251,8 +251,7 @@ static int watch_loop(struct watch *watch, struct error *err)
 // Where the stores shall lie, asked for before the first one is wanted, which may be in weeks.
 static int watch_check_folder(const char *name, struct error *err)
 {
-    const char *end = strrchr(name, '/');
-    char *folder = end ? xasprintf("%.*s", (int)(end - name + 1), name) : xstrdup(".");
+    char *folder = string_folder(name);
     int rc = access(folder, W_OK | X_OK)
             ? error_set(err, -errno, "failed to write into '%s': %s; name another place with -o",
                       folder, strerror(errno))

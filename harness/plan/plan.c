@@ -215,7 +215,7 @@ void plan_complete_metrics(struct plan_gate *gate)
             gate->metrics[sums[i]] = *typical;
 }
 
-void plan_set_metric_defaults(struct plan_gate *gate)
+static void plan_set_metric_defaults(struct plan_gate *gate)
 {
     static const struct plan_floor floors[] = {{2, 0.85}, {4, 0.80}};
     struct plan_metric *scaling = &gate->metrics[METRIC_SCALING_EFFICIENCY];
@@ -278,7 +278,8 @@ static bool plan_wants_python(const struct plan *plan)
     return wants;
 }
 
-void plan_normalise(struct plan *plan)
+// Everything that no key set: per side, model and mode.
+static void plan_normalise(struct plan *plan)
 {
     static const char *const names[PLAN_SIDES] = {"baseline", "candidate"};
     bool wants_python = plan_wants_python(plan);

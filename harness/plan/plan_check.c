@@ -51,7 +51,8 @@ static char *check_at(int workload, const char *key)
 // --- sides
 // ----------------------------------------------------------------------------------------
 
-bool plan_side_is_torch(const struct plan_side *side)
+// Does a side run models in Python, or native programs?
+static bool plan_side_is_torch(const struct plan_side *side)
 {
     return side->python && !side->models;
 }

@@ -29,13 +29,7 @@ extern const struct field plan_gate_fields[];     // struct plan_gate
 extern const struct field plan_side_fields[];     // struct plan_side
 extern const struct field plan_workload_fields[]; // struct plan_workload
 
-// Everything that no key set: per side, model and mode.
-void plan_normalise(struct plan *plan);
-void plan_set_metric_defaults(struct plan_gate *gate);
 void plan_complete_metrics(struct plan_gate *gate); // metrics that follow from those named
-
-// Does a side run models in Python, or native programs?
-bool plan_side_is_torch(const struct plan_side *side);
 
 // What spans several keys. file NULL: the plan was composed from a command line, no positions.
 int plan_check(const struct plan *plan, struct yaml_file *file, struct error *err);

@@ -39,11 +39,7 @@ static int plan_env_bind(struct schema *schema, yaml_node_t *node, void *target)
     struct yaml_entry *entries;
     size_t count;
     char buf[80];
-    if (node->type != YAML_MAPPING_NODE)
-        return yaml_file_error(schema->file, node, schema->err,
-                "'env' must be a map such as {NAME: value}, not %s",
-                yaml_node_words(node, buf, sizeof buf));
-    int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
+    int rc = schema_expect_map(schema, node, "'env'", "{NAME: value}", &entries, &count);
     if (rc)
         return rc;
     for (size_t i = 0; i < count && !rc; i++) {
@@ -242,12 +238,7 @@ static int plan_floors_bind(struct schema *schema, yaml_node_t *node, void *targ
     struct plan_metric *metric = target;
     struct yaml_entry *entries;
     size_t count;
-    char buf[80];
-    if (node->type != YAML_MAPPING_NODE)
-        return yaml_file_error(schema->file, node, schema->err,
-                "'floors' must be a map such as {2: 85%%, 4: 80%%}, not %s",
-                yaml_node_words(node, buf, sizeof buf));
-    int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
+    int rc = schema_expect_map(schema, node, "'floors'", "{2: 85%, 4: 80%}", &entries, &count);
     if (rc)
         return rc;
     metric->floor_count = 0;
@@ -351,12 +342,8 @@ static int plan_metrics_bind(struct schema *schema, yaml_node_t *node, void *tar
     struct plan_gate *gate = target;
     struct yaml_entry *entries;
     size_t count;
-    char buf[80];
-    if (node->type != YAML_MAPPING_NODE)
-        return yaml_file_error(schema->file, node, schema->err,
-                "'metrics' must be a map such as {step_time: {margin: 2%%}}, not %s",
-                yaml_node_words(node, buf, sizeof buf));
-    int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
+    int rc = schema_expect_map(
+            schema, node, "'metrics'", "{step_time: {margin: 2%}}", &entries, &count);
     if (rc)
         return rc;
     if (count == 0)

@@ -191,6 +191,17 @@ int schema_expect_list(
     return 0;
 }
 
+int schema_expect_map(struct schema *schema, yaml_node_t *node, const char *what,
+        const char *example, struct yaml_entry **ret_entries, size_t *ret_count)
+{
+    char buf[80];
+    if (node->type != YAML_MAPPING_NODE)
+        return yaml_file_error(schema->file, node, schema->err,
+                "%s must be a map such as %s, not %s", what, example,
+                yaml_node_words(node, buf, sizeof buf));
+    return yaml_file_entries(schema->file, node, ret_entries, ret_count, schema->err);
+}
+
 static int schema_bind_texts(
         struct schema *schema, yaml_node_t *node, const char *key, char ***target)
 {
@@ -306,14 +317,9 @@ int schema_bind(struct schema *schema, yaml_node_t *node, const struct field *fi
 {
     struct yaml_entry *entries = NULL;
     size_t count = 0;
-    char buf[80];
     int rc = schema_check_node(schema, node, what);
-    if (!rc && node->type != YAML_MAPPING_NODE)
-        rc = yaml_file_error(schema->file, node, schema->err,
-                "%s must be a map such as {key: value}, not %s", what,
-                yaml_node_words(node, buf, sizeof buf));
     if (!rc)
-        rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
+        rc = schema_expect_map(schema, node, what, "{key: value}", &entries, &count);
     // All names first: a slip in a key explains the key that is then missing.
     for (size_t i = 0; i < count && !rc; i++)
         if (!schema_find(fields, entries[i].key))

@@ -67,6 +67,10 @@ int schema_bind(struct schema *schema, yaml_node_t *node, const struct field *fi
 int schema_expect_list(
         struct schema *schema, const yaml_node_t *node, const char *what, const char *example);
 
+// The entries of a map, for the caller to free. -EINVAL unless `node` is one. what: "'env'".
+int schema_expect_map(struct schema *schema, yaml_node_t *node, const char *what,
+        const char *example, struct yaml_entry **ret_entries, size_t *ret_count);
+
 json_t *schema_to_json(const struct field *fields, const void *source); // new reference
 // Only what schema_to_json wrote; -EBADMSG with the path otherwise. Missing keys keep their
 // default.

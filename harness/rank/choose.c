@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "common/containers/intern.h"
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
@@ -460,12 +461,6 @@ static int64_t choose_length(const struct scan_rank *rank)
     return rank->end_ns - rank->begin_ns;
 }
 
-static int choose_by_length(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 // The median over ranks, and of two the shorter: one shard that says what is not so takes nobody
 // else out.
 static int64_t choose_usual_length(const struct merge_result *result, int64_t *ret_longest)
@@ -475,7 +470,7 @@ static int64_t choose_usual_length(const struct merge_result *result, int64_t *r
     for (size_t i = 0; i < result->chosen_count; i++)
         for (size_t k = 0; k < result->chosen[i]->held_count; k++)
             vector_push(lengths, count, choose_length(&result->chosen[i]->held[k]));
-    qsort(lengths, count, sizeof *lengths, choose_by_length);
+    sort_in_place(lengths, count, x, y, *x < *y);
     int64_t usual = lengths[(count - 1) / 2];
     *ret_longest = lengths[count - 1];
     free(lengths);

@@ -31,7 +31,8 @@ void identity_clock_read(struct identity_clock *ret)
     ret->error_ns = known ? (int64_t)now.maxerror * 1000 + narrowest : -1;
 }
 
-void identity_run_set(char *ret_run, const char *text)
+// Of a text, what IDENTITY_RUN_MAX and the name of a directory allow.
+static void identity_run_set(char *ret_run, const char *text)
 {
     snprintf(ret_run, IDENTITY_RUN_MAX, "%s", *text ? text : "run");
     for (char *at = ret_run; *at; at++)

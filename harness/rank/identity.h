@@ -34,8 +34,6 @@ struct identity {
 // run: the user's name of it, or NULL: the launcher's job, else a new one. A name that cannot be a
 // directory's is made one.
 void identity_find(const char *run, struct identity *ret);
-// Of a text, what IDENTITY_RUN_MAX and the name of a directory allow.
-void identity_run_set(char *ret_run, const char *text);
 
 json_t *identity_json(const struct identity *identity); // the caller's
 // false: it is no identity as identity_json makes it.

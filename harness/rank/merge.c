@@ -543,9 +543,7 @@ char *merge_partial(const char *path)
 {
     char host[HOST_NAME_MAX + 1] = "";
     gethostname(host, sizeof host - 1);
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    char *prefix = xasprintf("%s.%s-", name, host),
-         *folder = slash ? xasprintf("%.*s", (int)(slash - path + 1), path) : xstrdup("./");
+    char *prefix = xasprintf("%s.%s-", string_base_name(path), host), *folder = string_folder(path);
     DIR *dir = opendir(folder);
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         char *end;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/containers/vector.h"
+#include "common/strings.h"
 #include "harness/rank/choose.h"
 #include "reports/analyse/reduce/reduced.h"
 
@@ -57,7 +58,7 @@ static int seen_bad(const char *what, struct error *err)
 // The caller frees.
 static char *seen_key(const struct scan_shard *shard)
 {
-    const char *slash = strrchr(shard->path, '/'), *name = slash ? slash + 1 : shard->path;
+    const char *name = string_base_name(shard->path);
     const struct identity *who = &shard->who;
     char *key = shard->why
             ? xasprintf("%s/%s: %s", shard->run, name, shard->why)

@@ -235,8 +235,17 @@ static int launch_model_words(const struct launch_env *env, const struct launch_
     return 0;
 }
 
-int launch_argv(const struct launch_env *env, const struct launch_spec *spec, char ***ret_argv,
-        struct error *err)
+static void launch_argv_free(char **argv)
+{
+    for (char **word = argv; word && *word; word++)
+        free(*word);
+    free(argv);
+}
+
+// The argument vector a spec becomes, NULL-terminated; the caller frees with launch_argv_free.
+// -EINVAL for an unknown placeholder, -ENOENT when the model's program does not exist.
+static int launch_argv(const struct launch_env *env, const struct launch_spec *spec,
+        char ***ret_argv, struct error *err)
 {
     struct launch_words words = {.argv = xcalloc(LAUNCH_ARGS_MAX + 1, sizeof(char *))};
     int rc = 0;
@@ -257,13 +266,6 @@ int launch_argv(const struct launch_env *env, const struct launch_spec *spec, ch
     }
     *ret_argv = words.argv;
     return 0;
-}
-
-void launch_argv_free(char **argv)
-{
-    for (char **word = argv; word && *word; word++)
-        free(*word);
-    free(argv);
 }
 
 // --- the environment -----------------------------------------------------------------------------

@@ -128,12 +128,6 @@ struct launch {
 // The CPUs that a launch of a workload is pinned to, the same on both sides.
 cpu_set_t launch_cpus(const struct launch_env *env, const struct plan_workload *workload);
 
-// The argument vector a spec becomes, NULL-terminated; the caller frees with launch_argv_free.
-// -EINVAL for an unknown placeholder, -ENOENT when the model's program does not exist.
-int launch_argv(const struct launch_env *env, const struct launch_spec *spec, char ***ret_argv,
-        struct error *err);
-void launch_argv_free(char **argv);
-
 // Start it, active and with every slot's gate closed at step 0. -ENOENT/-EACCES/-ENOEXEC with the
 // program's name when it cannot be executed; -EINTR: spec.stop, before a container had begun.
 int launch_start(struct launch_env *env, const struct launch_spec *spec, struct launch **ret_launch,

@@ -478,7 +478,7 @@ static bool pair_turn(struct pair_run *run, int side, uint64_t steps, struct pai
         if (reader_slot(launch->reader, i, &slot) == 0 && slot.steps > first)
             first = slot.steps;
     if (run->couple == 0 && run->spec->on_held)
-        reader_request(launch->reader, READER_ALL, UG_REQUEST_FINGERPRINT);
+        reader_request(launch->reader, UG_REQUEST_FINGERPRINT);
     pair_read_machine(run, side);
     int64_t resumed_ns = clock_monotonic_ns();
     run->nodes.moved_ns[side] = 0;
@@ -560,7 +560,7 @@ static void pair_turns(struct pair_run *run)
             bool last = left <= 2 * steps ||
                     (left > run->spec->steps && !(run->couple & (run->couple - 1)));
             if (last)
-                reader_request(pair->launches[side]->reader, READER_ALL, UG_REQUEST_GPU_MEMORY);
+                reader_request(pair->launches[side]->reader, UG_REQUEST_GPU_MEMORY);
             going = pair_turn(run, side, steps, &blocks[side]);
             blocks[side].ran_first = i == 0;
         }
@@ -739,7 +739,7 @@ static int pair_run_launches(struct pair_run *run, struct error *err)
         // The first step is held here too: the same first step, and the moment for the fingerprint.
         if (run->spec->on_held) {
             if (pair_wait_held(run, side, ranks)) {
-                reader_request(launch->reader, READER_ALL, UG_REQUEST_FINGERPRINT);
+                reader_request(launch->reader, UG_REQUEST_FINGERPRINT);
                 reader_grant(launch->reader, 1);
                 if (pair_wait_held(run, side, ranks))
                     pair_reports(run, side);

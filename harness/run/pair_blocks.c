@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/containers/search.h"
+#include "common/containers/sort.h"
 #include "common/strings.h"
 
 enum {
@@ -30,12 +31,6 @@ uint64_t pair_block_steps(const struct pair_spec *spec, struct pair *pair, int64
     return couple == 1 ? 2 : 0;
 }
 
-static int pair_compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // A usual step of a side, the cold one left out: the lower quartile, so that neither a neighbour's
 // burst nor a workload of unequal steps misleads. 0 = none yet.
 static double pair_usual_step_ns(const struct samples *samples)
@@ -45,7 +40,7 @@ static double pair_usual_step_ns(const struct samples *samples)
     for (size_t i = 0; i < samples->step_count; i++)
         if (samples->steps[i].idx > 0)
             times[count++] = (double)(samples->steps[i].end_ns - samples->steps[i].begin_ns);
-    qsort(times, count, sizeof *times, pair_compare_double);
+    sort_in_place(times, count, x, y, *x < *y);
     double usual = count ? times[count / 4] : 0;
     free(times);
     return usual;

@@ -334,7 +334,7 @@ static size_t mapped_count(pid_t pid, bool *ret_python)
     size_t count = maps_read(proc_dir, &maps, NULL) ? 0 : maps.file_count;
     *ret_python = false;
     for (size_t i = 0; i < count; i++) {
-        const char *slash = strrchr(maps.files[i].path, '/'), *name = slash ? slash + 1 : "";
+        const char *name = string_base_name(maps.files[i].path); // an absolute path
         *ret_python |= strncmp(name, "python3", 7) == 0 || strncmp(name, "libpython3", 10) == 0;
     }
     maps_free(&maps);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/containers/sort.h"
 #include "common/log.h"
 #include "common/strings.h"
 #include "common/units.h"
@@ -704,12 +705,6 @@ int session_pair_traced(struct session *session, struct session_workload *worklo
     return rc;
 }
 
-static int session_compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 int session_find_rate(struct session *session, struct session_workload *workload, struct error *err)
 {
     uint64_t steps = workload->plan->steps / 4;
@@ -729,7 +724,7 @@ int session_find_rate(struct session *session, struct session_workload *workload
         for (size_t i = 0; i < count; i++)
             times[i] =
                     (double)(samples->steps[from + i].end_ns - samples->steps[from + i].begin_ns);
-        qsort(times, count, sizeof *times, session_compare_double);
+        sort_in_place(times, count, x, y, *x < *y);
         workload->rate_per_s = 0.5e9 / fmax(times[count / 2], 1);
         char serve[32];
         char *note =

@@ -624,11 +624,8 @@ uint32_t reader_granted(const struct reader *reader)
     return __atomic_load_n(&reader->slots[0].granted, __ATOMIC_SEQ_CST);
 }
 
-void reader_request(struct reader *reader, uint32_t slot_idx, uint32_t bits)
+void reader_request(struct reader *reader, uint32_t bits)
 {
-    for (uint32_t i = 0; i < reader->plan.slot_count; i++) {
-        if (slot_idx == READER_ALL || slot_idx == i) {
-            __atomic_fetch_or(&reader->slots[i].request, bits, __ATOMIC_ACQ_REL);
-        }
-    }
+    for (uint32_t i = 0; i < reader->plan.slot_count; i++)
+        __atomic_fetch_or(&reader->slots[i].request, bits, __ATOMIC_ACQ_REL);
 }

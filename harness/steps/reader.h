@@ -17,8 +17,6 @@
 #include "common/error.h"
 #include "contracts/step_layout.h"
 
-#define READER_ALL UINT32_MAX
-
 struct reader;
 
 struct reader_opts {
@@ -128,9 +126,8 @@ void reader_tell(struct reader *reader, int fd);
 // words, each with its end; nothing where the file was cut short.
 void reader_looks(const struct reader *reader, struct ug_step_looks *ret_looks);
 
-// Asks for reports (enum ug_request_bit) at the next hold; slot_idx or READER_ALL (unclaimed ones
-// too).
-void reader_request(struct reader *reader, uint32_t slot_idx, uint32_t bits);
+// Asks all slots for reports (enum ug_request_bit) at the next hold, unclaimed ones too.
+void reader_request(struct reader *reader, uint32_t bits);
 
 // A ring of bytes is more than a quarter full: what a process tells next may find no room. A few
 // loads a slot.

@@ -21,18 +21,12 @@
 #include "harness/canary/store/rollout_store.h"
 #include "harness/verbs/canary_verbs.h"
 #ifdef UPGATE_HAVE_ROLLOUT_VIEW
+#include "harness/verbs/program.h"
 #include "reports/render/rollout/rollout_view.h"
 #endif
 
 #define ASK_POLL_NS 100000000
 #define ASK_WATCH_NS 1000000000
-
-static int ask_say(int rc, const struct error *err)
-{
-    if (rc)
-        log_error("%s", err->text);
-    return error_exit_code(rc);
-}
 
 // A controller that begins makes the file, locks it, and then fills it.
 static bool ask_there(const char *store)
@@ -114,7 +108,7 @@ int canary_verb_report(const char *path, const struct canary_values *values)
     }
     rollout_view_free(view);
     free(store);
-    return ask_say(rc, &err);
+    return program_judge(rc, EXIT_CODE_PASS, &err);
 }
 #else
 // Without the room of reports: the row itself.
@@ -142,8 +136,9 @@ int canary_verb_report(const char *path, const struct canary_values *values)
     struct error err = {0};
     (void)path;
     (void)values;
-    return ask_say(
-            error_set(&err, -ENOTSUP, "this upgate was built without reports of rollouts"), &err);
+    return program_judge(
+            error_set(&err, -ENOTSUP, "this upgate was built without reports of rollouts"),
+            EXIT_CODE_PASS, &err);
 }
 #endif
 
@@ -177,7 +172,7 @@ int canary_verb_status(const char *path, const struct canary_values *values)
         clock_sleep_until_ns(now + (rest > ASK_WATCH_NS ? rest : ASK_WATCH_NS));
     }
     free(store);
-    return ask_say(rc, &err);
+    return program_judge(rc, EXIT_CODE_PASS, &err);
 }
 
 // --- requests ------------------------------------------------------------------------------------
@@ -334,5 +329,5 @@ int canary_verb_ask(const char *path, const char *verb, const struct canary_valu
         rc = ask_end(store, asked == REQUEST_ABORT, &err);
     free(store);
     free(who);
-    return ask_say(rc, &err);
+    return program_judge(rc, EXIT_CODE_PASS, &err);
 }

@@ -18,6 +18,7 @@
 #include "harness/canary/plan/foresight.h"
 #include "harness/canary/store/rollout_store.h"
 #include "harness/verbs/command_line.h"
+#include "harness/verbs/program.h"
 #include "reports/render/render.h"
 #ifdef UPGATE_HAVE_CANARY_SERVE
 #include "harness/canary/serve/serve.h"
@@ -28,13 +29,6 @@
 #ifdef UPGATE_HAVE_CANARY_WHY
 #include "harness/canary/why/why.h"
 #endif
-
-static int canary_say(int rc, const struct error *err)
-{
-    if (rc)
-        log_error("%s", err->text);
-    return error_exit_code(rc);
-}
 
 static bool canary_is_store(const char *path)
 {
@@ -125,7 +119,7 @@ int canary_verb_plan(const char *path, const struct canary_values *values)
         rc = canary_write_plan(
                 values->common.output, rollout, strcmp(values->common.format, "json") == 0, &err);
     rollout_free(rollout);
-    return canary_say(rc, &err);
+    return program_judge(rc, EXIT_CODE_PASS, &err);
 }
 
 // --- run -----------------------------------------------------------------------------------------
@@ -182,7 +176,7 @@ int canary_verb_run(const char *path, const struct canary_values *values, int ar
         shown = canary_verb_report(rollout->store, values);
     rollout_free(rollout);
     if (rc)
-        return canary_say(rc, &err);
+        return program_judge(rc, EXIT_CODE_PASS, &err);
     return code == EXIT_CODE_PASS && shown ? shown : (int)code;
 }
 
@@ -218,5 +212,5 @@ int canary_verb_serve(const char *path, const struct canary_values *values)
     (void)values;
     int rc = error_set(&err, -ENOTSUP, "this upgate was built without `canary serve`");
 #endif
-    return canary_say(rc, &err);
+    return program_judge(rc, EXIT_CODE_PASS, &err);
 }

@@ -14,6 +14,7 @@
 #include "harness/plan/plan.h"
 #include "harness/run/session.h"
 #include "harness/verbs/command_line.h"
+#include "harness/verbs/program.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/render.h"
@@ -318,13 +319,11 @@ static int cmd_ab(int argc, char **argv)
     struct plan *plan = NULL;
     json_t *command_line = command_line_json(argc, argv);
     enum exit_code exit_code = EXIT_CODE_INCONCLUSIVE;
-    int rc = options_parse(&verb_ab, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_ab, stdout);
+    int rc = program_parse(&verb_ab, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0) {
         json_decref(command_line);
         return EXIT_CODE_PASS;
     }
-    options_apply_common(&values.common);
     if (rc == 0 && values.resume)
         rc = ab_check_resume(&values, &rest, &err);
     if (rc == 0 && values.resume && values.common.dry_run)

@@ -9,6 +9,7 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "harness/verbs/canary_verbs.h"
+#include "harness/verbs/program.h"
 
 extern const struct verb verb_canary;
 
@@ -273,14 +274,9 @@ static int canary_unknown(int argc, char **argv)
     struct canary_values values = {.common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct error err = {0};
-    if (options_parse(&verb_canary, argc, argv, &values, &rest, &err)) {
-        log_error("%s", err.text);
-        return EXIT_CODE_USAGE;
-    }
-    if (rest.help) {
-        options_print_help(&verb_canary, stdout);
-        return EXIT_CODE_PASS;
-    }
+    int rc = program_parse(&verb_canary, argc, argv, &values, &values.common, &rest, &err);
+    if (rc)
+        return rc > 0 ? EXIT_CODE_PASS : program_judge(rc, EXIT_CODE_PASS, &err);
     const char *names[CANARY_VERBS], *word = rest.positional[0];
     for (int i = 0; i < CANARY_VERBS; i++)
         names[i] = canary_word(&canary_verbs[i]);
@@ -313,16 +309,9 @@ static int canary_main(int argc, char **argv)
     struct error err = {0};
     if (!verb)
         return canary_unknown(argc, argv);
-    int rc = options_parse(verb, argc - 1, argv + 1, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(verb, stdout);
-        return EXIT_CODE_PASS;
-    }
-    if (rc) {
-        log_error("%s", err.text);
-        return error_exit_code(rc);
-    }
-    options_apply_common(&values.common);
+    int rc = program_parse(verb, argc - 1, argv + 1, &values, &values.common, &rest, &err);
+    if (rc)
+        return rc > 0 ? EXIT_CODE_PASS : program_judge(rc, EXIT_CODE_PASS, &err);
     return canary_dispatch(canary_word(verb), rest.positional[0], &values, argc, argv);
 }
 

@@ -16,6 +16,7 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "contracts/exit_code.h"
+#include "harness/verbs/program.h"
 #include "reports/analyse/diff/diff.h"
 #include "reports/analyse/diff/recordings/recordings.h"
 #include "reports/render/diff/diff_view.h"
@@ -262,12 +263,9 @@ static int diff_run(int argc, char **argv)
     struct options_rest rest = {0};
     struct error err = {0};
     enum exit_code code = EXIT_CODE_PASS;
-    int rc = options_parse(&verb_diff, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_diff, stdout);
+    int rc = program_parse(&verb_diff, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0)
         return EXIT_CODE_PASS;
-    }
-    options_apply_common(&values.common);
     if (rc == 0 && values.common.seed_given)
         log_warn("--seed changes nothing here: nothing is drawn");
     if (rc == 0)
@@ -280,9 +278,7 @@ static int diff_run(int argc, char **argv)
                 "--requests is of two recordings: upgate diff BASELINE.db CANDIDATE.db --requests A,B");
     else if (rc == 0)
         rc = diff_store(&values, rest.positional[0], &code, &err);
-    if (rc)
-        log_error("%s", err.text);
-    return rc ? error_exit_code(rc) : (int)code;
+    return program_judge(rc, (int)code, &err);
 }
 
 const struct verb verb_diff = {

@@ -11,6 +11,7 @@
 #include "contracts/exit_code.h"
 #include "harness/doctor/doctor.h"
 #include "harness/plan/plan.h"
+#include "harness/verbs/program.h"
 
 struct doctor_values {
     bool json;
@@ -84,14 +85,11 @@ static int doctor_run(int argc, char **argv)
     struct doctor_values values = {.common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct error err = {0};
-    int rc = options_parse(&verb_doctor, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_doctor, stdout);
+    int rc = program_parse(&verb_doctor, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0)
         return EXIT_CODE_PASS;
-    }
     bool can_run = true;
     if (rc == 0) {
-        options_apply_common(&values.common);
         if (values.common.seed_given)
             log_warn("--seed changes nothing here: nothing is drawn");
         if (values.image)
@@ -102,9 +100,7 @@ static int doctor_run(int argc, char **argv)
         else if (rc == 0)
             rc = doctor_visit(&values, &can_run, &err);
     }
-    if (rc)
-        log_error("%s", err.text);
-    return rc ? error_exit_code(rc) : can_run ? EXIT_CODE_PASS : EXIT_CODE_OPERATIONAL;
+    return program_judge(rc, can_run ? EXIT_CODE_PASS : EXIT_CODE_OPERATIONAL, &err);
 }
 
 const struct verb verb_doctor = {

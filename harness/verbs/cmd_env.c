@@ -23,6 +23,7 @@
 #include "harness/image/image.h"
 #include "harness/plan/plan.h"
 #include "harness/run/probe.h"
+#include "harness/verbs/program.h"
 #include "reports/render/render.h"
 #include "tracer/store/store.h"
 
@@ -439,16 +440,9 @@ static int env_run(int argc, char **argv)
     struct options_rest rest = {0};
     struct error err = {0};
     extern const struct verb verb_env;
-    int code = options_parse(&verb_env, argc, argv, &values, &rest, &err);
-    if (code) {
-        log_error("%s", err.text);
-        return error_exit_code(code);
-    }
-    if (rest.help) {
-        options_print_help(&verb_env, stdout);
-        return EXIT_CODE_PASS;
-    }
-    options_apply_common(&values.common);
+    int code = program_parse(&verb_env, argc, argv, &values, &values.common, &rest, &err);
+    if (code)
+        return code > 0 ? EXIT_CODE_PASS : program_judge(code, EXIT_CODE_PASS, &err);
     if (values.common.seed_given)
         log_warn("--seed changes nothing here: nothing is drawn");
     bool diff = !strcmp(rest.positional[0], "diff");
@@ -466,10 +460,8 @@ static int env_run(int argc, char **argv)
             string_make_plain(sides.name[side], strlen(sides.name[side]));
     if (!code && !values.common.dry_run)
         code = env_output(&values, diff, wanted, &sides, &err);
-    if (code)
-        log_error("%s", err.text);
     env_sides_clear(&sides);
-    return error_exit_code(code);
+    return program_judge(code, EXIT_CODE_PASS, &err);
 }
 
 extern const struct verb verb_env;

@@ -11,6 +11,7 @@
 #include "common/options.h"
 #include "contracts/exit_code.h"
 #include "harness/export/export.h"
+#include "harness/verbs/program.h"
 #include "reports/render/text/json_text.h"
 
 struct export_values {
@@ -147,17 +148,12 @@ static int cmd_export(int argc, char **argv)
     struct export_values values = {.as = "parquet", .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct error err = {0};
-    int rc = options_parse(&verb_export, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_export, stdout);
+    int rc = program_parse(&verb_export, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0)
         return EXIT_CODE_PASS;
-    }
-    options_apply_common(&values.common);
     if (rc == 0)
         rc = export_go(&values, rest.positional[0], &err);
-    if (rc)
-        log_error("%s", err.text);
-    return error_exit_code(rc);
+    return program_judge(rc, EXIT_CODE_PASS, &err);
 }
 
 const struct verb verb_export = {

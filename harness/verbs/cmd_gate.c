@@ -10,6 +10,7 @@
 #include "contracts/exit_code.h"
 #include "harness/gate/gate.h"
 #include "harness/plan/plan.h"
+#include "harness/verbs/program.h"
 #include "reports/render/render.h"
 #include "tracer/store/store.h"
 
@@ -124,17 +125,12 @@ static int gate_main(int argc, char **argv)
     struct options_rest rest = {0};
     struct error err = {0};
     enum exit_code verdict = EXIT_CODE_INCONCLUSIVE;
-    int rc = options_parse(&verb_gate, argc, argv, &values, &rest, &err);
-    if (!rc && rest.help) {
-        options_print_help(&verb_gate, stdout);
+    int rc = program_parse(&verb_gate, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0)
         return EXIT_CODE_PASS;
-    }
-    options_apply_common(&values.common);
     if (!rc)
         rc = gate_values_run(rest.positional[0], &values, &verdict, &err);
-    if (rc)
-        log_error("%s", err.text);
-    int code = rc ? error_exit_code(rc) : (int)verdict;
+    int code = program_judge(rc, (int)verdict, &err);
     bool unknown = code == EXIT_CODE_INCONCLUSIVE || code == EXIT_CODE_OPERATIONAL;
     return values.bisect && unknown ? EXIT_CODE_BISECT_SKIP : code;
 }

@@ -16,6 +16,7 @@
 #include "harness/rank/merge.h"
 #include "harness/verbs/command_line.h"
 #include "harness/verbs/merge/reduced.h"
+#include "harness/verbs/program.h"
 #include "harness/verbs/shard_options.h"
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/stalls/stalls_text.h"
@@ -273,13 +274,11 @@ static int cmd_merge(int argc, char **argv)
     struct error err = {0};
     enum exit_code code = EXIT_CODE_PASS;
     char *command_line = command_line_text(argc, argv);
-    int rc = options_parse(&verb_merge, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_merge, stdout);
+    int rc = program_parse(&verb_merge, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0) {
         free(command_line);
         return EXIT_CODE_PASS;
     }
-    options_apply_common(&values.common);
     if (rc == 0)
         rc = merge_check(&values, &rest, &err);
     if (rc == 0 && values.reduced) {
@@ -288,10 +287,8 @@ static int cmd_merge(int argc, char **argv)
         values.common.output = values.common.output ? values.common.output : "run.db";
         rc = merge_go(&values, rest.positional[0], command_line, &code, &err);
     }
-    if (rc)
-        log_error("%s", err.text);
     free(command_line);
-    return rc ? error_exit_code(rc) : (int)code;
+    return program_judge(rc, (int)code, &err);
 }
 
 const struct verb verb_merge = {

@@ -18,6 +18,7 @@
 #include "harness/run/session.h"
 #include "harness/run/session_store.h"
 #include "harness/verbs/command_line.h"
+#include "harness/verbs/program.h"
 #include "reports/render/render.h"
 
 struct node_values {
@@ -196,13 +197,11 @@ static int cmd_node(int argc, char **argv)
     struct plan *plan = NULL;
     json_t *command_line = command_line_json(argc, argv);
     enum exit_code exit_code = EXIT_CODE_INCONCLUSIVE;
-    int rc = options_parse(&verb_node, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_node, stdout);
+    int rc = program_parse(&verb_node, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0) {
         json_decref(command_line);
         return EXIT_CODE_PASS;
     }
-    options_apply_common(&values.common);
     identity_find(values.run, &identity);
     if (rc == 0)
         rc = node_check(&values, &identity, &err);

@@ -16,6 +16,7 @@
 #include "common/strings.h"
 #include "contracts/exit_code.h"
 #include "harness/rank/query.h"
+#include "harness/verbs/program.h"
 #include "harness/verbs/shard_options.h"
 #include "reports/render/render.h"
 #include "reports/render/text/json_text.h"
@@ -283,17 +284,12 @@ static int cmd_query(int argc, char **argv)
     struct options_rest rest = {0};
     struct error err = {0};
     enum exit_code code = EXIT_CODE_PASS;
-    int rc = options_parse(&verb_query, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_query, stdout);
+    int rc = program_parse(&verb_query, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0)
         return EXIT_CODE_PASS;
-    }
-    options_apply_common(&values.common);
     if (rc == 0)
         rc = query_go(&values, rest.positional[0], &code, &err);
-    if (rc)
-        log_error("%s", err.text);
-    return rc ? error_exit_code(rc) : (int)code;
+    return program_judge(rc, (int)code, &err);
 }
 
 const struct verb verb_query = {

@@ -12,6 +12,7 @@
 #include "contracts/exit_code.h"
 #include "harness/rank/wrap.h"
 #include "harness/verbs/command_line.h"
+#include "harness/verbs/program.h"
 #include "harness/verbs/recording_options.h"
 
 struct rank_values {
@@ -119,13 +120,11 @@ static int cmd_rank(int argc, char **argv)
     struct wrap_opts opts = {0};
     struct error err = {0};
     char *command_line = command_line_text(argc, argv);
-    int rc = options_parse(&verb_rank, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_rank, stdout);
+    int rc = program_parse(&verb_rank, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0) {
         free(command_line);
         return EXIT_CODE_PASS;
     }
-    options_apply_common(&values.common);
     if (rc == 0)
         rc = rank_check(&values, &rest, &err);
     if (rc == 0) {
@@ -133,10 +132,8 @@ static int cmd_rank(int argc, char **argv)
         opts.recording.command_line = command_line;
         rc = rank_go(&values, &opts, &err);
     }
-    if (rc)
-        log_error("%s", err.text);
     free(command_line);
-    return error_exit_code(rc);
+    return program_judge(rc, EXIT_CODE_PASS, &err);
 }
 
 const struct verb verb_rank = {

@@ -23,6 +23,7 @@
 #include "harness/record/report.h"
 #include "harness/record/target.h"
 #include "harness/verbs/command_line.h"
+#include "harness/verbs/program.h"
 #include "harness/verbs/recording_options.h"
 
 struct record_values {
@@ -250,13 +251,11 @@ static int cmd_record(int argc, char **argv)
     struct error err = {0};
     struct target target = {0};
     char *command_line = command_line_text(argc, argv);
-    int rc = options_parse(&verb_record, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_record, stdout);
+    int rc = program_parse(&verb_record, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0) {
         free(command_line);
         return EXIT_CODE_PASS;
     }
-    options_apply_common(&values.common);
     bool prints = rc == 0 && values.print_env;
     if (prints)
         rc = report_print_environment(strcmp(values.common.format, "json") == 0, &err);
@@ -265,11 +264,9 @@ static int cmd_record(int argc, char **argv)
     opts.command_line = command_line;
     if (rc == 0 && !prints)
         rc = record_go(&values, &opts, &err);
-    if (rc)
-        log_error("%s", err.text);
     target_free(&target);
     free(command_line);
-    return error_exit_code(rc);
+    return program_judge(rc, EXIT_CODE_PASS, &err);
 }
 
 const struct verb verb_record = {

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "contracts/exit_code.h"
+#include "harness/verbs/program.h"
 #include "reports/render/render.h"
 #include "tracer/store/store.h"
 
@@ -101,20 +102,15 @@ static int report_run(int argc, char **argv)
     struct report_values values = {.inconclusive = "fail", .common = OPTIONS_COMMON_DEFAULT};
     struct options_rest rest = {0};
     struct error err = {0};
-    int rc = options_parse(&verb_report, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_report, stdout);
+    int rc = program_parse(&verb_report, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0)
         return EXIT_CODE_PASS;
-    }
     if (rc == 0) {
-        options_apply_common(&values.common);
         if (values.common.seed_given)
             log_warn("--seed changes nothing here: nothing is drawn");
         rc = report_write(rest.positional[0], &values, &err);
     }
-    if (rc)
-        log_error("%s", err.text);
-    return error_exit_code(rc);
+    return program_judge(rc, EXIT_CODE_PASS, &err);
 }
 
 const struct verb verb_report = {

@@ -17,6 +17,7 @@
 #include "harness/record/target.h"
 #include "harness/verbs/command_line.h"
 #endif
+#include "harness/verbs/program.h"
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/stalls/stalls_view.h"
 #include "tracer/gpu/retention.h"
@@ -494,12 +495,9 @@ static int stalls_run(int argc, char **argv)
     struct options_rest rest = {0};
     struct error err = {0};
     enum exit_code code = EXIT_CODE_PASS;
-    int rc = options_parse(&verb_stalls, argc, argv, &values, &rest, &err);
-    if (rc == 0 && rest.help) {
-        options_print_help(&verb_stalls, stdout);
+    int rc = program_parse(&verb_stalls, argc, argv, &values, &values.common, &rest, &err);
+    if (rc > 0)
         return EXIT_CODE_PASS;
-    }
-    options_apply_common(&values.common);
     if (rc == 0 && values.common.seed_given)
         log_warn("--seed changes nothing here: nothing is drawn");
     if (rc == 0)

@@ -68,6 +68,25 @@ static void program_catch_failed_writes(int number)
         sigaction(number, &handle, NULL);
 }
 
+int program_parse(const struct verb *verb, int argc, char **argv, void *values,
+        const struct options_common *common, struct options_rest *ret_rest, struct error *err)
+{
+    int rc = options_parse(verb, argc, argv, values, ret_rest, err);
+    if (rc == 0 && ret_rest->help) {
+        options_print_help(verb, stdout);
+        return 1;
+    }
+    options_apply_common(common);
+    return rc;
+}
+
+int program_judge(int rc, int code, const struct error *err)
+{
+    if (rc)
+        log_error("%s", err->text);
+    return rc ? error_exit_code(rc) : code;
+}
+
 // stdout is data: lost data never ends in 0.
 int program_end(int rc)
 {

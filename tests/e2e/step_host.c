@@ -95,7 +95,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "step_host: %s\n", err.text);
         return 4;
     }
-    reader_request(reader, READER_ALL, (uint32_t)atoi(argv[2]));
+    reader_request(reader, (uint32_t)atoi(argv[2]));
     setenv("UPGATE_STEPS", path, 1);
     pid = fork();
     if (pid == 0) {

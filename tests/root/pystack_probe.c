@@ -5,13 +5,11 @@
 //
 //   walk TID     {"flags": N, "frames": [[function, file, line, first_line], ...]} or {"error": N}
 //   gil          {"tid": N}
-//   gc           {"collecting": N, "collections": [N, N, N]}
 //   time TID N   {"ns": N, "reads": N, ...}: CPU time and system calls of one walk, the mean of N
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "tracer/pystack/pystack.h"
@@ -47,21 +45,6 @@ static json_t *gil(struct pystack *ps)
     return code < 0 ? failure(code, &err) : json_pack("{s:i}", "tid", (int)tid);
 }
 
-static json_t *gc(struct pystack *ps)
-{
-    struct error err;
-    struct pystack_gc found;
-    int code = pystack_gc_read(ps, &found, &err);
-    if (code < 0)
-        return failure(code, &err);
-    json_t *answer = json_pack("{s:b}", "collecting", found.collecting);
-    if (found.has_collections)
-        json_object_set_new(answer, "collections",
-                json_pack("[I, I, I]", (json_int_t)found.collections[0],
-                        (json_int_t)found.collections[1], (json_int_t)found.collections[2]));
-    return answer;
-}
-
 static int64_t cpu_ns(void)
 {
     struct timespec now;
@@ -91,7 +74,7 @@ static json_t *answer(struct pystack *ps, const char *line)
         return walk(ps, tid);
     if (sscanf(line, "time %d %d", &tid, &times) == 2 && times > 0)
         return timed(ps, tid, times);
-    return !strncmp(line, "gil", 3) ? gil(ps) : gc(ps);
+    return gil(ps);
 }
 
 int main(int argc, char **argv)

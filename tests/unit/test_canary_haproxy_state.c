@@ -32,7 +32,6 @@ TEST(recorded_answers)
     const struct haproxy_server *old = haproxy_server(&backend, "old"),
                                 *new = haproxy_server(&backend, "new");
     CHECK_INT(old->weight, 253);
-    CHECK_INT(old->weight_begin, 100);
     CHECK(old->up && old->listed && old->counted && !old->draining && !old->maintenance &&
             !old->backup);
     CHECK_INT(old->sessions, 2);

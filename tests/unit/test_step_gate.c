@@ -268,7 +268,7 @@ TEST(report_comes_at_the_next_hold)
     int reports = 0;
     pid_t pid;
 
-    reader_request(rig.reader, READER_ALL, UG_REQUEST_FINGERPRINT);
+    reader_request(rig.reader, UG_REQUEST_FINGERPRINT);
     pid = rig_fork(run_with_report, &work);
     CHECK_INT(reader_wait_held(rig.reader, 1, rig_deadline(60)), 0);
     CHECK_INT(reader_drain(rig.reader, 0, NULL, check_fingerprint, &reports, &err), 0);

@@ -100,3 +100,20 @@ TEST(plain_text_moves_no_cursor)
             "rtl ???abc ???");
     check_plain("bad \xff\xc3", "bad ??");
 }
+
+static void check_parts(const char *path, const char *folder, const char *name)
+{
+    char *own = string_folder(path);
+    CHECK_STR(own, folder);
+    CHECK_STR(string_base_name(path), name);
+    free(own);
+}
+
+TEST(a_path_has_a_folder_and_a_name)
+{
+    check_parts("/data/run.db", "/data/", "run.db");
+    check_parts("a/b/c", "a/b/", "c");
+    check_parts("/run.db", "/", "run.db");
+    check_parts("run.db", ".", "run.db");
+    check_parts("a/", "a/", "");
+}

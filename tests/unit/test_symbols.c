@@ -25,7 +25,7 @@ static __attribute__((noinline)) int own_function(int x)
 static struct symbol look(struct symbols *symbols, pid_t pid, uint64_t ip)
 {
     struct symbol symbol;
-    symbols_process_lookup(symbols, pid, ip, &symbol);
+    symbols_process_lookup_at(symbols, pid, 0, UINT64_MAX, ip, &symbol);
     return symbol;
 }
 

@@ -134,7 +134,8 @@ TEST(perf_maps_of_many_processes_share_half_of_the_budget)
             .base = 0x7f0000000000,
             .library = SYMBOLS_WHOLE};
     world_fake(&fake);
-    symbols_process_lookup(symbols, 99, world_fake_address(&fake, FIXTURE_HIDDEN), &symbol);
+    symbols_process_lookup_at(
+            symbols, 99, 0, UINT64_MAX, world_fake_address(&fake, FIXTURE_HIDDEN), &symbol);
     CHECK(symbol.known);
     // A map is read again only while reading takes a small share of the time: until each was
     // evicted once, and then one more.
@@ -143,7 +144,7 @@ TEST(perf_maps_of_many_processes_share_half_of_the_budget)
             usleep(10000);
         for (pid_t pid = 100; pid < 100 + PROCESSES; pid++)
             for (uint64_t i = 0; i < LINES; i += 1000) {
-                symbols_process_lookup(symbols, pid, 0x200008 + 16 * i, &symbol);
+                symbols_process_lookup_at(symbols, pid, 0, UINT64_MAX, 0x200008 + 16 * i, &symbol);
                 known += symbol.known;
                 symbols_stats(symbols, &stats);
                 most = stats.bytes_tables > most ? stats.bytes_tables : most;

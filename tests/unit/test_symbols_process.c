@@ -35,7 +35,8 @@ static struct world_fake fake_of(pid_t pid, const char *library)
 static const char *name_of(struct symbols *symbols, const struct world_fake *fake, int which)
 {
     struct symbol symbol;
-    symbols_process_lookup(symbols, fake->pid, world_fake_address(fake, which), &symbol);
+    symbols_process_lookup_at(
+            symbols, fake->pid, 0, UINT64_MAX, world_fake_address(fake, which), &symbol);
     return symbol.name;
 }
 
@@ -298,13 +299,13 @@ TEST(names_stay_below_the_maximum)
     struct symbol symbol;
     world_fake(&fake);
     for (uint64_t i = 0; i < 20000; i++) // beyond the functions all are unknown
-        symbols_process_lookup(symbols, fake.pid, fake.base + i % 4096, &symbol);
+        symbols_process_lookup_at(symbols, fake.pid, 0, UINT64_MAX, fake.base + i % 4096, &symbol);
     world_write(world_path("proc/82/maps"), "7f0000000000-7f0009000000 r-xp 0 08:01 1 %s\n",
             SYMBOLS_STRIPPED);
     world_write(world_path("proc/82/stat"),
             "82 (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 1 1 1 8 9 8192 0\n");
     for (uint64_t i = 0; i < 20000; i++)
-        symbols_process_lookup(symbols, fake.pid, fake.base + 4096 * i, &symbol);
+        symbols_process_lookup_at(symbols, fake.pid, 0, UINT64_MAX, fake.base + 4096 * i, &symbol);
     CHECK_CONTAINS(symbol.name, "libsymbols_fixture_stripped.so");
     symbols_stats(symbols, &stats);
     CHECK(stats.bytes_strings < (200 << 10) + (512 << 10)); // the pool and its hash table
@@ -326,17 +327,17 @@ TEST(perf_map_of_a_container)
     world_write(world_path("proc/83/root/tmp/perf-5.map"),
             "200000 10 old\nnonsense\n\n200010 zz bad\n200020 0x10 hex\n200000 10 new\n"
             "200030 1");
-    symbols_process_lookup(symbols, 83, 0x200001, &symbol);
+    symbols_process_lookup_at(symbols, 83, 0, UINT64_MAX, 0x200001, &symbol);
     CHECK_STR(symbol.name, "new"); // the later line of one address
-    symbols_process_lookup(symbols, 83, 0x200025, &symbol);
+    symbols_process_lookup_at(symbols, 83, 0, UINT64_MAX, 0x200025, &symbol);
     CHECK_STR(symbol.name, "hex");
-    symbols_process_lookup(symbols, 83, 0x200015, &symbol);
+    symbols_process_lookup_at(symbols, 83, 0, UINT64_MAX, 0x200015, &symbol);
     CHECK_STR(symbol.name, "[jit]");
     world_append(world_path("proc/83/root/tmp/perf-5.map"), "0 half\n"); // ends the half line
-    symbols_process_lookup(symbols, 83, 0x20003f, &symbol);
+    symbols_process_lookup_at(symbols, 83, 0, UINT64_MAX, 0x20003f, &symbol);
     CHECK_STR(symbol.name, "half");
     world_append(world_path("proc/83/root/tmp/perf-5.map"), "200018 30 over two older ones\n");
-    symbols_process_lookup(symbols, 83, 0x200025, &symbol);
+    symbols_process_lookup_at(symbols, 83, 0, UINT64_MAX, 0x200025, &symbol);
     CHECK_STR(symbol.name, "over two older ones");
     symbols_free(symbols);
 }
@@ -352,11 +353,11 @@ TEST(perf_map_must_be_a_plain_file_inside)
     world_write(world_path("proc/84/maps"), "200000-201000 r-xp 00000000 00:00 0 \n");
     world_write(world_path("outside"), "200000 1000 leaked\n");
     CHECK_INT(symlink(world_path("outside"), world_path("proc/84/root/tmp/perf-84.map")), 0);
-    symbols_process_lookup(symbols, 84, 0x200001, &symbol);
+    symbols_process_lookup_at(symbols, 84, 0, UINT64_MAX, 0x200001, &symbol);
     CHECK_STR(symbol.name, "[jit]");
     unlink(world_path("proc/84/root/tmp/perf-84.map"));
     CHECK_INT(mkfifo(world_path("proc/84/root/tmp/perf-84.map"), 0600), 0);
-    symbols_process_lookup(symbols, 84, 0x200001, &symbol); // would hang for ever
+    symbols_process_lookup_at(symbols, 84, 0, UINT64_MAX, 0x200001, &symbol); // would hang for ever
     CHECK_STR(symbol.name, "[jit]");
     symbols_free(symbols);
 }
@@ -377,7 +378,7 @@ TEST(damaged_proc_files_are_survived)
         struct symbols *symbols = fake_symbols((struct symbols_opts){0});
         world_fake(&fake);
         world_write(world_path("proc/85/maps"), "%s", maps[i]);
-        symbols_process_lookup(symbols, 85, 0x200001, &symbol);
+        symbols_process_lookup_at(symbols, 85, 0, UINT64_MAX, 0x200001, &symbol);
         CHECK(!symbol.known);
         CHECK(symbol.name && symbol.module);
         symbols_free(symbols);
@@ -385,7 +386,7 @@ TEST(damaged_proc_files_are_survived)
     for (size_t i = 0; i < sizeof(stats) / sizeof(*stats); i++) {
         struct symbols *symbols = fake_symbols((struct symbols_opts){0});
         world_write(world_path("proc/85/stat"), "%s", stats[i]);
-        symbols_process_lookup(symbols, 85, 0x200001, &symbol);
+        symbols_process_lookup_at(symbols, 85, 0, UINT64_MAX, 0x200001, &symbol);
         CHECK_STR(symbol.name, "[ended]");
         symbols_free(symbols);
     }
@@ -396,7 +397,7 @@ TEST(damaged_proc_files_are_survived)
 static struct symbol symbol_at(struct symbols *symbols, const struct world_fake *fake, uint64_t ip)
 {
     struct symbol symbol;
-    symbols_process_lookup(symbols, fake->pid, ip, &symbol);
+    symbols_process_lookup_at(symbols, fake->pid, 0, UINT64_MAX, ip, &symbol);
     return symbol;
 }
 

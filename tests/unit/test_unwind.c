@@ -170,6 +170,22 @@ static void compare_at(struct compared *compared, uint64_t address, struct ug_un
     }
 }
 
+// The rule at begin + offset, as the BPF side finds it.
+static struct ug_unwind_rule rule_at(
+        const struct unwind_table *table, const struct unwind_rules *rules, uint32_t offset)
+{
+    uint32_t region = offset >> UG_UNWIND_REGION_BITS, low = table->words[region],
+             high = table->words[region + 1];
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if ((table->words[middle] & 0xffff) <= (offset & 0xffff))
+            low = middle;
+        else
+            high = middle;
+    }
+    return rules->all[table->words[low] >> 16];
+}
+
 static void compare_table(uint64_t begin, uint64_t end, const struct unwind_table *table,
         const struct unwind_rules *rules, void *context)
 {
@@ -177,10 +193,9 @@ static void compare_table(uint64_t begin, uint64_t end, const struct unwind_tabl
         for (uint32_t i = table->words[region]; i < table->words[region + 1]; i++) {
             uint32_t offset = (region << UG_UNWIND_REGION_BITS) + (table->words[i] & 0xffff);
             if (begin + offset < end)
-                compare_at(context, begin + offset, unwind_table_rule(table, rules, offset));
+                compare_at(context, begin + offset, rule_at(table, rules, offset));
             if (offset && begin + offset <= end)
-                compare_at(
-                        context, begin + offset - 1, unwind_table_rule(table, rules, offset - 1));
+                compare_at(context, begin + offset - 1, rule_at(table, rules, offset - 1));
         }
 }
 

@@ -98,10 +98,10 @@ static bool calls_closed(const struct native_calls *calls, uint32_t step)
             (int32_t)(step - calls->granted) >= 0;
 }
 
-static void calls_signal(int pid_fd, int number)
+static void calls_continue(int pid_fd)
 {
     if (pid_fd >= 0)
-        syscall(SYS_pidfd_send_signal, pid_fd, number, NULL, 0);
+        syscall(SYS_pidfd_send_signal, pid_fd, SIGCONT, NULL, 0);
 }
 
 // The signal has been sent; SIGCONT before it has arrived would be too early where the kernel sends
@@ -124,7 +124,7 @@ static void calls_let_go(struct native_calls *calls, struct calls_process *proce
     if (process->held && process->writer)
         step_writer_go(process->writer);
     process->held = process->at_entry = false;
-    calls_signal(process->pid_fd, SIGCONT);
+    calls_continue(process->pid_fd);
 }
 
 static void calls_hold(
@@ -177,7 +177,7 @@ static struct calls_process *calls_process(
     struct calls_process *process = &calls->processes[event->process % UG_CALLS_PROCESSES];
     if (process->refused) {
         if (event->flags & (UG_CALL_HELD | UG_CALL_STOPPED | UG_CALL_STRETCH))
-            calls_signal(process->pid_fd, SIGCONT);
+            calls_continue(process->pid_fd);
         return NULL;
     }
     if (process->writer)
@@ -189,7 +189,7 @@ static struct calls_process *calls_process(
         process->refused = true;
         if (calls->opts.holds) // else nobody has stopped it, and its handler of SIGCONT would be
                                // called
-            calls_signal(process->pid_fd, SIGCONT);
+            calls_continue(process->pid_fd);
         if (calls->opts.holds &&
                 calls->claimed) // at the first one the pair fails for want of memory
             calls_give_up(calls,
@@ -458,7 +458,7 @@ static void calls_on_event(void *arg, const struct ug_call_event *event)
         if (event->flags & UG_CALL_STOPPED) {
             int pid_fd = (int)syscall(SYS_pidfd_open, (pid_t)event->tgid, 0);
             calls_await_stop((pid_t)event->tgid);
-            calls_signal(pid_fd, SIGCONT);
+            calls_continue(pid_fd);
             if (pid_fd >= 0)
                 close(pid_fd);
         }
@@ -530,7 +530,7 @@ static void calls_say_counts(struct native_calls *calls)
                                             (int)process->pid)
                                   : xasprintf("steps of process %d were lost", (int)process->pid));
         if (state->dropped && calls->opts.holds && !process->ended)
-            calls_signal(process->pid_fd, SIGCONT);
+            calls_continue(process->pid_fd);
         calls_check_idle(calls, state);
     }
     if (calls->opts.holds && !calls->left)

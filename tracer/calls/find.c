@@ -28,12 +28,6 @@ static const char *find_colon(const char *text)
     return NULL;
 }
 
-static const char *find_last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 void find_parse(const char *text, struct find *ret)
 {
     const char *rest = strncmp(text, FIND_WORD, strlen(FIND_WORD)) == 0 ? text + strlen(FIND_WORD)
@@ -42,7 +36,7 @@ void find_parse(const char *text, struct find *ret)
     *ret = (struct find){.name = xstrdup(colon ? colon + 1 : rest)};
     if (colon) {
         char *library = xasprintf("%.*s", (int)(colon - rest), rest);
-        ret->library = xstrdup(find_last_part(library));
+        ret->library = xstrdup(string_base_name(library));
         free(library);
     }
 }
@@ -69,7 +63,6 @@ struct find_scan {
     const char *module;
     uint64_t device, inode;
     const char *word; // of the name, the last part: a mangled name has it as it is
-    size_t word_len;
     bool loader;
     uint64_t loader_offset;
 };
@@ -182,7 +175,7 @@ int find_in_file(struct find *find, int fd, const char *path, uint64_t device, u
 {
     struct elf_image image;
     struct elf_table table = {0};
-    const char *module = find_last_part(path), *word = strrchr(find->name, ':');
+    const char *module = string_base_name(path), *word = strrchr(find->name, ':');
     struct find_scan scan = {.find = find,
             .image = &image,
             .module = module,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/sort.h"
 #include "tracer/store/ranges.h"
 
 enum {
@@ -20,15 +21,9 @@ enum {
     FIT_JUMP_PPM = 500,          // the kernel slews a clock by no more
 };
 
-static int fit_compare_double(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? -1 : left > right;
-}
-
 static double fit_median(double *values, size_t count)
 {
-    qsort(values, count, sizeof *values, fit_compare_double);
+    sort_in_place(values, count, x, y, *x < *y);
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 

@@ -164,7 +164,7 @@ struct gpu_recorder {
     uint32_t *works, *kernels;        // rows
     size_t work_capacity, kernel_capacity;
     bool failed;
-    int64_t work_last, kernel_last, stream_last, device_last, unknown_string;
+    int64_t work_last, kernel_last, stream_last, unknown_string;
     struct op *ops, *ops_sorted;
     struct op_key *keys; // 2 x GPU_OPS_MAX
     uint32_t op_count;
@@ -206,8 +206,6 @@ uint32_t gpu_target_kernel(struct gpu_process *process, const struct ug_rec_kern
 uint32_t gpu_target_copy(struct gpu_process *process, const struct ug_rec_copy *copy);
 uint32_t gpu_target_graph(struct gpu_process *process, const struct ug_rec_graph *graph);
 int64_t gpu_work_row(struct gpu_recorder *gpu, const struct op *op);
-// below 0: not known
-double gpu_occupancy(const struct ug_rec_device *device, const struct ug_rec_kernel *kernel);
 
 // ops.c
 int gpu_ops_new(struct gpu_recorder *gpu);

@@ -20,8 +20,7 @@ int gpu_names_new(struct gpu_recorder *gpu, struct error *err)
         size_t at;
     } last[] = {{"SELECT max(id) FROM gpu_work", offsetof(struct gpu_recorder, work_last)},
             {"SELECT max(id) FROM gpu_kernel", offsetof(struct gpu_recorder, kernel_last)},
-            {"SELECT max(id) FROM gpu_stream", offsetof(struct gpu_recorder, stream_last)},
-            {"SELECT max(id) FROM gpu_device", offsetof(struct gpu_recorder, device_last)}};
+            {"SELECT max(id) FROM gpu_stream", offsetof(struct gpu_recorder, stream_last)}};
     for (size_t i = 0; i < sizeof last / sizeof *last; i++) {
         int rc = store_get_int(
                 gpu->store, (int64_t *)((char *)gpu + last[i].at), err, last[i].sql, "");

@@ -28,8 +28,8 @@ static uint32_t blocks_max(uint32_t major, uint32_t minor)
 
 // As cudaOccupancyMaxActiveBlocksPerMultiprocessor counts: warps in units of 4, registers of a warp
 // in units of 256, shared memory in units of 128 (of 256 before 8.0) with 1 KiB of the system's for
-// each block from 8.0 on.
-double gpu_occupancy(const struct ug_rec_device *device, const struct ug_rec_kernel *kernel)
+// each block from 8.0 on. Below 0: not known.
+static double gpu_occupancy(const struct ug_rec_device *device, const struct ug_rec_kernel *kernel)
 {
     uint64_t threads = (uint64_t)kernel->block[0] * kernel->block[1] * kernel->block[2];
     if (threads == 0 || threads > 1024 || device->max_threads_sm < 32)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/proc.h"
+#include "common/strings.h"
 #include "common/target/file.h"
 #include "tracer/pystack/image.h"
 #include "tracer/pystack/layout.h"
@@ -27,15 +28,9 @@ struct candidate {
     char path[PATH_MAX];
 };
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 int interpreter_name_version(const char *path, int *ret_major)
 {
-    const char *name = strstr(base_name(path), "python");
+    const char *name = strstr(string_base_name(path), "python");
     int major = 0, minor = 0;
     if (!name || sscanf(name, "python%1d.%2d", &major, &minor) != 2)
         return -1;
@@ -66,7 +61,7 @@ static void take_mapping(
 {
     if (*count == CANDIDATES_MAX)
         return;
-    const char *path = mapping->path, *name = base_name(path);
+    const char *path = mapping->path, *name = string_base_name(path);
     size_t len = strlen(path);
     bool is_executable = !strcmp(path, exe);
     // A python that was started by naming the loader is a mapped file like a library.
@@ -165,7 +160,7 @@ static int examine(int fd, struct memory *memory, const struct candidate *candid
     };
     uint64_t bias = 0;
     int major = 3, minor = interpreter_name_version(candidate->path, &major);
-    if (!strncmp(base_name(candidate->path), "libpypy", 7))
+    if (!strncmp(string_base_name(candidate->path), "libpypy", 7))
         return error_set(err, -ENOTSUP, "'%s' is PyPy; only CPython is supported", candidate->path);
     int code = image_symbols(fd, symbols, COUNT, err);
     if (code == 0)

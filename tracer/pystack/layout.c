@@ -193,12 +193,6 @@ int layout_from_published(
     if (minor == 13) {
         memcpy(&old, bytes, sizeof(old));
         TAKE_COMMON(&old, &layout);
-        // Not published, but fixed within 3.13: where the counts of collections stand in its gc.
-        const struct layout *table = layout_of(13);
-        if (table && table->gc_collecting == layout.gc_collecting) {
-            layout.gc_collections = table->gc_collections;
-            layout.gc_collections_step = table->gc_collections_step;
-        }
     } else {
         memcpy(&new, bytes, sizeof(new));
         TAKE_COMMON(&new, &layout);

@@ -29,8 +29,6 @@
     X(gil_holder) \
     X(gil_locked) \
     X(gc_collecting) \
-    X(gc_collections)      /* generation_stats[0].collections */ \
-    X(gc_collections_step) /* to the next generation's */ \
     X(thread_size) \
     X(thread_prev) \
     X(thread_next) \

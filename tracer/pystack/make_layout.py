@@ -58,8 +58,6 @@ FIELDS = [
     ("gil_holder", [(8, 13, at(GIL, "last_holder"))]),
     ("gil_locked", [(8, 13, at(GIL, "locked"))]),
     ("gc_collecting", [(8, 13, at(GC, "collecting"))]),
-    ("gc_collections", [(8, 13, at(GC, "generation_stats[0].collections"))]),
-    ("gc_collections_step", [(8, 13, "sizeof(((%s *)0)->generation_stats[0])" % GC)]),
     ("thread_size", [(8, 13, "sizeof(%s)" % THREAD)]),
     ("thread_prev", [(8, 13, at(THREAD, "prev"))]),
     ("thread_next", [(8, 13, at(THREAD, "next"))]),

@@ -215,7 +215,7 @@ static int walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, siz
 {
     struct target *target = &ps->target;
     struct target_thread thread;
-    struct pystack_gc gc;
+    bool collecting;
     uint64_t holder = 0;
     uint32_t own = 0;
     memory_refresh(&target->memory);
@@ -226,7 +226,7 @@ static int walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, siz
         return code;
     if (target_gil_holder(target, thread.interpreter, &holder) == 0 && holder == thread.address)
         *flags |= PYSTACK_HAS_GIL;
-    if (target_gc_read(target, thread.interpreter, &gc) == 0 && gc.collecting)
+    if (target_collecting(target, thread.interpreter, &collecting) == 0 && collecting)
         *flags |= PYSTACK_IN_GC;
     return target_walk(target, &thread, frames, max, ret_count, flags);
 }
@@ -239,12 +239,9 @@ int pystack_walk(struct pystack *ps, pid_t tid, struct pystack_frame *frames, si
     int code = walk(ps, tid, frames, max, &count, &flags);
     if ((code == 0 || code == -ENOENT) && !is_alive(ps))
         code = -ESRCH;
-    if (code < 0) {
-        ps->stats.failed++;
+    if (code < 0)
         return fail(ps, code, err);
-    }
     ps->stats.walks++;
-    ps->stats.unsure += (flags & (PYSTACK_UNSURE | PYSTACK_TORN)) != 0;
     *ret_count = count;
     if (ret_flags)
         *ret_flags = flags;
@@ -296,26 +293,8 @@ int pystack_gil_holder(struct pystack *ps, pid_t *ret_tid, struct error *err)
     return 0;
 }
 
-int pystack_gc_read(struct pystack *ps, struct pystack_gc *ret, struct error *err)
-{
-    struct target *target = &ps->target;
-    struct pystack_gc gc;
-    uint64_t interpreter = 0;
-    memory_refresh(&target->memory);
-    int code = target_main_interpreter(target, &interpreter);
-    if (code == 0)
-        code = target_gc_read(target, interpreter, &gc);
-    if (code == 0 && !is_alive(ps))
-        code = -ESRCH;
-    if (code < 0)
-        return fail(ps, code, err);
-    *ret = gc;
-    return 0;
-}
-
 void pystack_stats_read(const struct pystack *ps, struct pystack_stats *ret)
 {
     *ret = ps->stats;
     ret->reads = ps->target.memory.reads;
-    ret->code_misses = ps->target.codes.misses;
 }

@@ -43,12 +43,6 @@ struct pystack_frame {
     uint64_t code;  // address of the code object: the same for the same function while it lives
 };
 
-struct pystack_gc {
-    bool collecting;         // a collection is running now, in the thread that holds the GIL
-    bool has_collections;    // false for 3.14, which does not publish them
-    uint64_t collections[3]; // finished ones by generation since the start
-};
-
 struct pystack;
 
 // Find the interpreter of process tgid (a host pid), its version and its state.
@@ -98,16 +92,10 @@ int pystack_host_tid(struct pystack *ps, uint32_t own, pid_t *ret_tid);
 // above.
 int pystack_gil_holder(struct pystack *ps, pid_t *ret_tid, struct error *err);
 
-// Whether the main interpreter is collecting garbage, and how often it has.
-int pystack_gc_read(struct pystack *ps, struct pystack_gc *ret, struct error *err);
-
-// Counters of this pystack since it was opened, for the store: none is reset.
+// Counters of this pystack since it was opened, to tell what a walk costs.
 struct pystack_stats {
-    uint64_t walks;       // that returned 0
-    uint64_t failed;      // that did not
-    uint64_t unsure;      // with PYSTACK_UNSURE or PYSTACK_TORN
-    uint64_t reads;       // system calls that read memory
-    uint64_t code_misses; // code objects that had to be read
+    uint64_t walks; // that returned 0
+    uint64_t reads; // system calls that read memory
 };
 void pystack_stats_read(const struct pystack *ps, struct pystack_stats *ret);
 

@@ -208,22 +208,16 @@ int target_gil_holder(struct target *target, uint64_t interpreter, uint64_t *ret
     return code;
 }
 
-int target_gc_read(struct target *target, uint64_t interpreter, struct pystack_gc *ret)
+int target_collecting(struct target *target, uint64_t interpreter, bool *ret)
 {
     const struct layout *layout = &target->layout;
     uint64_t gc = layout->runtime_gc >= 0 ? target->runtime + (uint64_t)layout->runtime_gc
                                           : interpreter + (uint64_t)layout->interpreter_gc;
-    struct pystack_gc found = {.has_collections = layout->gc_collections >= 0};
     int32_t collecting = 0;
     int code = memory_read(
             &target->memory, gc + (uint64_t)layout->gc_collecting, &collecting, sizeof(collecting));
-    for (int i = 0; i < 3 && code == 0 && found.has_collections; i++)
-        code = memory_u64(&target->memory,
-                gc + (uint64_t)(layout->gc_collections + i * layout->gc_collections_step),
-                &found.collections[i]);
-    found.collecting = collecting != 0;
     if (code == 0)
-        *ret = found;
+        *ret = collecting != 0;
     return code;
 }
 

@@ -63,7 +63,8 @@ int target_thread_read(struct target *target, uint64_t address, struct target_th
 
 // The thread state that holds the interpreter's GIL; 0: nobody.
 int target_gil_holder(struct target *target, uint64_t interpreter, uint64_t *ret);
-int target_gc_read(struct target *target, uint64_t interpreter, struct pystack_gc *ret);
+// garbage, in the thread that holds the GIL
+int target_collecting(struct target *target, uint64_t interpreter, bool *ret);
 
 // The frames of a thread: as pystack_walk.
 int target_walk(struct target *target, const struct target_thread *thread,

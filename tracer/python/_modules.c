@@ -52,7 +52,7 @@ static PyObject *call(PyObject *self, PyObject *args, PyObject *kwargs)
     outer = depth == 0 ? 0 : thread.stack[depth - 1].path;
     if (!paths_find(self, root, &path)) {
         path = paths_walk(self, root, outer);
-        modules_poll(true);
+        modules_poll();
     }
     serial = ++thread.serial;
     thread.stack[depth].module = self;
@@ -189,7 +189,7 @@ static void attach(void)
     set_slots(type, original, call);
 }
 
-void modules_poll(bool thorough)
+void modules_poll(void)
 {
     static uint64_t next_ns;
     PyObject *type, *value, *traceback;
@@ -197,11 +197,10 @@ void modules_poll(bool thorough)
 
     // 500 classes take 50 us: for a hundredth of the time. Until a look, a new class's calls are
     // those of its caller.
-    if (module_type != NULL && thorough && *call_slot(module_type) == call &&
-            ug_impl_now_ns() < next_ns) {
+    if (module_type != NULL && *call_slot(module_type) == call && ug_impl_now_ns() < next_ns) {
         return;
     }
-    if (unusable || (module_type != NULL && !thorough && *call_slot(module_type) == call)) {
+    if (unusable) {
         return;
     }
     begin_ns = ug_impl_now_ns();
@@ -222,7 +221,7 @@ void modules_poll(bool thorough)
 
 void modules_start(void)
 {
-    modules_poll(true);
+    modules_poll();
 }
 
 // Calls that are under way end in call(), which lives on: this library is never unloaded, and

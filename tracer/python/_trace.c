@@ -198,7 +198,7 @@ void trace_step_begin(uint64_t at_ns)
         return;
     }
     trace_thread();
-    modules_poll(true);
+    modules_poll();
     trace_mark(UG_MARK_STEP_BEGIN, 0, step, at_ns, 0);
 }
 
@@ -265,7 +265,7 @@ static PyObject *collected(PyObject *self, PyObject *const *args, Py_ssize_t cou
         record.collected = number_of(args[1], name_collected);
         thread.gc_begin_ns = 0;
         api->put(UG_PRODUCER_PYTHON, &record);
-        modules_poll(true); // whoever makes classes and models makes garbage
+        modules_poll(); // whoever makes classes and models makes garbage
     }
     Py_RETURN_NONE;
 }
@@ -379,7 +379,7 @@ static PyObject *trace_poll(PyObject *module, PyObject *ignored)
     (void)module;
     (void)ignored;
     if (trace_on()) {
-        modules_poll(true);
+        modules_poll();
     }
     Py_RETURN_NONE;
 }

@@ -57,7 +57,7 @@ void trace_item(uint64_t begin_ns); // the step that began then has its data now
 void modules_start(void);
 void modules_stop(void);
 // Cheap: has torch come, or has somebody put the hooks away? `thorough`: looks for new classes too.
-void modules_poll(bool thorough);
+void modules_poll(void);
 uint32_t modules_current(void); // path that the calling thread is in, 0: none
 // The type slot behind `object(...)`: its place, and whether that is what we think it is.
 ternaryfunc *call_slot(PyTypeObject *type);

@@ -114,13 +114,13 @@ static int debug_find(const struct elf_image *image, const struct elf_sections *
     return fd >= 0 ? fd : debug_find_here(image, sections->debug_link, search, here);
 }
 
-static size_t debug_add(struct elf_table *table, const struct elf_image *image, int fd, bool owned,
-        uint32_t count_max)
+static size_t debug_add(
+        struct elf_table *table, const struct elf_image *image, int fd, uint32_t count_max)
 {
     struct elf_sections sections;
     elf_sections_read(fd, &sections);
     return elf_table_add(
-            table, image, fd, owned, &sections.symtab, &sections.symtab_names, count_max);
+            table, image, fd, true, &sections.symtab, &sections.symtab_names, count_max);
 }
 
 #ifdef UPGATE_HAVE_LZMA
@@ -177,7 +177,7 @@ static void debug_add_compressed(struct elf_table *table, const struct elf_image
     struct stat status;
     if (debug_decompress(from, range, fd, buffers, buffers + DEBUG_XZ_CHUNK) &&
             !fstat(fd, &status)) {
-        if (debug_add(table, image, fd, true, count_max))
+        if (debug_add(table, image, fd, count_max))
             table->memory_bytes += (uint64_t)status.st_size;
     } else {
         close(fd);
@@ -205,7 +205,7 @@ size_t debug_table_load(struct elf_table *table, const struct elf_image *image, 
     if (!table->count) {
         int debug = debug_find(image, &sections, fd, search);
         if (debug >= 0)
-            debug_add(table, image, debug, true, count_max);
+            debug_add(table, image, debug, count_max);
     }
     if (!table->count) {
         elf_table_add(table, image, fd, false, &sections.dynsym, &sections.dynsym_names, count_max);

@@ -81,7 +81,7 @@ static struct symbol_file *elf_files_known(
 // "/usr/lib/libfoo.so.1 (deleted)" -> "libfoo.so.1"
 static const char *elf_files_module(struct elf_files *files, const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = string_base_name(path);
     size_t len = strlen(name), mark = strlen(" (deleted)");
     if (len > mark && !strcmp(name + len - mark, " (deleted)"))
         len -= mark;

@@ -255,9 +255,8 @@ void processes_read_perf_map(
     uint64_t bytes_max =
             processes_make_room(processes, process, perf_map_growth(process->perf_map));
     budget_begin(&process->budget);
-    bool grown = perf_map_refresh(process->perf_map, bytes_max);
+    perf_map_refresh(process->perf_map, bytes_max);
     budget_end(&process->budget);
-    processes->stats->perf_map_reads += grown;
     processes->stats->symbols_dropped += process->perf_map->dropped - dropped;
     processes_count_perf_map(processes, process->perf_map, before);
 }

@@ -176,7 +176,7 @@ int symbols_process_snapshot(
 // The last part of a path, as long as it is not known by a file.
 static const char *symbols_path_module(struct symbols *symbols, const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = string_base_name(path);
     const char *kept = names_intern(&symbols->names, name, strcspn(name, " "));
     return kept ? kept : "[names full]";
 }
@@ -324,11 +324,6 @@ void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t sta
     }
     symbols_in_process(symbols, process, at_ns, ip, ret);
     symbols->stats.unknown += !ret->known;
-}
-
-void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, struct symbol *ret)
-{
-    symbols_process_lookup_at(symbols, tgid, 0, UINT64_MAX, ip, ret);
 }
 
 static void symbols_code_in_file(const struct symbol_file *file, const struct mapping *mapping,

@@ -58,7 +58,6 @@ struct symbols_stats {
     uint64_t files_refused;    // damaged, not ELF, cannot be opened: their addresses stay unknown
     uint64_t files_evicted;    // closed to keep files_max and bytes_max
     uint64_t processes_evicted;
-    uint64_t perf_map_reads;
     uint64_t symbols_dropped; // beyond the maximum of one table
     uint64_t strings_dropped; // names not kept because strings_bytes_max was reached
     uint64_t files_open;
@@ -104,10 +103,8 @@ struct symbols_birth {
 int symbols_process_snapshot(
         struct symbols *symbols, pid_t tgid, const struct symbols_birth *birth, struct error *err);
 // The user-space symbol around ip; opens the process where needed. For a return address pass ip
-// - 1.
-void symbols_process_lookup(struct symbols *symbols, pid_t tgid, uint64_t ip, struct symbol *ret);
-// The same for one certain process: never answers from another process that has the pid now; and
-// for one moment (CLOCK_MONOTONIC; UINT64_MAX: now).
+// - 1. Of one certain process it never answers from another one that has the pid now. At one
+// moment: CLOCK_MONOTONIC; UINT64_MAX: now.
 void symbols_process_lookup_at(struct symbols *symbols, pid_t tgid, uint64_t start, uint64_t at_ns,
         uint64_t ip, struct symbol *ret);
 

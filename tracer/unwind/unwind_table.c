@@ -170,18 +170,3 @@ void unwind_table_free(struct unwind_table *table)
     free(table->words);
     *table = (struct unwind_table){0};
 }
-
-struct ug_unwind_rule unwind_table_rule(
-        const struct unwind_table *table, const struct unwind_rules *rules, uint32_t offset)
-{
-    uint32_t region = offset >> UG_UNWIND_REGION_BITS, low = table->words[region],
-             high = table->words[region + 1];
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if ((table->words[middle] & 0xffff) <= (offset & 0xffff))
-            low = middle;
-        else
-            high = middle;
-    }
-    return rules->all[table->words[low] >> 16];
-}

@@ -35,8 +35,5 @@ void unwind_rules_free(struct unwind_rules *rules);
 int unwind_table_build(struct eh_file *file, uint64_t begin, uint64_t end,
         struct unwind_rules *rules, struct unwind_table *ret);
 void unwind_table_free(struct unwind_table *table);
-// The rule at begin + offset, as the BPF side finds it.
-struct ug_unwind_rule unwind_table_rule(
-        const struct unwind_table *table, const struct unwind_rules *rules, uint32_t offset);
 
 #endif

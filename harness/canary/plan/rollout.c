@@ -52,7 +52,8 @@ static void rollout_ungate(struct rollout *rollout, enum canary_metric metric)
     rollout->rules.metrics[metric] = (struct canary_rule){.margin = NAN, .limit = NAN};
 }
 
-void rollout_normalise(struct rollout *rollout)
+// What no key set.
+static void rollout_normalise(struct rollout *rollout)
 {
     for (int i = 0; i < rollout->source_count && !rollout->metrics_named; i++) {
         const struct rollout_queries *queries = rollout->sources[i].queries;

@@ -29,7 +29,6 @@ extern const struct field rollout_window_fields[], rollout_metric_fields[];
 void rollout_metrics_default(struct canary_rules *rules);
 // a source, or a stage of the plan, can tell a wrong answer
 bool rollout_tells_wrong(const struct rollout *rollout);
-void rollout_normalise(struct rollout *rollout);  // what no key set
 void rollout_free_lists(struct rollout *rollout); // of rollout_lists.c and rollout_windows.c
 void rollout_free_windows(struct rollout *rollout);
 

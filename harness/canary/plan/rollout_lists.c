@@ -285,12 +285,8 @@ static int rollout_metrics_bind(struct schema *schema, yaml_node_t *node, void *
     struct canary_rules *rules = &((struct rollout *)target)->rules;
     struct yaml_entry *entries;
     size_t count;
-    char buf[80];
-    if (node->type != YAML_MAPPING_NODE)
-        return yaml_file_error(schema->file, node, schema->err,
-                "'metrics' must be a map such as {error_rate: {margin: 50%%}}, not %s",
-                yaml_node_words(node, buf, sizeof buf));
-    int rc = yaml_file_entries(schema->file, node, &entries, &count, schema->err);
+    int rc = schema_expect_map(
+            schema, node, "'metrics'", "{error_rate: {margin: 50%}}", &entries, &count);
     if (rc)
         return rc;
     ((struct rollout *)target)->metrics_named = true;

@@ -201,7 +201,7 @@ struct series_list series_blind(const char *name, struct arena *arena)
     return maker_sort(&maker);
 }
 
-void series_print_label(struct strbuf *text, const char *value)
+static void series_print_label(struct strbuf *text, const char *value)
 {
     strbuf_add_bytes(text, "\"", 1);
     for (; *value; value++) {

@@ -59,7 +59,6 @@ struct series_list series_blind(const char *name, struct arena *arena);
 
 // Prometheus text format 0.0.4
 void series_print(const struct series_list *list, struct strbuf *text);
-void series_print_label(struct strbuf *text, const char *value); // escaped, with its quotes
 // "1", "0.25", "+Inf", "NaN"
 void series_print_value(char buf[32], double value);
 

@@ -54,8 +54,7 @@ static void signals_give(const struct sigaction *old)
 static char *name_of(const char *store)
 {
     static const char *const endings[] = {".rollout.db", ".db"};
-    const char *base = strrchr(store, '/');
-    char *name = xstrdup(base ? base + 1 : store);
+    char *name = xstrdup(string_base_name(store));
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t len = strlen(name), end = strlen(endings[i]);
         if (len > end && strcmp(name + len - end, endings[i]) == 0) {

@@ -14,7 +14,8 @@
 
 static const size_t requests_method_max = 16, requests_path_max = 8192;
 
-bool shadow_request_allowed(const char *const *methods, const char *method)
+// methods NULL: GET and HEAD.
+static bool shadow_request_allowed(const char *const *methods, const char *method)
 {
     static const char *const safe[] = {"GET", "HEAD", NULL};
     for (methods = methods ? methods : safe; *methods; methods++)

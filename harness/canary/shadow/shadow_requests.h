@@ -14,8 +14,6 @@ struct shadow_request {
     size_t size;
 };
 
-// methods NULL: GET and HEAD
-bool shadow_request_allowed(const char *const *methods, const char *method);
 // False: no method, no path of a URL, or a body that is too long.
 bool shadow_request_valid(const char *method, const char *path, size_t size);
 void shadow_request_clear(struct shadow_request *request);

@@ -8,6 +8,7 @@
 
 #include "common/containers/hash.h"
 #include "common/containers/map.h"
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
@@ -114,12 +115,6 @@ struct counter_bucket {
     uint64_t grown; // of all series with this border; cumulative, as Prometheus has it
 };
 
-static int counter_by_le(const void *a, const void *b)
-{
-    double x = ((const struct counter_bucket *)a)->le, y = ((const struct counter_bucket *)b)->le;
-    return (x > y) - (x < y);
-}
-
 static double counter_middle(double low, double high)
 {
     if (high <= 0)
@@ -137,7 +132,7 @@ void counter_bins(const struct counter *counter, uint32_t bins[CANARY_BINS])
         if (!isnan(counter->series[i].le))
             buckets[count++] =
                     (struct counter_bucket){counter->series[i].le, counter->series[i].grown};
-    qsort(buckets, (size_t)count, sizeof *buckets, counter_by_le);
+    sort_in_place(buckets, (size_t)count, x, y, x->le < y->le);
     double low = 0;
     uint64_t below = 0, here = 0;
     for (int i = 0; i < count; i++) {

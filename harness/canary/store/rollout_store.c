@@ -159,12 +159,6 @@ static double rollout_column_real(sqlite3_stmt *stmt, int column)
                                                             : sqlite3_column_double(stmt, column);
 }
 
-static int rollout_column_int(sqlite3_stmt *stmt, int column, int absent)
-{
-    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? absent
-                                                            : sqlite3_column_int(stmt, column);
-}
-
 // -1: none. ROLLOUT_NO_STAGE: what no plan has.
 static int rollout_column_stage(sqlite3_stmt *stmt, int column)
 {
@@ -194,7 +188,7 @@ int rollout_store_read(struct store *store, struct rollout_row *ret_row, struct 
             .stage_since_ns = sqlite3_column_int64(stmt, 6),
             .heartbeat_ns = sqlite3_column_int64(stmt, 8),
             .pid = sqlite3_column_int64(stmt, 9),
-            .up = {rollout_column_int(stmt, 10, -1), rollout_column_int(stmt, 11, -1)}};
+            .up = {(int)store_int64(stmt, 10, -1), (int)store_int64(stmt, 11, -1)}};
     int state = rollout_state_by_name(store_text(store, stmt, 2));
     rc = store_step(store, stmt, err);
     if (rc == 0 && state < 0)

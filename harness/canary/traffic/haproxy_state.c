@@ -132,7 +132,6 @@ int haproxy_read_state(
         column_name = haproxy_column(names, "srv_name");
     int column_weight = haproxy_column(names, "srv_uweight"),
         column_admin = haproxy_column(names, "srv_admin_state");
-    int column_begin = haproxy_column(names, "srv_iweight");
     if (!at || column_backend < 0 || column_name < 0 || column_weight < 0 || column_admin < 0) {
         free(names);
         return haproxy_refuse(answer, "show servers state", err);
@@ -147,7 +146,6 @@ int haproxy_read_state(
         uint64_t admin = haproxy_number(row, column_admin);
         server->listed = true;
         server->weight = haproxy_number(row, column_weight);
-        server->weight_begin = haproxy_number(row, column_begin);
         server->maintenance = admin & HAPROXY_ADMIN_MAINTENANCE;
         server->draining = admin & HAPROXY_ADMIN_DRAIN;
         servers++;

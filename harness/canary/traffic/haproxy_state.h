@@ -11,12 +11,11 @@
 
 struct haproxy_server {
     char name[128];
-    bool listed;           // by `show servers state`
-    uint64_t weight;       // set: 0..256
-    uint64_t weight_begin; // of the configuration
-    bool maintenance;      // forced or configured: no request comes
-    bool draining;         // state drain, forced
-    bool counted;          // by `show stat`
+    bool listed;      // by `show servers state`
+    uint64_t weight;  // set: 0..256
+    bool maintenance; // forced or configured: no request comes
+    bool draining;    // state drain, forced
+    bool counted;     // by `show stat`
     bool up, backup;
     bool cookie; // has one, by which users are kept on it
     uint64_t sessions, queued, total;

@@ -40,8 +40,7 @@ struct measure_launch {
     double end_ns;            // from its last step to its end; NAN: not known
     bool has_arrivals;        // open loop
     enum steady_state steady; // of its own steps; STEADY_TOO_SHORT without steps
-    int steady_start;         // step from which on it was measured, the same on both sides
-    struct slow_steps slow;   // from there on
+    struct slow_steps slow;   // from the step on at which it is steady, the same on both sides
     double machine_share;     // of its active time from there on the machine took; NAN: not known
     double steady_mean_ns;    // of a step from there on; NAN
     double value[METRIC_COUNT];

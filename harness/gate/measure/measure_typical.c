@@ -134,7 +134,6 @@ void measure_typical(struct measure_state *state)
         if (!state->slowest[side])
             continue;
         bool behind = state->slowest[side]->count > MEASURE_WARM_UP_MIN;
-        pair->sides[side].steady_start = (int)state->start;
         measure_put(&pair->sides[side], METRIC_STEP_TIME,
                 behind ? measure_step_time(state, side, couples, count) : NAN, MEASURE_FEW_STEPS);
     }

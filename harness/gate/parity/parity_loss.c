@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "harness/gate/parity/parity_internal.h"
@@ -26,9 +27,9 @@ struct loss_work {
     struct loss_launches sides[2], repeats;
     struct loss_couple *pairs, *again;
     int pair_count, again_count;
-    int only_a, only_b; // launches with a loss whose other side has none
-    int cut;            // pairs in which the candidate lacks some steps that were not lost
-    int steps;          // that most pairs have
+    int only_a; // launches with a loss whose other side has none
+    int cut;    // pairs in which the candidate lacks some steps that were not lost
+    int steps;  // that most pairs have
 };
 
 static struct loss_couple loss_join(const struct loss_launch *a, const struct loss_launch *b)
@@ -66,7 +67,6 @@ static void loss_pair_up(struct loss_work *work)
         const struct loss_launch *a = loss_launches_find(&work->sides[0], head->id);
         const struct loss_launch *b = loss_launches_find(&work->sides[1], head->id);
         work->only_a += a && !b;
-        work->only_b += b && !a;
         if (a && b) {
             struct loss_couple couple = loss_join(a, b);
             couple.counted = parity_is_counted(head);
@@ -80,12 +80,6 @@ static void loss_pair_up(struct loss_work *work)
     }
 }
 
-static int loss_compare_int(const void *a, const void *b)
-{
-    int x = *(const int *)a, y = *(const int *)b;
-    return (x > y) - (x < y);
-}
-
 // The most steps that at least half of the pairs have, and as many pairs as the first look wants.
 static int loss_steps(const struct loss_work *work)
 {
@@ -93,7 +87,7 @@ static int loss_steps(const struct loss_work *work)
     int *steps = xcalloc((size_t)count + 1, sizeof *steps);
     for (int i = 0; i < count; i++)
         steps[i] = work->pairs[i].curves.steps;
-    qsort(steps, (size_t)count, sizeof *steps, loss_compare_int);
+    sort_in_place(steps, (size_t)count, x, y, *x < *y);
     int enough = (count + 1) / 2 > first ? (count + 1) / 2 : first;
     int result = count ? steps[count > enough ? count - enough : 0] : 0;
     free(steps);

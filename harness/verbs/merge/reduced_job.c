@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/log.h"
 #include "common/strings.h"
@@ -25,8 +26,7 @@ int reduced_job_new(const char *path, struct error *err)
 
 int reduced_job_place(const char *path, struct error *err)
 {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? xasprintf("%.*s", (int)(slash - path + 1), path) : xstrdup("./");
+    char *folder = string_folder(path);
     int rc = reduced_job_new(path, err);
     if (rc == 0 && access(folder, W_OK | X_OK) < 0)
         rc = error_set(err, -errno, "no place for '%s': %s; name another one with -o", path,
@@ -37,7 +37,8 @@ int reduced_job_place(const char *path, struct error *err)
 
 // --- who is missing ------------------------------------------------------------------------------
 
-void reduced_job_miss(struct reduced_job *job, int32_t rank, const char *why)
+// The first reason counts.
+static void reduced_job_miss(struct reduced_job *job, int32_t rank, const char *why)
 {
     uint32_t *known = map_put(&job->missing_of, (uint64_t)rank);
     if (*known != MAP_NONE)
@@ -75,12 +76,6 @@ static uint64_t *reduced_steps(const struct reduced *all)
     return steps;
 }
 
-static int reduced_by_steps(const void *left, const void *right)
-{
-    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-    return (a > b) - (a < b);
-}
-
 // As in a merge, who was recorded for less than half as long as most is missing. Here that is known
 // of those whose recorder was killed, by their steps; what there is of them stays.
 static void reduced_miss_short(struct reduced_job *job)
@@ -93,7 +88,7 @@ static void reduced_miss_short(struct reduced_job *job)
         return;
     uint64_t *steps = reduced_steps(all), *sorted = xcalloc(count, sizeof *sorted);
     memcpy(sorted, steps, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, reduced_by_steps);
+    sort_in_place(sorted, count, x, y, *x < *y);
     uint64_t usual = sorted[(count - 1) / 2];
     for (size_t i = 0; i < count; i++) {
         if (all->members[i].flags & REDUCED_ENDED || steps[i] >= usual / 2)
@@ -154,19 +149,12 @@ static int reduced_store(
     return rc;
 }
 
-static int reduced_by_size(const void *left, const void *right)
-{
-    size_t a = *(const size_t *)left, b = *(const size_t *)right;
-    return (a > b) - (a < b);
-}
-
 static void reduced_measure(const struct reduced *all, struct reduced_told *told)
 {
     size_t count = all->gist_count, *sizes = xcalloc(count + 1, sizeof *sizes);
     for (size_t i = 0; i < count; i++)
         sizes[i] = all->gists[i].size;
-    if (count)
-        qsort(sizes, count, sizeof *sizes, reduced_by_size);
+    sort_in_place(sizes, count, x, y, *x < *y);
     told->gist_median = sizes[count / 2];
     told->gist_most = count ? sizes[count - 1] : 0;
     free(sizes);

@@ -20,8 +20,6 @@ struct reduced_job { // {0}: nothing is known of it
 ERROR_CHECKED int reduced_job_new(const char *path, struct error *err);
 // The same, and its directory is there and can take it: else -errno.
 ERROR_CHECKED int reduced_job_place(const char *path, struct error *err);
-// The first reason counts.
-void reduced_job_miss(struct reduced_job *job, int32_t rank, const char *why);
 // Its shards are reduced: what is known of those that are missing is taken over, and notes are
 // logged.
 void reduced_job_take(struct reduced_job *job, const struct merge_result *shards);

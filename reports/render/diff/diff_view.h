@@ -13,8 +13,6 @@
 #include "reports/analyse/diff/diff.h"
 #include "reports/render/render.h"
 
-struct strbuf;
-
 struct diff_view {
     const struct diff *diff;
     const char *path; // of the store, for what to do next; NULL: not told

@@ -16,7 +16,7 @@
 
 enum { VIEW_ROWS = 15, VIEW_NAME = 46, VIEW_INTERVAL = 2 * NUMBERS_SIZE + 4, VIEW_RANKS = 3 };
 
-const char *recordings_view_kind(enum recordings_kind kind)
+static const char *recordings_view_kind(enum recordings_kind kind)
 {
     static const char *const words[RECORDINGS_KINDS] = {
             "function", "Python function", "GPU", "stall"};

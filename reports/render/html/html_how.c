@@ -119,13 +119,12 @@ static char *how_fill(const char *text, const char *path)
 
 json_t *html_how(const char *path, bool judged)
 {
-    const char *slash = strrchr(path, '/');
     json_t *list = json_array();
     for (size_t i = 0; i < sizeof how_texts / sizeof *how_texts; i++) {
         const struct how *how = &how_texts[i];
         if (how->judged && !judged)
             continue;
-        char *text = how_fill(how->text, slash ? slash + 1 : path);
+        char *text = how_fill(how->text, string_base_name(path));
         json_array_append_new(list,
                 render_json_set(json_object(), "id", json_string(how->id), "title",
                         json_string(how->title), "text", html_text(text, HTML_TEXT_BYTES_MAX),

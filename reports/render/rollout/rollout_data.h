@@ -12,10 +12,8 @@
 #include "tracer/store/store.h"
 
 enum {
-    ROLLOUT_BUCKETS_MAX = 360,    // of the charts: three pixels each on a desk's screen
-    ROLLOUT_POINTS_MAX = 400,     // of one metric in one stage
-    ROLLOUT_EXAMPLES_MAX = 20,    // of answers that differ
-    ROLLOUT_DECISIONS_MAX = 1000, // the newest are shown
+    ROLLOUT_BUCKETS_MAX = 360, // of the charts: three pixels each on a desk's screen
+    ROLLOUT_POINTS_MAX = 400,  // of one metric in one stage
 };
 
 enum rollout_state {

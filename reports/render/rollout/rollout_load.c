@@ -252,7 +252,7 @@ static int load_all(struct rollout_view *view, struct error *err)
         rc = rollout_load_seconds(view, err);
     if (rc == 0)
         rc = rollout_load_cells(view, err);
-    // The newest 1000 (ROLLOUT_DECISIONS_MAX), oldest of them first.
+    // The newest 1000, oldest of them first.
     if (rc == 0)
         rc = load_rows(view,
                 "SELECT at_ns, state_from, state_to, stage_from, stage_to, percent_from, percent_to, rule, reason, who, evidence, effect_ns FROM"
@@ -271,8 +271,7 @@ static int load_all(struct rollout_view *view, struct error *err)
                 load_recording, err);
     if (rc == 0)
         rc = load_recording_requests(view, err);
-    // The worst 20 (ROLLOUT_EXAMPLES_MAX); no distance (another status, not JSON) is worse than
-    // any.
+    // The worst 20 answers that differ; no distance (another status, not JSON) is worse than any.
     if (rc == 0)
         rc = load_rows(view,
                 "SELECT at_ns, request, equal, distance, baseline, candidate FROM rollout_shadow WHERE NOT equal"

@@ -30,9 +30,8 @@ static char *why_path(const struct rollout_view *view, const char *path)
 {
     if (access(path, R_OK) == 0)
         return xstrdup(path);
-    const char *store_slash = strrchr(view->path, '/'), *slash = strrchr(path, '/');
-    char *beside = xasprintf("%.*s%s", store_slash ? (int)(store_slash - view->path + 1) : 0,
-            view->path, slash ? slash + 1 : path);
+    char *beside = xasprintf("%.*s%s", (int)(string_base_name(view->path) - view->path), view->path,
+            string_base_name(path));
     if (access(beside, R_OK) == 0)
         return beside;
     free(beside);

@@ -84,7 +84,7 @@ char *stalls_text_name(const struct stall_task *task, enum stalls_name_form form
     return name;
 }
 
-bool stalls_text_is_python(const struct stall_task *task)
+static bool stalls_text_is_python(const struct stall_task *task)
 {
     const char *rest = task->cmdline, *program;
     size_t len;

@@ -18,7 +18,6 @@ enum stalls_name_form {
 char *stalls_text_name(const struct stall_task *task, enum stalls_name_form form);
 // "trainer.py (pid 4121)", "kernel thread kcompactd0 (pid 51)", "nobody seen"
 char *stalls_text_task(const struct stall_task *task, enum stalls_name_form form);
-bool stalls_text_is_python(const struct stall_task *task);
 // "Python stacks: they were not walked", of a Python program; NULL else.
 const char *stalls_text_blind(const struct stalls_recording *recording);
 // "thread 4127 "pt_data_worker" of trainer.py (pid 4121)"

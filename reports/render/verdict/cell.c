@@ -72,11 +72,6 @@ static bool cell_is(const struct report_cell *cell, enum metric_id metric)
     return cell->metric && strcmp(cell->metric, metric_infos[metric].name) == 0;
 }
 
-bool cell_is_share(const struct report_cell *cell)
-{
-    return cell_is(cell, METRIC_SLOW_STEPS);
-}
-
 bool cell_improved(const struct report_cell *cell)
 {
     return cell->gating && cell->improved && cell->verdict == REPORT_VERDICT_PASS;
@@ -95,7 +90,7 @@ void cell_medians(const struct report_cell *cell, char *ret_a, char *ret_b)
 {
     double a = cell->median_a, b = cell->median_b;
     double smallest = fmin(fabs(a), fabs(b)), largest = fmax(fabs(a), fabs(b)); // pass over a NAN
-    if (cell_is_share(cell)) {
+    if (cell_is(cell, METRIC_SLOW_STEPS)) { // medians are shares of the time
         bool near = largest < 100 * smallest;
         cell_share(ret_a, a, near ? smallest : a);
         cell_share(ret_b, b, near ? smallest : b);

@@ -13,9 +13,6 @@
 // another reason is no good news.
 bool cell_improved(const struct report_cell *cell);
 
-// Is it a share of the time (slow_steps)? Its medians are then percentages.
-bool cell_is_share(const struct report_cell *cell);
-
 // Both medians in one unit with the same decimals: four significant digits of the smaller.
 void cell_medians(const struct report_cell *cell, char *ret_a, char *ret_b);
 

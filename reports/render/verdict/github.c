@@ -216,9 +216,9 @@ static char *github_outputs(const struct report *report)
     const char *verdict = report_verdict_word(report->verdict);
     strbuf_add(&out, "verdict=%s\nreason=%s\nrun=%s\n", verdict, reason, run);
     strbuf_add(&out, "cells_failed=%d\ncells_inconclusive=%d\ncells_passed=%d\n",
-            report_count(report, true, REPORT_VERDICT_FAIL),
-            report_count(report, true, REPORT_VERDICT_INCONCLUSIVE),
-            report_count(report, true, REPORT_VERDICT_PASS));
+            report_count(report, REPORT_VERDICT_FAIL),
+            report_count(report, REPORT_VERDICT_INCONCLUSIVE),
+            report_count(report, REPORT_VERDICT_PASS));
     free(reason);
     free(run);
     int written = 0;

@@ -156,7 +156,7 @@ static void markdown_cells(struct markdown *md)
         markdown_table_end(md);
     }
     int rest = report->cell_count - matter;
-    int passed = report_count(report, true, REPORT_VERDICT_PASS), observed = 0;
+    int passed = report_count(report, REPORT_VERDICT_PASS), observed = 0;
     for (int i = 0; i < report->cell_count; i++)
         observed += !report->cells[i].gating;
     if (rest) {

@@ -232,8 +232,6 @@ static void report_row_workload(struct report *report, sqlite3_stmt *stmt)
                     .interleave = report_text(report, stmt, 2),
                     .note = report_text(report, stmt, 3),
                     .wall_ns = store_int64(stmt, 4, -1),
-                    .pairs_void = report_number_of(stmt, 5),
-                    .pairs_failed = report_number_of(stmt, 6),
             });
 }
 
@@ -287,8 +285,7 @@ static const struct {
         {"SELECT level, text FROM note WHERE level != 'info' OR id > (SELECT max(id) - 20 FROM note) "
          "ORDER BY CASE level WHEN 'error' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, id",
                 report_row_note},
-        {"SELECT w.name, w.mode, w.interleave, w.note, coalesce(sum(CASE p.phase WHEN 'traced' THEN 0 ELSE p.ended_ns - p.started_ns END), 0) AS took_ns, "
-         "coalesce(sum(p.state = 'void'), 0), coalesce(sum(p.state = 'failed'), 0) "
+        {"SELECT w.name, w.mode, w.interleave, w.note, coalesce(sum(CASE p.phase WHEN 'traced' THEN 0 ELSE p.ended_ns - p.started_ns END), 0) AS took_ns "
          "FROM workload w LEFT JOIN pair p ON p.workload_id = w.id GROUP BY w.id ORDER BY w.id",
                 report_row_workload},
 };
@@ -299,10 +296,10 @@ static int report_check(const struct report *report, struct error *err)
     if (report->verdict != REPORT_VERDICT_PASS)
         return 0;
     const char *what = NULL;
-    if (report_count(report, true, REPORT_VERDICT_PASS) == 0)
+    if (report_count(report, REPORT_VERDICT_PASS) == 0)
         what = "no gated cell passes";
-    if (report_count(report, true, REPORT_VERDICT_FAIL) +
-            report_count(report, true, REPORT_VERDICT_INCONCLUSIVE))
+    if (report_count(report, REPORT_VERDICT_FAIL) +
+            report_count(report, REPORT_VERDICT_INCONCLUSIVE))
         what = "a gated cell does not";
     for (int i = 0; i < report->parity_count; i++)
         if (report->parity[i].verdict == REPORT_VERDICT_FAIL)
@@ -403,11 +400,11 @@ const char *report_side_word(int side)
     return side ? "candidate" : "baseline";
 }
 
-int report_count(const struct report *report, bool gating, enum report_verdict verdict)
+int report_count(const struct report *report, enum report_verdict verdict)
 {
     int count = 0;
     for (int i = 0; i < report->cell_count; i++)
-        count += report->cells[i].gating == gating && report->cells[i].verdict == verdict;
+        count += report->cells[i].gating && report->cells[i].verdict == verdict;
     return count;
 }
 

@@ -75,7 +75,6 @@ struct report_note {
 struct report_workload {
     char *name, *mode, *interleave, *note; // interleave, note: NULL
     int64_t wall_ns; // of its pairs, but those that were traced, on which no verdict rests
-    int64_t pairs_void, pairs_failed;
 };
 
 struct report {
@@ -108,7 +107,7 @@ void report_free(struct report *report);
 const char *report_verdict_word(enum report_verdict verdict); // "pass", …
 const char *report_effect_word(enum report_effect effect);    // "fail", …
 const char *report_side_word(int side);                       // "baseline", "candidate"
-int report_count(const struct report *report, bool gating, enum report_verdict verdict);
+int report_count(const struct report *report, enum report_verdict verdict); // of gating cells
 
 // What was said on stderr by the launches of this workload and side that ended badly; NULL if
 // nothing. side < 0: either, the candidate's first.

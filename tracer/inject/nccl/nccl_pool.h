@@ -104,6 +104,5 @@ void nccl_record_write(const struct nccl_comm *comm, const struct nccl_slot *slo
         uint32_t channels, bool is_last);
 void nccl_record_drop(void);
 void nccl_record_clock(struct nccl_comm *comm, uint64_t now_ns, uint64_t ptimer);
-uint32_t nccl_element_bytes(const char *datatype);
 
 #endif

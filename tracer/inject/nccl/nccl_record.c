@@ -37,7 +37,7 @@ void nccl_record_clock(struct nccl_comm *comm, uint64_t now_ns, uint64_t ptimer)
 }
 
 // "ncclBfloat16" -> 2: the first number in the name is of bits. 0: none.
-uint32_t nccl_element_bytes(const char *datatype)
+static uint32_t nccl_element_bytes(const char *datatype)
 {
     uint32_t bits = 0;
     if (!datatype)

@@ -105,8 +105,7 @@ static uint32_t flame_name(struct flame *flame, struct flame_source *source, uin
     if (source->names[id])
         return source->names[id] - 1;
     const struct trace_frame *frame = &source->trace->frames[id];
-    const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
-    const char *file = slash ? slash + 1 : frame->module;
+    const char *file = frame->module ? string_base_name(frame->module) : NULL;
     char key[NAMES_LENGTH_MAX];
     uint32_t name;
     if (file && strcmp(file, frame->name) != 0 && (frame->kind == 'p' || frame->name[0] == '[')) {

@@ -36,8 +36,7 @@ static const struct trace_frame *timeline_leaf(const struct trace *trace, uint32
 static uint32_t timeline_frame_name(
         struct timeline_host *host, const struct trace_frame *frame, const char *class)
 {
-    const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
-    const char *file = slash ? slash + 1 : frame->module;
+    const char *file = frame->module ? string_base_name(frame->module) : NULL;
     if (!file || strcmp(file, frame->name) == 0 || (frame->kind != 'p' && frame->name[0] != '['))
         return html_lanes_name(host->lanes, class, frame->name, NULL);
     char *text = xasprintf("%s (%s)", frame->name, file);
