@@ -11,7 +11,7 @@ ROOT = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.pat
 
 # Room -> rooms it may include besides itself.
 COMMON = {"common", "contracts"}
-DIFF = COMMON | {"reports/analyse", "reports/analyse/stalls", "tracer/store", "bpf"}
+DIFF = COMMON | {"reports/analyse", "reports/analyse/trace", "reports/analyse/stalls", "tracer/store", "bpf"}
 LAW = {
     "common": {"contracts"},  # exit codes only, see below
     "contracts": set(),
@@ -28,8 +28,9 @@ LAW = {
     "tracer/calls": COMMON | {"bpf", "tracer/symbols", "harness/steps"},
     "reports/analyse": COMMON,
     "reports/analyse/replay": COMMON,
-    "reports/analyse/stalls": COMMON | {"reports/analyse", "reports/analyse/replay", "tracer/store", "bpf"},
-    "reports/analyse/reduce": COMMON | {"reports/analyse/stalls", "tracer/store"},
+    "reports/analyse/trace": COMMON | {"reports/analyse", "tracer/store", "bpf"},
+    "reports/analyse/stalls": COMMON | {"reports/analyse", "reports/analyse/trace", "reports/analyse/replay", "tracer/store", "bpf"},
+    "reports/analyse/reduce": COMMON | {"reports/analyse/trace", "reports/analyse/stalls", "tracer/store"},
     "reports/analyse/canary": COMMON | {"reports/analyse"},
     # Its stages one after the other; diff_job.h is between them, and diff.c calls them.
     "reports/analyse/diff": DIFF | {"harness/fingerprint", "reports/analyse/diff/path", "reports/analyse/diff/align", "reports/analyse/diff/estimate",
@@ -69,7 +70,7 @@ LAW = {
                              "harness/fingerprint", "reports/render/verdict", "tracer/record", "tracer/calls"},
     "harness/record": COMMON | {"tracer/record", "tracer/calls", "tracer/store", "harness/steps", "harness/contain", "reports/render/text"},
     "harness/rank": COMMON | {"harness/record", "harness/contain", "harness/run", "tracer/record", "tracer/store", "reports/analyse/reduce"},
-    "harness/live": COMMON | {"harness/record", "tracer/store", "reports/analyse/stalls", "reports/render", "reports/render/stalls",
+    "harness/live": COMMON | {"harness/record", "tracer/store", "reports/analyse/trace", "reports/analyse/stalls", "reports/render", "reports/render/stalls",
                               "reports/render/text"},
     "harness/export": COMMON | {"tracer/store"},
     "harness/canary/http": COMMON,

@@ -8,7 +8,7 @@
 
 #include "reports/analyse/random.h"
 #include "reports/analyse/stalls/group.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 #include "tests/unit/stall_story.h"
 
 static void one_wait(struct story *story, double out, double in)

@@ -23,7 +23,7 @@
 #include "reports/analyse/names/names.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/stalls/stalls.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 
 enum {
     RECORDINGS_SLICES_MAX = 600, // of a longer recording the first ten minutes count

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 #include "tracer/store/store.h"
 
 #define LAUNCH_TRACE_NONE UINT32_MAX

@@ -7,7 +7,8 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/names/names.h"
-#include "reports/analyse/stalls/live_cache.h"
+#include "reports/analyse/trace/trace_cache.h"
+#include "reports/analyse/trace/trace_inside.h"
 
 enum {
     STACKS_SKIP_MAX = 32 // rows in a row that nobody needs: a new search costs as much

@@ -9,7 +9,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/names/names.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 
 // Of a library: the part of its name that its versions share. "libopenblasp-r0.3.21.so" is
 // "libopenblasp".
