@@ -19,8 +19,8 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/diff/path/host_path_index.h"
-#include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/names/names.h"
+#include "reports/analyse/names/wordlists.h"
 
 enum {
     TOUCHED_FAULTS_MAX =
