@@ -570,6 +570,9 @@ TEST(begins_of_functions_without_a_name)
     CHECK_STR(inside, "known");
     free(inside);
     CHECK(!trace_leaf_inside(story.store, 4711));
+    CHECK(trace->gaps[0].user && trace_stack_of(trace, stack) == trace->gaps[0].user);
+    CHECK(!trace_stack_of(trace, stack + 1) && !trace_stack_of(trace, 0) &&
+            !trace_stack_of(trace, -1));
     trace_free(trace);
     arena_free(arena);
     story_close(&story);

@@ -76,7 +76,8 @@ struct trace_frame {
 struct trace_stack {
     uint32_t first, count; // in stack_frames, leaf first
     struct marks marks;
-    char kind; // as of its frames
+    uint32_t id; // of table stack
+    char kind;   // as of its frames
 };
 
 struct trace_gap {
@@ -296,6 +297,8 @@ static inline struct marks trace_marks(const struct trace *trace, uint32_t stack
 {
     return trace->stacks[stack].marks;
 }
+// A stack of the store that rows of the recording have; 0: none of them. Not after trace_load_last.
+uint32_t trace_stack_of(const struct trace *trace, int64_t id);
 // First sample of the thread at or after a time: an index below sample_first + sample_count, or
 // that sum.
 uint32_t trace_sample_from(const struct trace *trace, uint32_t thread, int64_t at);
