@@ -275,6 +275,23 @@ int trace_builds_read(struct trace_builds *builds, struct store *store, struct e
 bool trace_builds_one(const struct trace_builds *builds, const char *module); // module: NULL ok
 // Leaves `starts` only of such libraries of the store.
 int trace_keep_starts(struct trace *trace, struct store *store, struct error *err);
+// A text of table string, in the arena; *ret_text NULL: there is none. err NULL: store_failed()
+// tells.
+int trace_read_text(struct store *store, int64_t id, struct arena *arena, const char **ret_text,
+        struct error *err);
+// One stack of the store, of whatever recording, in the arena; count 0: there is none. err NULL:
+// likewise.
+enum { TRACE_NAMES_MAX = 128 }; // recorders keep 127
+struct trace_name {
+    const char *name, *module; // module NULL: not known
+};
+struct trace_names {
+    struct trace_name functions[TRACE_NAMES_MAX]; // leaf first
+    size_t count;
+    char kind; // as trace_frame
+};
+int trace_read_stack(struct store *store, int64_t id, struct arena *arena, struct trace_names *ret,
+        struct error *err);
 // What the function at that depth of a stack is inside of (names.h), in the trace's arena; NULL: it
 // has a name, or that is not known either.
 const char *trace_inside(const struct trace *trace, uint32_t stack, uint32_t depth);

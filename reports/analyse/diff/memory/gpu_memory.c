@@ -19,6 +19,7 @@
 #include "contracts/spool.h"
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/names/names.h"
+#include "reports/analyse/trace/trace.h"
 
 enum {
     GPU_LAUNCHES_MAX = 64,
@@ -193,14 +194,10 @@ static const char *gpu_call_name(struct arena *arena, const char *name)
 // The name of a call; NULL: not known.
 static int gpu_call_text(struct gpu_job *job, int64_t name_id, const char **ret, struct error *err)
 {
-    struct store *store = job->job->store;
-    sqlite3_stmt *stmt =
-            store_query(store, err, "SELECT text FROM string WHERE id = ?", "i", name_id);
-    int rc = stmt ? store_step(store, stmt, err) : err->code;
-    *ret = rc > 0 ? gpu_call_name(job->job->arena, store_text(store, stmt, 0)) : NULL;
-    if (rc > 0)
-        sqlite3_reset(stmt);
-    return rc < 0 ? rc : 0;
+    const char *name;
+    int rc = trace_read_text(job->job->store, name_id, job->job->arena, &name, err);
+    *ret = name ? gpu_call_name(job->job->arena, name) : NULL;
+    return rc;
 }
 
 static int gpu_calls(struct gpu_job *job, struct error *err)

@@ -39,9 +39,9 @@ const char *load_text(struct load *load, int64_t id)
             load->texts, &load->text_capacity, (size_t)id + 1, sizeof *load->texts);
     static const char missing[] = ""; // asked for, not there
     if (!load->texts[id]) {
-        char *text = store_get_text(load->store, "SELECT text FROM string WHERE id = ?", "i", id);
-        load->texts[id] = text ? arena_copy(load->trace->arena, text) : missing;
-        free(text);
+        trace_read_text(load->store, id, load->trace->arena, &load->texts[id], NULL);
+        if (!load->texts[id])
+            load->texts[id] = missing;
     }
     return load->texts[id] == missing ? NULL : load->texts[id];
 }
