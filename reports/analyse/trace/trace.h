@@ -162,6 +162,17 @@ struct trace_busy {              // of the GPUs of a process
     size_t count, block_count;
 };
 
+enum { TRACE_WORK_KERNEL = 0, TRACE_WORK_GRAPH = 1, TRACE_WORK_COPY = 16, TRACE_WORK_SET = 80 };
+
+struct trace_work {   // table gpu_work: what was launched, on which stream, by which call
+    int64_t id, kind; // TRACE_WORK_*
+    int64_t stream_id, process_id, thread_id, kernel_id; // 0: not known; no kernel
+    const char *kernel, *call;                           // NULL: none, not known
+    int64_t bytes;                                       // of copies and sets; -1: none
+    int64_t shared_bytes;                                // from here on of kernels
+    int32_t grid[3], block[3], registers;
+};
+
 struct trace_device { // a GPU of a process
     uint32_t process;
     int32_t device;          // as the process numbers them
@@ -275,6 +286,10 @@ int trace_builds_read(struct trace_builds *builds, struct store *store, struct e
 bool trace_builds_one(const struct trace_builds *builds, const char *module); // module: NULL ok
 // Leaves `starts` only of such libraries of the store.
 int trace_keep_starts(struct trace *trace, struct store *store, struct error *err);
+// Works of a recording, 0: all of the store, by their ids; strings live until take returns. err
+// NULL ok.
+int trace_works_read(struct store *store, int64_t recording_id,
+        void (*take)(void *arg, const struct trace_work *work), void *arg, struct error *err);
 // A text of table string, in the arena; *ret_text NULL: there is none. err NULL: store_failed()
 // tells.
 int trace_read_text(struct store *store, int64_t id, struct arena *arena, const char **ret_text,
