@@ -173,6 +173,12 @@ struct trace_work {   // table gpu_work: what was launched, on which stream, by 
     int32_t grid[3], block[3], registers;
 };
 
+struct trace_call {                             // table gpu_call
+    int64_t process_id, thread_id, correlation; // thread_id 0: not known
+    int64_t begin, ns;
+    const char *name; // NULL: not known
+};
+
 struct trace_device { // a GPU of a process
     uint32_t process;
     int32_t device;          // as the process numbers them
@@ -290,6 +296,9 @@ int trace_keep_starts(struct trace *trace, struct store *store, struct error *er
 // NULL ok.
 int trace_works_read(struct store *store, int64_t recording_id,
         void (*take)(void *arg, const struct trace_work *work), void *arg, struct error *err);
+// The same of calls, in the order of the table.
+int trace_calls_read(struct store *store, int64_t recording_id,
+        void (*take)(void *arg, const struct trace_call *call), void *arg, struct error *err);
 // A text of table string, in the arena; *ret_text NULL: there is none. err NULL: store_failed()
 // tells.
 int trace_read_text(struct store *store, int64_t id, struct arena *arena, const char **ret_text,

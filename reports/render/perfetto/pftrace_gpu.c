@@ -166,19 +166,12 @@ static int gpu_ops(struct gpu *gpu, struct error *err)
     return rc == 1 ? 0 : rc;
 }
 
-static int gpu_waits(struct gpu *gpu, struct error *err)
+static void gpu_take_call(void *arg, const struct trace_call *call)
 {
-    struct pftrace *trace = gpu->trace;
-    sqlite3_stmt *stmt = store_query(trace->store, err,
-            "SELECT c.thread_id, c.start_ns, c.dur_ns, s.text FROM process p JOIN gpu_call c ON "
-            "c.process_id = p.id JOIN string s ON s.id = c.name_id WHERE p.recording_id = ?",
-            "i", trace->recording);
-    int rc = stmt ? 1 : -EIO;
-    while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1)
-        gpu_call_add(gpu, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
-                sqlite3_column_int64(stmt, 2),
-                pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3)), 0);
-    return rc;
+    struct gpu *gpu = arg;
+    if (call->name)
+        gpu_call_add(gpu, call->thread_id, call->begin, call->ns,
+                pf_text(gpu->trace->pf, PF_TEXT_NAME, call->name), 0);
 }
 
 static int gpu_by_call(const void *left, const void *right)
@@ -273,7 +266,7 @@ int pftrace_gpu(struct pftrace *trace, struct error *err)
     if (!rc)
         rc = gpu_ops(&gpu, err);
     if (!rc)
-        rc = gpu_waits(&gpu, err);
+        rc = trace_calls_read(trace->store, trace->recording, gpu_take_call, &gpu, err);
     if (!rc)
         gpu_calls(&gpu);
     if (!rc)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What repeats of that which ran on GPUs: a few thousand rows of table gpu_work say of tens of
-// millions of operations what they were.
+// millions of operations what they were. And the calls of CUDA that are recorded by themselves, as
+// they wait, allocate or load. Of one launch: launch/, which is faster.
 #include <errno.h>
 
 #include "reports/analyse/trace/trace.h"
@@ -40,6 +41,29 @@ int trace_works_read(struct store *store, int64_t recording_id,
                 .bytes = store_int64(stmt, 8, -1)};
         works_kernel(stmt, 9, &work);
         take(arg, &work);
+    }
+    return rc;
+}
+
+int trace_calls_read(struct store *store, int64_t recording_id,
+        void (*take)(void *arg, const struct trace_call *call), void *arg, struct error *err)
+{
+    struct error local = {0};
+    err = err ? err : &local;
+    sqlite3_stmt *stmt = store_query(store, err,
+            "SELECT c.process_id, c.thread_id, c.start_ns, c.dur_ns, c.correlation, s.text FROM gpu_call c LEFT JOIN "
+            "process p ON p.id = c.process_id LEFT JOIN string s ON s.id = c.name_id WHERE ?1 = 0 OR "
+            "p.recording_id = ?1 ORDER BY c.rowid",
+            "i", recording_id);
+    int rc = stmt ? 1 : err->code;
+    while (rc == 1 && (rc = store_step(store, stmt, err)) == 1) {
+        const struct trace_call call = {.process_id = sqlite3_column_int64(stmt, 0),
+                .thread_id = sqlite3_column_int64(stmt, 1), // NULL: 0
+                .begin = sqlite3_column_int64(stmt, 2),
+                .ns = sqlite3_column_int64(stmt, 3),
+                .correlation = sqlite3_column_int64(stmt, 4),
+                .name = (const char *)sqlite3_column_text(stmt, 5)};
+        take(arg, &call);
     }
     return rc;
 }
