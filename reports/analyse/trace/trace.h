@@ -292,8 +292,7 @@ int trace_builds_read(struct trace_builds *builds, struct store *store, struct e
 bool trace_builds_one(const struct trace_builds *builds, const char *module); // module: NULL ok
 // Leaves `starts` only of such libraries of the store.
 int trace_keep_starts(struct trace *trace, struct store *store, struct error *err);
-// Works of a recording, 0: all of the store, by their ids; strings live until take returns. err
-// NULL ok.
+// Works of a recording, 0: all of the store, by their ids; strings live until take returns.
 int trace_works_read(struct store *store, int64_t recording_id,
         void (*take)(void *arg, const struct trace_work *work), void *arg, struct error *err);
 // The same of calls, in the order of the table.
