@@ -165,7 +165,7 @@ struct trace_busy {              // of the GPUs of a process
 enum { TRACE_WORK_KERNEL = 0, TRACE_WORK_GRAPH = 1, TRACE_WORK_COPY = 16, TRACE_WORK_SET = 80 };
 
 struct trace_work {   // table gpu_work: what was launched, on which stream, by which call
-    int64_t id, kind; // TRACE_WORK_*
+    int64_t id, kind; // kind: TRACE_WORK_*
     int64_t stream_id, process_id, thread_id, kernel_id; // 0: not known; no kernel
     const char *kernel, *call;                           // NULL: none, not known
     int64_t bytes;                                       // of copies and sets; -1: none
