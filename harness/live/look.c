@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/strings.h"
+#include "reports/analyse/trace/trace.h"
 #include "reports/render/stalls/stalls_tally.h"
 
 #define LOOK_S INT64_C(1000000000)
@@ -155,7 +156,7 @@ bool look_again(struct look *look, int64_t window_ns)
     if (!look->tally)
         look->tally = stalls_tally_new();
     if (!look->cache)
-        look->cache = stalls_cache_new();
+        look->cache = trace_cache_new();
     int rc = look->store ? 0 : store_open(look->path, STORE_READ, &look->store, err);
     if (rc == 0)
         rc = stalls_recordings_again(look->store, look->tally, &recordings, err);
@@ -271,7 +272,7 @@ void look_free(struct look *look)
 {
     look_forget(look);
     store_close(look->store);
-    stalls_cache_free(look->cache);
+    trace_cache_free(look->cache);
     stalls_tally_free(look->tally);
     if (look->path)
         look_remove(look);

@@ -19,11 +19,10 @@ struct look {
     char *path;   // of the store
     char *folder; // of ours, which goes at the end; NULL: the user's store
     pid_t child;
-    int report_fd;       // how the recorder ended: its struct error
-    bool ended;          // the recorder has, by itself
-    struct store *store; // kept open: to read its schema is a third of a look. NULL: not yet
-    struct stalls_cache
-            *cache; // rows of the last look that the next one needs again; NULL: not yet
+    int report_fd;             // how the recorder ended: its struct error
+    bool ended;                // the recorder has, by itself
+    struct store *store;       // kept open: to read its schema is a third of a look. NULL: not yet
+    struct trace_cache *cache; // rows of the last look that the next one needs again; NULL: not yet
     struct stalls_tally *tally;          // of rows that were counted; NULL: not yet
     struct stalls *stalls;               // the last look; NULL: none yet
     struct stalls_recordings recordings; // of the last look

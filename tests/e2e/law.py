@@ -11,7 +11,7 @@ ROOT = os.environ.get("UPGATE_SOURCE") or os.path.dirname(os.path.dirname(os.pat
 
 # Room -> rooms it may include besides itself.
 COMMON = {"common", "contracts"}
-DIFF = COMMON | {"reports/analyse", "reports/analyse/stalls", "tracer/store", "bpf"}
+DIFF = COMMON | {"reports/analyse", "reports/analyse/trace", "reports/analyse/stalls", "tracer/store", "bpf"}
 LAW = {
     "common": {"contracts"},  # exit codes only, see below
     "contracts": set(),
@@ -28,18 +28,19 @@ LAW = {
     "tracer/calls": COMMON | {"bpf", "tracer/symbols", "harness/steps"},
     "reports/analyse": COMMON,
     "reports/analyse/replay": COMMON,
-    "reports/analyse/stalls": COMMON | {"reports/analyse", "reports/analyse/replay", "tracer/store", "bpf"},
-    "reports/analyse/reduce": COMMON | {"reports/analyse/stalls", "tracer/store"},
+    "reports/analyse/trace": COMMON | {"reports/analyse", "tracer/store", "bpf"},
+    "reports/analyse/trace/launch": COMMON | {"reports/analyse", "reports/analyse/trace", "tracer/store", "bpf"},
+    "reports/analyse/stalls": COMMON | {"reports/analyse", "reports/analyse/trace", "reports/analyse/trace/launch", "reports/analyse/replay", "tracer/store", "bpf"},
+    "reports/analyse/reduce": COMMON | {"reports/analyse/trace", "reports/analyse/stalls", "tracer/store"},
     "reports/analyse/canary": COMMON | {"reports/analyse"},
     # Its stages one after the other; diff_job.h is between them, thresholds.h has the numbers of all, and diff.c calls them.
     "reports/analyse/diff": DIFF | {"harness/fingerprint", "reports/analyse/diff/path", "reports/analyse/diff/align", "reports/analyse/diff/estimate",
                                     "reports/analyse/diff/explain", "reports/analyse/diff/memory"},
-    "reports/analyse/diff/trace": DIFF | {"reports/analyse/diff"},
-    "reports/analyse/diff/path": DIFF | {"reports/analyse/diff", "reports/analyse/diff/trace"},
+    "reports/analyse/diff/path": DIFF | {"reports/analyse/diff", "reports/analyse/trace/launch"},
     "reports/analyse/diff/align": DIFF | {"reports/analyse/diff", "reports/analyse/diff/path"},
     "reports/analyse/diff/estimate": DIFF | {"reports/analyse/diff"},
     "reports/analyse/diff/contribute": DIFF | {"reports/analyse/diff", "reports/analyse/diff/path"},
-    "reports/analyse/diff/explain": DIFF | {"reports/analyse/diff", "reports/analyse/diff/trace", "reports/analyse/diff/path",
+    "reports/analyse/diff/explain": DIFF | {"reports/analyse/diff", "reports/analyse/trace/launch", "reports/analyse/diff/path",
                                             "reports/analyse/diff/contribute"},
     "reports/analyse/diff/memory": DIFF | {"reports/analyse/diff", "reports/analyse/diff/path"},
     "reports/analyse/diff/recordings": DIFF | {"reports/analyse/diff"},
@@ -53,12 +54,11 @@ LAW = {
     "reports/render/verdict": COMMON | {"reports/render", "reports/render/text", "tracer/store"},
     "reports/render/diff": COMMON | {"reports/render", "reports/render/text", "reports/analyse/diff", "reports/analyse/diff/recordings"},
     "reports/render/stalls": COMMON | {"reports/render", "reports/render/text", "tracer/store", "reports/analyse/stalls"},
-    "reports/render/perfetto": COMMON | {"reports/render", "reports/render/text", "tracer/store", "reports/analyse/stalls", "reports/analyse/diff",
-                                         "reports/analyse/diff/path"},
+    "reports/render/perfetto": COMMON | {"reports/render", "reports/render/text", "tracer/store", "reports/analyse/trace", "reports/analyse/stalls"},
     "reports/render/page": COMMON,
     "reports/render/html": COMMON | {"reports/render", "reports/render/page", "reports/render/text", "reports/render/verdict", "reports/render/diff",
                                      "reports/render/stalls", "tracer/store", "reports/analyse", "reports/analyse/stalls", "reports/analyse/diff",
-                                     "reports/analyse/diff/trace", "harness/fingerprint"},
+                                     "harness/fingerprint"},
     "reports/render/rollout": COMMON | {"reports/render", "reports/render/text", "reports/render/diff", "reports/render/page", "tracer/store",
                                         "reports/analyse", "reports/analyse/canary", "reports/analyse/diff", "reports/analyse/diff/recordings"},
     "reports/render": COMMON | {"reports/render/text", "reports/render/verdict", "reports/render/diff", "reports/render/html", "reports/render/perfetto",
@@ -69,7 +69,7 @@ LAW = {
                              "harness/fingerprint", "reports/render/verdict", "tracer/record", "tracer/calls"},
     "harness/record": COMMON | {"tracer/record", "tracer/calls", "tracer/store", "harness/steps", "harness/contain", "reports/render/text"},
     "harness/rank": COMMON | {"harness/record", "harness/contain", "harness/run", "tracer/record", "tracer/store", "reports/analyse/reduce"},
-    "harness/live": COMMON | {"harness/record", "tracer/store", "reports/analyse/stalls", "reports/render", "reports/render/stalls",
+    "harness/live": COMMON | {"harness/record", "tracer/store", "reports/analyse/trace", "reports/analyse/stalls", "reports/render", "reports/render/stalls",
                               "reports/render/text"},
     "harness/export": COMMON | {"tracer/store"},
     "harness/canary/http": COMMON,

@@ -9,6 +9,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/stalls/parts.h"
+#include "reports/analyse/trace/trace_inside.h"
 #include "tests/unit/runner.h"
 
 enum { US = 1000, WORLD_TICK_US = 1000 };

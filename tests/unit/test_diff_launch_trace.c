@@ -2,7 +2,7 @@
 // Loading one traced launch: which windows are made of steps, blocks and slices, which are cold,
 // which process is which rank, what of the GPU's tables is kept, and that no damaged row or page
 // brings it down. Stores are made by SQL in a scratch directory.
-#include "reports/analyse/diff/trace/launch_trace.h"
+#include "reports/analyse/stalls/launch_work.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "common/strings.h"
-#include "reports/analyse/stalls/parts.h"
 #include "tests/unit/runner.h"
 
 enum { MS = 1000000 };
@@ -123,10 +122,10 @@ static void world_op(struct world *world, double at_ms, double length_ms, int wo
 
 static int world_load_with(struct world *world, struct launch_trace_opts opts)
 {
-    launch_trace_free(world->trace);
+    launch_work_free(world->trace);
     world->trace = NULL;
     world->err = (struct error){0};
-    return launch_trace_load(world->store, 1, &opts, &world->trace, &world->err);
+    return launch_work_load(world->store, 1, &opts, &world->trace, &world->err);
 }
 
 static const struct launch_trace *world_load(struct world *world)
@@ -145,7 +144,7 @@ static void world_commit(struct world *world)
 
 static void world_close(struct world *world)
 {
-    launch_trace_free(world->trace);
+    launch_work_free(world->trace);
     store_close(world->store);
     unlink(world->path);
     char journal[120];
@@ -442,7 +441,7 @@ TEST(no_recording)
     CHECK_INT(world_load_with(&world, (struct launch_trace_opts){0}), -ENOENT);
     CHECK(strstr(world.err.text, "no recording of launch 1"));
     CHECK(!world.trace);
-    CHECK_INT(launch_trace_load(world.store, 99, NULL, &world.trace, NULL), -ENOENT);
+    CHECK_INT(launch_work_load(world.store, 99, NULL, &world.trace, NULL), -ENOENT);
     world_close(&world);
 }
 
@@ -842,7 +841,7 @@ TEST(damaged_pages)
             continue;
         int rc = world_load_with(&world, (struct launch_trace_opts){0});
         CHECK(rc == 0 || (rc < 0 && world.err.text[0]));
-        launch_trace_free(world.trace);
+        launch_work_free(world.trace);
         world.trace = NULL;
         store_close(world.store);
         world.store = NULL;

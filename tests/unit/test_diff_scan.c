@@ -3,7 +3,7 @@
 // files made with all kinds of pragmas, shapes of tables that pages tell otherwise than SQL does,
 // files that somebody writes or has left in the middle of writing. `restart` tells which of the two
 // ways was gone.
-#include "reports/analyse/diff/trace/launch_trace_scan.h"
+#include "reports/analyse/trace/trace_scan.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "reports/analyse/random.h"
 #include "reports/analyse/stalls/group.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 #include "tests/unit/stall_story.h"
 
 static void one_wait(struct story *story, double out, double in)
@@ -570,6 +570,18 @@ TEST(begins_of_functions_without_a_name)
     CHECK_STR(inside, "known");
     free(inside);
     CHECK(!trace_leaf_inside(story.store, 4711));
+    CHECK(trace->gaps[0].user && trace_stack_of(trace, stack) == trace->gaps[0].user);
+    // By its number, whatever recording it is of; what is not there is nothing, and no error.
+    struct trace_names *names = calloc(1, sizeof *names);
+    const char *text = "";
+    CHECK_INT(trace_read_stack(story.store, stack, arena, names, &err), 0);
+    CHECK(names->count == 6 && names->kind == 'u' && !strcmp(names->functions[5].name, "known"));
+    CHECK_STR(names->functions[5].module, "libone.so");
+    CHECK(trace_read_stack(story.store, 4711, arena, names, NULL) == 0 && !names->count);
+    CHECK(trace_read_text(story.store, 4711, arena, &text, &err) == 0 && !text);
+    free(names);
+    CHECK(!trace_stack_of(trace, stack + 1) && !trace_stack_of(trace, 0) &&
+            !trace_stack_of(trace, -1));
     trace_free(trace);
     arena_free(arena);
     story_close(&story);

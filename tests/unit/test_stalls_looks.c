@@ -4,12 +4,12 @@
 #include <stdio.h>
 
 #include "common/containers/arena.h"
-#include "reports/analyse/stalls/live_cache.h"
+#include "reports/analyse/trace/trace_cache.h"
 #include "tests/unit/stall_story.h"
 
 struct looks {
     struct story story;
-    struct stalls_cache *cache;
+    struct trace_cache *cache;
     struct arena *arena;
     struct trace *trace; // of the last look
 };
@@ -26,7 +26,7 @@ static void looks_wait(struct looks *looks, struct story_gap gap)
 
 static void looks_open(struct looks *looks)
 {
-    *looks = (struct looks){.cache = stalls_cache_new()};
+    *looks = (struct looks){.cache = trace_cache_new()};
     story_open(&looks->story);
     story_sql(&looks->story, "UPDATE recording SET end_ns = NULL");
     story_counter(&looks->story, "stat", "ctxt", 500, 1);
@@ -44,7 +44,7 @@ static void looks_close(struct looks *looks)
 {
     trace_free(looks->trace);
     arena_free(looks->arena);
-    stalls_cache_free(looks->cache);
+    trace_cache_free(looks->cache);
     story_close(&looks->story);
 }
 

@@ -13,7 +13,8 @@
 #include "reports/analyse/diff/path/gpu_path.h"
 #include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/diff/thresholds.h"
-#include "reports/analyse/diff/wordlists.h"
+#include "reports/analyse/names/wordlists.h"
+#include "reports/analyse/stalls/launch_work.h"
 
 enum {
     SIDE_BUSY_PARTS = 20,
@@ -108,7 +109,7 @@ static int side_add(struct diff_job *job, size_t pair, int side, int *samples, s
 {
     struct launch_trace *trace = NULL;
     struct cost_tree *tree = job->workload->trees[side];
-    int rc = launch_trace_load(job->store, job->pairs[pair].launch[side], NULL, &trace, err);
+    int rc = launch_work_load(job->store, job->pairs[pair].launch[side], NULL, &trace, err);
     if (rc == -ENOENT) {
         diff_note(job, "Traced pair %zu is left out: %s.", pair, err->text);
         *err = (struct error){0};
@@ -118,7 +119,7 @@ static int side_add(struct diff_job *job, size_t pair, int side, int *samples, s
         return rc;
     int own = side_samples(trace);
     if (side == 1 && side_is_alone(job, pair, *samples, own)) {
-        launch_trace_free(trace);
+        launch_work_free(trace);
         return 1;
     }
     *samples = own;
@@ -135,7 +136,7 @@ static int side_add(struct diff_job *job, size_t pair, int side, int *samples, s
     job->has_gpu = job->has_gpu || trace->has_gpu;
     side_doubts(job, pair, side, trace);
     host_path_free(host);
-    launch_trace_free(trace);
+    launch_work_free(trace);
     return 0;
 }
 

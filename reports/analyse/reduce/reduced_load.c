@@ -236,51 +236,42 @@ static void load_waits(struct load *load)
     }
 }
 
-// Of each row of gpu_work, where its time goes, and whose it is.
-static int load_works(const struct load_job *job, struct map *ret, struct error *err)
+struct load_works { // of each, where its time goes, and whose it is
+    const struct load_job *job;
+    struct map of_id;
+};
+
+static void load_take_work(void *arg, const struct trace_work *work)
 {
-    enum { KERNEL = 0, GRAPH = 1 };
-    sqlite3_stmt *stmt = store_query(job->store, err,
-            "SELECT w.id, w.kind, k.name, s.process_id FROM gpu_work w LEFT JOIN gpu_kernel k ON k.id = w.kernel_id "
-            "LEFT JOIN gpu_stream s ON s.id = w.stream_id",
-            "");
-    if (!stmt)
-        return err ? err->code : -EIO;
-    int rc;
-    while ((rc = store_step(job->store, stmt, err)) == 1) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 2);
-        const struct load *load = load_of(job, sqlite3_column_int64(stmt, 3));
-        int64_t kind = sqlite3_column_int64(stmt, 1);
-        uint32_t what = kind == KERNEL && name    ? gist_kernel(name)
-                : kind == KERNEL || kind == GRAPH ? GIST_KERNEL_OTHER
-                                                  : GIST_COPY;
-        if (load)
-            *map_put(ret, (uint64_t)sqlite3_column_int64(stmt, 0)) =
-                    load->number << LOAD_WHAT_BITS | what;
-    }
-    return rc;
+    struct load_works *works = arg;
+    const struct load *load = load_of(works->job, work->process_id);
+    uint32_t what = work->kind == TRACE_WORK_KERNEL && work->kernel ? gist_kernel(work->kernel)
+            : work->kind == TRACE_WORK_KERNEL || work->kind == TRACE_WORK_GRAPH ? GIST_KERNEL_OTHER
+                                                                                : GIST_COPY;
+    if (load)
+        *map_put(&works->of_id, (uint64_t)work->id) = load->number << LOAD_WHAT_BITS | what;
 }
 
 static int load_kernels(const struct load_job *job, struct error *err)
 {
-    struct map works = {0};
-    int rc = load_works(job, &works, err);
+    struct load_works works = {.job = job};
+    int rc = trace_works_read(job->store, 0, load_take_work, &works, err);
     sqlite3_stmt *stmt = rc
             ? NULL
             : store_query(job->store, err,
                       "SELECT work_id, start_ns, dur_ns FROM gpu_op ORDER BY rowid", "");
     if (!stmt) {
-        map_free(&works);
+        map_free(&works.of_id);
         return rc ? rc : err ? err->code : -EIO;
     }
     while ((rc = store_step(job->store, stmt, err)) == 1) {
-        uint32_t work = map_get(&works, (uint64_t)sqlite3_column_int64(stmt, 0));
+        uint32_t work = map_get(&works.of_id, (uint64_t)sqlite3_column_int64(stmt, 0));
         if (work != MAP_NONE)
             load_put(&job->loads[work >> LOAD_WHAT_BITS],
                     (enum gist_spread)(work & ((1U << LOAD_WHAT_BITS) - 1)),
                     sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2));
     }
-    map_free(&works);
+    map_free(&works.of_id);
     return rc;
 }
 

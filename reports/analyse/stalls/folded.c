@@ -8,7 +8,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/stalls/stalls.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 
 struct folded_row {
     uint32_t thread, kernel, user; // the user's side: Python when it is known

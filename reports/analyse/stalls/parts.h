@@ -8,7 +8,7 @@
 
 #include "reports/analyse/stalls/causes.h"
 #include "reports/analyse/stalls/stalls.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 
 enum part_split { SPLIT_BLOCKED, SPLIT_RUN_QUEUE, SPLIT_PREEMPTED, SPLIT_ON_CPU, SPLIT_COUNT };
 

@@ -172,18 +172,14 @@ struct stalls {
     void *memory; // the arena behind every string
 };
 
-// What a look at a recording that goes on has read of it, so that the next one reads only what came
-// since.
-struct stalls_cache;
-struct stalls_cache *stalls_cache_new(void);
-void stalls_cache_free(struct stalls_cache *cache); // NULL ok
+struct trace_cache; // reports/analyse/trace
 
 struct stalls_opts {
     int64_t recording_id; // 0: the only one, or the first
     double share_min; // causes below this share of the window are left out; 0 = 0.001, and a single
                       // stall of 100 ms counts in any window
     int64_t last_ns;  // of a recording that may be going on: its last so many nanoseconds; 0: all
-    struct stalls_cache
+    struct trace_cache
             *cache; // of the looks before at the same recording; NULL: each is the first one
 };
 

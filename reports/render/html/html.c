@@ -384,7 +384,7 @@ int html_make(struct store *store, char **ret_text, struct error *err)
     if (page_missing(PAGE_VERDICT))
         return error_set(err, -ENOSYS, "failed to report as HTML: %s", page_missing(PAGE_VERDICT));
     // The harness may judge again while we read. A transaction would keep that out, but within one
-    // operations are read row by row (launch_trace_scan.h): a minute instead of seconds for twenty
+    // operations are read row by row (trace_scan.h): a minute instead of seconds for twenty
     // million. So it is read again when it has changed.
     int rc = 0;
     for (int round = 0; round < 3; round++) {

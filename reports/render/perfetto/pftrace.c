@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/containers/arena.h"
 #include "common/containers/search.h"
-#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/render/perfetto/pftrace_parts.h"
 
@@ -109,36 +109,22 @@ const char *pftrace_text(sqlite3_stmt *stmt, int column)
     return text ? text : "";
 }
 
-static int pftrace_tasks(struct pftrace *trace, struct error *err)
+static void pftrace_tasks(struct pftrace *trace)
 {
-    sqlite3_stmt *stmt = store_query(trace->store, err,
-            "SELECT id, tgid, comm, cmdline FROM process WHERE recording_id = ? ORDER BY id", "i",
-            trace->recording);
-    int rc = stmt ? 1 : -EIO;
-    while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
-        struct pftrace_process *process = vector_add(trace->processes, trace->process_count);
-        const char *cmdline = pftrace_text(stmt, 3);
-        *process = (struct pftrace_process){
-                .id = sqlite3_column_int64(stmt, 0), .pid = sqlite3_column_int(stmt, 1)};
-        process->name = xstrdup(*cmdline ? cmdline : pftrace_text(stmt, 2));
+    const struct trace *events = trace->events;
+    trace->processes = xcalloc(events->process_count + 1, sizeof *trace->processes);
+    trace->threads = xcalloc(events->thread_count + 1, sizeof *trace->threads);
+    for (size_t i = 0; i < events->process_count; i++) {
+        const struct trace_process *of = &events->processes[i];
+        trace->processes[trace->process_count++] = (struct pftrace_process){.id = of->id,
+                .pid = of->tgid,
+                .name = xstrdup(of->cmdline && *of->cmdline ? of->cmdline : of->comm)};
     }
-    stmt = rc ? NULL
-              : store_query(trace->store, err,
-                        "SELECT t.id, t.process_id, t.tid, t.comm FROM process p JOIN thread t ON "
-                        "t.process_id = p.id WHERE p.recording_id = ? ORDER BY t.id",
-                        "i", trace->recording);
-    rc = stmt ? 1 : rc ? rc : -EIO;
-    while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
-        struct pftrace_process *process = pftrace_process(trace, sqlite3_column_int64(stmt, 1));
-        if (!process)
-            continue;
-        struct pftrace_thread *thread = vector_add(trace->threads, trace->thread_count);
-        *thread = (struct pftrace_thread){.id = sqlite3_column_int64(stmt, 0),
-                .process = (size_t)(process - trace->processes),
-                .tid = sqlite3_column_int(stmt, 2),
-                .name = xstrdup(pftrace_text(stmt, 3))};
+    for (size_t i = 0; i < events->thread_count; i++) {
+        const struct trace_thread *of = &events->threads[i];
+        trace->threads[trace->thread_count++] = (struct pftrace_thread){
+                .id = of->id, .process = of->process, .tid = of->tid, .name = xstrdup(of->comm)};
     }
-    return rc;
 }
 
 struct pftrace_rank { // tracks of one rank
@@ -226,23 +212,25 @@ int pftrace_check(struct store *store, int64_t launch, struct error *err)
 // Every table as it was at one instant: the recorder may be writing while we read.
 static int pftrace_read(struct pftrace *trace, const char *path, struct error *err)
 {
-    int64_t hz = 0;
     int rc = pftrace_choose(trace->store, trace->launch, &trace->recording, &trace->launch, err);
     if (rc)
         return rc;
-    store_get_int(trace->store, &hz, NULL, "SELECT sample_hz FROM recording WHERE id = ?", "i",
-            trace->recording);
-    trace->tick_ns = hz > 0 ? 1000000000 / hz : 0;
+    struct arena *arena = arena_new();
+    rc = pf_open(path, &trace->pf, err);
+    if (!rc)
+        rc = trace_load(trace->store, trace->recording, arena, &trace->events, err);
+    if (!rc)
+        pftrace_tasks(trace);
     if (trace->launch)
         store_get_int(trace->store, &trace->started_ns, NULL,
                 "SELECT started_ns FROM launch WHERE id = ?", "i", trace->launch);
-    rc = pf_open(path, &trace->pf, err);
-    if (!rc)
-        rc = pftrace_tasks(trace, err);
     if (!rc)
         rc = pftrace_steps(trace, err);
     if (!rc)
         rc = pftrace_host(trace, err);
+    trace_free(trace->events);
+    trace->events = NULL;
+    arena_free(arena);
     if (!rc)
         rc = pftrace_gpu(trace, err);
     return rc;

@@ -10,7 +10,6 @@
 #include "common/containers/varint.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/path/cost_tree.h"
 #include "reports/render/perfetto/pftrace_file.h"
 #include "reports/render/render.h"
 

@@ -12,12 +12,7 @@
 #include "common/strings.h"
 #include "reports/render/perfetto/pftrace_parts.h"
 
-enum {
-    GPU_FLOWS_MAX = 1000000, // arrows: 18 bytes each, and no eye follows more
-    GPU_COPY = 16,
-    GPU_SET = 80,
-    GPU_GRAPH = 1
-};
+enum { GPU_FLOWS_MAX = 1000000 }; // arrows: 18 bytes each, and no eye follows more
 
 struct gpu_stream {
     int64_t id;
@@ -75,11 +70,11 @@ static const char *gpu_kind(int kind)
 {
     static const char *const copies[] = {"copy", "copy HtoD", "copy DtoH", "copy HtoA", "copy AtoH",
             "copy AtoA", "copy AtoD", "copy DtoA", "copy DtoD", "copy HtoH", "copy PtoP"};
-    if (kind == GPU_GRAPH)
+    if (kind == TRACE_WORK_GRAPH)
         return "CUDA graph";
-    if (kind == GPU_SET)
+    if (kind == TRACE_WORK_SET)
         return "set";
-    size_t at = kind >= GPU_COPY ? (size_t)(kind - GPU_COPY) : 0;
+    size_t at = kind >= TRACE_WORK_COPY ? (size_t)(kind - TRACE_WORK_COPY) : 0;
     return copies[at < sizeof copies / sizeof *copies ? at : 0];
 }
 
@@ -91,48 +86,28 @@ static int64_t gpu_stream_index(const struct gpu *gpu, int64_t id)
     return -1;
 }
 
-static void gpu_work_fill(struct gpu *gpu, sqlite3_stmt *stmt, struct gpu_work *work)
+static void gpu_take_work(void *arg, const struct trace_work *row)
 {
+    struct gpu *gpu = arg;
     struct pf *pf = gpu->trace->pf;
-    bool kernel = sqlite3_column_type(stmt, 5) != SQLITE_NULL;
+    int64_t stream = gpu_stream_index(gpu, row->stream_id);
+    if (stream < 0)
+        return;
+    struct gpu_work *work = vector_add(gpu->works, gpu->work_count);
+    *work = (struct gpu_work){.id = row->id, .stream = (size_t)stream, .thread = row->thread_id};
+    work->name = pf_text(pf, PF_TEXT_NAME, row->kernel ? row->kernel : gpu_kind((int)row->kind));
+    if (row->call)
+        work->call = pf_text(pf, PF_TEXT_NAME, row->call);
     char *note = NULL;
-    work->name = pf_text(pf, PF_TEXT_NAME,
-            kernel ? pftrace_text(stmt, 5) : gpu_kind(sqlite3_column_int(stmt, 1)));
-    if (sqlite3_column_type(stmt, 3) != SQLITE_NULL)
-        work->call = pf_text(pf, PF_TEXT_NAME, pftrace_text(stmt, 3));
-    work->thread = sqlite3_column_int64(stmt, 4);
-    if (kernel)
+    if (row->kernel)
         note = xasprintf("grid %dx%dx%d, block %dx%dx%d, %d registers, %lld bytes shared",
-                sqlite3_column_int(stmt, 7), sqlite3_column_int(stmt, 8),
-                sqlite3_column_int(stmt, 9), sqlite3_column_int(stmt, 10),
-                sqlite3_column_int(stmt, 11), sqlite3_column_int(stmt, 12),
-                sqlite3_column_int(stmt, 13), (long long)sqlite3_column_int64(stmt, 14));
-    else if (sqlite3_column_type(stmt, 6) != SQLITE_NULL)
-        note = xasprintf("%lld bytes", (long long)sqlite3_column_int64(stmt, 6));
+                row->grid[0], row->grid[1], row->grid[2], row->block[0], row->block[1],
+                row->block[2], row->registers, (long long)row->shared_bytes);
+    else if (row->bytes >= 0)
+        note = xasprintf("%lld bytes", (long long)row->bytes);
     if (note)
         work->note = pf_text(pf, PF_TEXT_VALUE, note);
     free(note);
-}
-
-static int gpu_works(struct gpu *gpu, struct error *err)
-{
-    struct pftrace *trace = gpu->trace;
-    sqlite3_stmt *stmt = store_query(trace->store, err,
-            "SELECT w.id, w.kind, w.stream_id, c.text, w.thread_id, k.name, w.bytes, k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, "
-            "k.block_z, k.registers, k.static_shared_bytes + k.dynamic_shared_bytes FROM gpu_work w JOIN gpu_stream s ON s.id = w.stream_id "
-            "JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON k.id = w.kernel_id LEFT JOIN string c ON c.id = w.call_name_id "
-            "WHERE p.recording_id = ? ORDER BY w.id",
-            "i", trace->recording);
-    int rc = stmt ? 1 : -EIO;
-    while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1) {
-        int64_t stream = gpu_stream_index(gpu, sqlite3_column_int64(stmt, 2));
-        if (stream < 0)
-            continue;
-        struct gpu_work *work = vector_add(gpu->works, gpu->work_count);
-        *work = (struct gpu_work){.id = sqlite3_column_int64(stmt, 0), .stream = (size_t)stream};
-        gpu_work_fill(gpu, stmt, work);
-    }
-    return rc;
 }
 
 static const struct gpu_work *gpu_work_of(const struct gpu *gpu, int64_t id)
@@ -191,19 +166,12 @@ static int gpu_ops(struct gpu *gpu, struct error *err)
     return rc == 1 ? 0 : rc;
 }
 
-static int gpu_waits(struct gpu *gpu, struct error *err)
+static void gpu_take_call(void *arg, const struct trace_call *call)
 {
-    struct pftrace *trace = gpu->trace;
-    sqlite3_stmt *stmt = store_query(trace->store, err,
-            "SELECT c.thread_id, c.start_ns, c.dur_ns, s.text FROM process p JOIN gpu_call c ON "
-            "c.process_id = p.id JOIN string s ON s.id = c.name_id WHERE p.recording_id = ?",
-            "i", trace->recording);
-    int rc = stmt ? 1 : -EIO;
-    while (rc == 1 && (rc = store_step(trace->store, stmt, err)) == 1)
-        gpu_call_add(gpu, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
-                sqlite3_column_int64(stmt, 2),
-                pf_text(trace->pf, PF_TEXT_NAME, pftrace_text(stmt, 3)), 0);
-    return rc;
+    struct gpu *gpu = arg;
+    if (call->name)
+        gpu_call_add(gpu, call->thread_id, call->begin, call->ns,
+                pf_text(gpu->trace->pf, PF_TEXT_NAME, call->name), 0);
 }
 
 static int gpu_by_call(const void *left, const void *right)
@@ -294,11 +262,11 @@ int pftrace_gpu(struct pftrace *trace, struct error *err)
     struct gpu gpu = {.trace = trace, .key_shape = pf_text(trace->pf, PF_TEXT_KEY, "shape")};
     int rc = gpu_streams(&gpu, err);
     if (!rc)
-        rc = gpu_works(&gpu, err);
+        rc = trace_works_read(trace->store, trace->recording, gpu_take_work, &gpu, err);
     if (!rc)
         rc = gpu_ops(&gpu, err);
     if (!rc)
-        rc = gpu_waits(&gpu, err);
+        rc = trace_calls_read(trace->store, trace->recording, gpu_take_call, &gpu, err);
     if (!rc)
         gpu_calls(&gpu);
     if (!rc)

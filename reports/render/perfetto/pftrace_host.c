@@ -4,12 +4,8 @@
 // else is known. Unlike the analysis it keeps what lies outside the launch's own turns: a person
 // looks at the whole launch.
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 
-#include "common/containers/arena.h"
-#include "common/containers/map.h"
-#include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/stalls/parts.h"
 #include "reports/analyse/stalls/stalls.h"
@@ -17,61 +13,49 @@
 
 enum { HOST_STACK_FRAMES = 16 };
 
-struct host_stack { // of table stack: numbers of its texts
-    int64_t id;
+struct host_stack {       // numbers of its texts
     uint64_t leaf, whole; // 0: none
+    bool made;
 };
 
 struct host {
     struct pftrace *trace;
-    struct arena *arena;
-    struct trace *events; // of the stall analysis
     struct work work;
-    struct host_stack *stacks;
-    struct map stack_of; // by id
-    size_t stack_count;
+    struct host_stack *stacks; // as those of the trace's events
     uint64_t key_kernel, key_python, key_user;
 };
 
-// Leaf first, as the store has it: "leaf < caller < caller".
-static void host_stack_texts(struct host *host, struct host_stack *stack)
+// Leaf first: "leaf < caller < caller".
+static void host_stack_texts(struct host *host, uint32_t stack)
 {
+    const struct trace *events = host->trace->events;
+    const struct trace_stack *of = &events->stacks[stack];
     struct pf *pf = host->trace->pf;
     struct strbuf whole = {0};
-    char *inside = trace_leaf_inside(host->trace->store, stack->id);
-    sqlite3_stmt *stmt = store_query(host->trace->store, NULL,
-            "SELECT f.name FROM stack s, json_each(s.frames) j JOIN frame f ON "
-            "f.id = j.value WHERE s.id = ? ORDER BY j.key LIMIT ?",
-            "ii", stack->id, (int64_t)HOST_STACK_FRAMES);
-    while (stmt && store_step(host->trace->store, stmt, NULL) == 1) {
-        const char *name = pftrace_text(stmt, 0);
-        char *leaf = !stack->leaf && inside ? xasprintf("%s (inside %s)", name, inside) : NULL;
+    const char *inside = trace_inside(events, stack, 0);
+    for (uint32_t i = 0; i < of->count && i < HOST_STACK_FRAMES; i++) {
+        const char *name = events->frames[events->stack_frames[of->first + i]].name;
+        char *leaf = !i && inside ? xasprintf("%s (inside %s)", name, inside) : NULL;
         if (leaf)
             name = leaf;
-        if (!stack->leaf)
-            stack->leaf = pf_text(pf, PF_TEXT_NAME, name);
-        strbuf_add(&whole, "%s%s", whole.len ? " < " : "", name);
+        if (!i)
+            host->stacks[stack].leaf = pf_text(pf, PF_TEXT_NAME, name);
+        strbuf_add(&whole, "%s%s", i ? " < " : "", name);
         free(leaf);
     }
-    free(inside);
     if (whole.len)
-        stack->whole = pf_text(pf, PF_TEXT_VALUE, whole.text);
+        host->stacks[stack].whole = pf_text(pf, PF_TEXT_VALUE, whole.text);
     strbuf_free(&whole);
 }
 
 static struct host_stack host_stack(struct host *host, sqlite3_stmt *stmt, int column)
 {
-    int64_t id = sqlite3_column_int64(stmt, column);
-    if (!id)
-        return (struct host_stack){0};
-    uint32_t *at = map_put(&host->stack_of, (uint64_t)id);
-    if (*at == MAP_NONE) {
-        *at = (uint32_t)host->stack_count;
-        struct host_stack *stack = vector_add(host->stacks, host->stack_count);
-        stack->id = id;
-        host_stack_texts(host, stack);
+    uint32_t at = trace_stack_of(host->trace->events, sqlite3_column_int64(stmt, column));
+    if (at && !host->stacks[at].made) {
+        host->stacks[at].made = true;
+        host_stack_texts(host, at);
     }
-    return host->stacks[*at];
+    return host->stacks[at];
 }
 
 // The stall analysis' answer for a stay off the CPU: the part that most of it belongs to.
@@ -95,14 +79,6 @@ static const char *host_cause(const struct host *host, uint32_t thread, int64_t 
     return best && best->cause < causes ? table[best->cause].title : NULL;
 }
 
-static uint32_t host_thread(const struct host *host, int64_t id)
-{
-    for (size_t i = 0; i < host->events->thread_count; i++) // once a thread
-        if (host->events->threads[i].id == id)
-            return (uint32_t)i;
-    return TRACE_NONE;
-}
-
 static int host_gaps(struct host *host, struct error *err)
 {
     struct pftrace *trace = host->trace;
@@ -119,7 +95,7 @@ static int host_gaps(struct host *host, struct error *err)
         int64_t id = sqlite3_column_int64(stmt, 0);
         if (!thread || id != last) {
             thread = pftrace_thread(trace, id);
-            index = host_thread(host, id);
+            index = thread ? (uint32_t)(thread - trace->threads) : TRACE_NONE;
             last = id;
         }
         struct pf_slice slice = {
@@ -147,7 +123,7 @@ static void host_sample(
 {
     if (!thread)
         return;
-    slice->end = slice->begin + host->trace->tick_ns;
+    slice->end = slice->begin + host->trace->events->tick_ns;
     if (next >= slice->begin && next < slice->end)
         slice->end = next;
     pf_lane_add(host->trace->pf, pftrace_row(host->trace, thread, PFTRACE_SAMPLES), slice);
@@ -209,26 +185,19 @@ static int host_gc(struct pftrace *trace, struct error *err)
 
 int pftrace_host(struct pftrace *trace, struct error *err)
 {
-    struct host host = {.trace = trace, .arena = arena_new()};
+    struct host host = {
+            .trace = trace, .stacks = xcalloc(trace->events->stack_count + 1, sizeof *host.stacks)};
     host.key_kernel = pf_text(trace->pf, PF_TEXT_KEY, "kernel stack");
     host.key_user = pf_text(trace->pf, PF_TEXT_KEY, "stack");
     host.key_python = pf_text(trace->pf, PF_TEXT_KEY, "Python");
-    int rc = trace_load(trace->store, trace->recording, host.arena, &host.events, err);
-    if (!rc) {
-        work_init(&host.work, host.events);
-        work_find(&host.work);
-        rc = host_gaps(&host, err);
-    }
+    work_init(&host.work, trace->events);
+    work_find(&host.work);
+    int rc = host_gaps(&host, err);
     if (!rc)
         rc = host_samples(&host, err);
     if (!rc)
         rc = host_gc(trace, err);
-    if (host.events) {
-        work_free(&host.work);
-        trace_free(host.events);
-    }
-    map_free(&host.stack_of);
+    work_free(&host.work);
     free(host.stacks);
-    arena_free(host.arena);
     return rc;
 }

@@ -4,6 +4,7 @@
 #ifndef UPGATE_REPORTS_PFTRACE_PARTS_H
 #define UPGATE_REPORTS_PFTRACE_PARTS_H
 
+#include "reports/analyse/trace/trace.h"
 #include "reports/render/perfetto/pftrace_file.h"
 #include "tracer/store/store.h"
 
@@ -37,9 +38,9 @@ struct pftrace {
     struct store *store;
     struct pf *pf;
     int64_t recording, launch, started_ns; // launch 0: none
-    int64_t tick_ns;                       // 0: no samples
-    struct pftrace_process *processes;     // by id
-    struct pftrace_thread *threads;        // by id
+    struct trace *events;                  // of the recording, until the host's part is written
+    struct pftrace_process *processes;     // as those of events, by id
+    struct pftrace_thread *threads;        // likewise
     size_t process_count, thread_count;
 };
 

@@ -10,8 +10,8 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contribute.h"
 #include "reports/analyse/diff/thresholds.h"
-#include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/names/names.h"
+#include "reports/analyse/names/wordlists.h"
 
 enum { GROUPS_NAMES_MAX = 3 };
 

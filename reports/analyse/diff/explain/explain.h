@@ -6,7 +6,7 @@
 #define UPGATE_DIFF_EXPLAIN_H
 
 #include "reports/analyse/diff/contribute/contribute.h"
-#include "reports/analyse/diff/trace/launch_trace.h"
+#include "reports/analyse/trace/launch/launch_trace.h"
 
 enum { DIFF_EVIDENCE_MAX = 12 }; // sentences of a contribution
 

@@ -6,7 +6,7 @@
 #define UPGATE_DIFF_STRAGGLERS_H
 
 #include "reports/analyse/diff/path/cost_tree.h"
-#include "reports/analyse/diff/trace/launch_trace.h"
+#include "reports/analyse/trace/launch/launch_trace.h"
 
 // Who came last to the collectives of a launch, and by how much. Waits of the others for it are the
 // cost.

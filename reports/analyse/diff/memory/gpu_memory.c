@@ -19,6 +19,7 @@
 #include "contracts/spool.h"
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/names/names.h"
+#include "reports/analyse/trace/trace.h"
 
 enum {
     GPU_LAUNCHES_MAX = 64,
@@ -190,49 +191,37 @@ static const char *gpu_call_name(struct arena *arena, const char *name)
     return arena_print(arena, "%.*s", (int)len, name);
 }
 
-// The name of a call; NULL: not known.
-static int gpu_call_text(struct gpu_job *job, int64_t name_id, const char **ret, struct error *err)
+struct gpu_callers {
+    struct gpu_job *job;
+    struct map of_call; // by hashes of process and correlation
+};
+
+static void gpu_take_call(void *arg, const struct trace_call *call)
 {
-    struct store *store = job->job->store;
-    sqlite3_stmt *stmt =
-            store_query(store, err, "SELECT text FROM string WHERE id = ?", "i", name_id);
-    int rc = stmt ? store_step(store, stmt, err) : err->code;
-    *ret = rc > 0 ? gpu_call_name(job->job->arena, store_text(store, stmt, 0)) : NULL;
-    if (rc > 0)
-        sqlite3_reset(stmt);
-    return rc < 0 ? rc : 0;
+    struct gpu_callers *callers = arg;
+    struct gpu_job *job = callers->job;
+    uint32_t at = map_get(&callers->of_call,
+            hash_mix(hash_mix(0, (uint64_t)call->process_id), (uint64_t)call->correlation));
+    if (at == MAP_NONE || job->allocs[at].process != call->process_id ||
+            job->allocs[at].correlation != call->correlation)
+        return;
+    struct gpu_alloc *alloc = &job->allocs[at];
+    alloc->begin_ns = call->begin;
+    alloc->end_ns = call->begin + call->ns;
+    alloc->thread = call->thread_id;
+    alloc->call = call->name ? gpu_call_name(job->job->arena, call->name) : NULL;
 }
 
 static int gpu_calls(struct gpu_job *job, struct error *err)
 {
-    struct store *store = job->job->store;
-    struct map of_call = {0};
+    struct gpu_callers callers = {.job = job};
     for (size_t i = 0; i < job->alloc_count; i++)
-        *map_put(&of_call,
+        *map_put(&callers.of_call,
                 hash_mix(hash_mix(0, (uint64_t)job->allocs[i].process),
                         (uint64_t)job->allocs[i].correlation)) = (uint32_t)i;
-    sqlite3_stmt *stmt = store_query(store, err,
-            "SELECT c.process_id, c.correlation, c.start_ns, c.dur_ns, c.thread_id, c.name_id FROM gpu_call c",
-            "");
-    int rc = 0;
-    while (rc >= 0 && (rc = store_step(store, stmt, err)) > 0) {
-        int64_t process = sqlite3_column_int64(stmt, 0),
-                correlation = sqlite3_column_int64(stmt, 1);
-        uint32_t at =
-                map_get(&of_call, hash_mix(hash_mix(0, (uint64_t)process), (uint64_t)correlation));
-        if (at == MAP_NONE || job->allocs[at].process != process ||
-                job->allocs[at].correlation != correlation)
-            continue;
-        struct gpu_alloc *alloc = &job->allocs[at];
-        alloc->begin_ns = sqlite3_column_int64(stmt, 2);
-        alloc->end_ns = alloc->begin_ns + sqlite3_column_int64(stmt, 3);
-        alloc->thread = sqlite3_column_int64(stmt, 4); // NULL: 0
-        rc = gpu_call_text(job, sqlite3_column_int64(stmt, 5), &alloc->call, err);
-        if (rc < 0)
-            sqlite3_reset(stmt);
-    }
-    map_free(&of_call);
-    return rc < 0 ? rc : 0;
+    int rc = trace_calls_read(job->job->store, 0, gpu_take_call, &callers, err);
+    map_free(&callers.of_call);
+    return rc;
 }
 
 // Calls of a thread lie one behind the other: what was seen of it within one is of that call.

@@ -20,8 +20,9 @@
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/diff/path/host_path_index.h"
 #include "reports/analyse/diff/thresholds.h"
-#include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/names/names.h"
+#include "reports/analyse/names/wordlists.h"
+#include "reports/analyse/trace/trace.h"
 
 enum {
     TOUCHED_FAULTS_MAX =
@@ -29,7 +30,6 @@ enum {
     TOUCHED_RANGES_MAX = 1 << 16,
     TOUCHED_GROUPS_MAX = 1 << 14,
     TOUCHED_LAUNCHES_MAX = 64,
-    TOUCHED_FRAMES_MAX = 128,
     TOUCHED_NAME_MAX = 64,
     TOUCHED_LATER_MAX = 256, // neighbours on each side that are asked whether they came later
 };
@@ -79,18 +79,10 @@ struct touched_job {
     bool partly;                   // only what was sampled by chance has a function
 };
 
-struct touched_frame {
-    const char *name, *module;
-};
-struct touched_stack {
-    struct touched_frame frames[TOUCHED_FRAMES_MAX];
-    size_t count;
-};
-
 // --- what a stack is called ----------------------------------------------------------------------
 
 // What copies, allocates and starts for others: who called it is the answer.
-static bool touched_serves(const struct touched_frame *frame)
+static bool touched_serves(const struct trace_name *frame)
 {
     static const char *const modules[] = {"libc.so", "libc-", "ld-linux", "ld-2", "ld-musl",
             "libstdc++", "libjemalloc", "libtcmalloc", "libmimalloc", "libpthread", "[vdso]",
@@ -102,7 +94,7 @@ static bool touched_serves(const struct touched_frame *frame)
 }
 
 // What stands between a program and its GPU's memory.
-static bool touched_drives(const struct touched_frame *frame)
+static bool touched_drives(const struct trace_name *frame)
 {
     static const char *const modules[] = {
             "libcuda.so", "libcudart", "libcupti", "libnvidia", "libupgate", "libc10_cuda", NULL};
@@ -150,12 +142,12 @@ static const char *touched_imported(struct arena *arena, const char *path)
 
 // Of the modules that are imported by an import the outermost one that is installed, not the
 // program's own, which imports it: "import of torch". NULL: nothing is imported.
-static const char *touched_import(struct touched_job *job, const struct touched_stack *python)
+static const char *touched_import(struct touched_job *job, const struct trace_names *python)
 {
     bool importing = false;
     const char *own = NULL;
     for (size_t i = python->count; i--;) {
-        const struct touched_frame *frame = &python->frames[i];
+        const struct trace_name *frame = &python->functions[i];
         bool machinery = strncmp(frame->module, "<frozen importlib", 17) == 0;
         if (!importing || machinery || strcmp(frame->name, "<module>") != 0) {
             importing |= machinery;
@@ -173,13 +165,13 @@ static const char *touched_import(struct touched_job *job, const struct touched_
 }
 
 static void touched_name_python(
-        struct touched_job *job, const struct touched_stack *python, struct diff_touch *touch)
+        struct touched_job *job, const struct trace_names *python, struct diff_touch *touch)
 {
     struct arena *arena = job->job->arena;
     touch->caller = touched_import(job, python);
     for (size_t i = 0;
             i < python->count && !touch->outside && !(touch->caller && !touch->caller_file); i++) {
-        const struct touched_frame *frame = &python->frames[i];
+        const struct trace_name *frame = &python->functions[i];
         char *file = host_python_module(NULL, frame->module), *name = xstrdup(frame->name);
         bool says = touched_python_name(name) && name[0] != '[' && !host_is_dropped(name, file) &&
                 !host_is_plumbing(name, file);
@@ -198,18 +190,18 @@ static void touched_name_python(
 }
 
 // range: NULL: of a GPU's memory.
-static void touched_name_native(struct touched_job *job, const struct touched_stack *user,
+static void touched_name_native(struct touched_job *job, const struct trace_names *user,
         const struct touched_range *range, struct diff_touch *touch)
 {
     char name[TOUCHED_NAME_MAX + 1];
     struct arena *arena = job->job->arena;
     const char *file = range ? range->name : "";
-    if (user->count && *file && strncmp(user->frames[0].module, "ld-", 3) == 0) {
+    if (user->count && *file && strncmp(user->functions[0].module, "ld-", 3) == 0) {
         touch->function = arena_print(arena, "loading of %s", diff_memory_key(arena, file));
         return;
     }
     for (size_t i = 0; i < user->count && !touch->function; i++) {
-        const struct touched_frame *frame = &user->frames[i];
+        const struct trace_name *frame = &user->functions[i];
         bool python = names_is_interpreter(frame->name, frame->module);
         if (!python && (touched_serves(frame) || (!range && touched_drives(frame))))
             continue;
@@ -221,30 +213,17 @@ static void touched_name_native(struct touched_job *job, const struct touched_st
     }
     if (touch->function || touch->caller || !user->count || !range)
         return;
-    names_short(user->frames[0].name, name, sizeof name, TOUCHED_NAME_MAX);
+    names_short(user->functions[0].name, name, sizeof name, TOUCHED_NAME_MAX);
     touch->function = arena_copy(arena, name);
-    touch->module = diff_memory_key(arena, user->frames[0].module);
+    touch->module = diff_memory_key(arena, user->functions[0].module);
 }
 
 static int touched_stack(
-        struct touched_job *job, int64_t id, struct touched_stack *ret, struct error *err)
+        struct touched_job *job, int64_t id, struct trace_names *ret, struct error *err)
 {
-    struct store *store = job->job->store;
-    ret->count = 0;
-    if (!id)
-        return 0;
-    sqlite3_stmt *stmt = store_query(store, err,
-            "SELECT name, module FROM v_stack WHERE stack = ? ORDER BY depth LIMIT ?", "ii", id,
-            (int64_t)TOUCHED_FRAMES_MAX);
-    int rc;
-    while ((rc = store_step(store, stmt, err)) > 0) {
-        const char *module = (const char *)sqlite3_column_text(stmt, 1);
-        if (ret->count < TOUCHED_FRAMES_MAX) // the kind of stack decides nothing: a merged store
-                                             // may name one twice
-            ret->frames[ret->count++] =
-                    (struct touched_frame){arena_copy(job->job->arena, store_text(store, stmt, 0)),
-                            arena_copy(job->job->arena, module ? module : "")};
-    }
+    int rc = trace_read_stack(job->job->store, id, job->job->arena, ret, err);
+    for (size_t i = 0; i < ret->count; i++)
+        ret->functions[i].module = ret->functions[i].module ? ret->functions[i].module : "";
     return rc;
 }
 
@@ -294,7 +273,7 @@ static uint32_t touched_place(
 static int touched_name(struct touched_job *job, struct error *err)
 {
     struct map known = {0};
-    struct touched_stack *user = xcalloc(1, sizeof *user), *python = xcalloc(1, sizeof *python);
+    struct trace_names *user = xcalloc(1, sizeof *user), *python = xcalloc(1, sizeof *python);
     int rc = 0;
     for (size_t i = 0; i < job->fault_count && rc == 0; i++) {
         struct touched_fault *fault = &job->faults[i];
@@ -710,7 +689,7 @@ int diff_touched_code(struct diff_job *diff, int64_t user_stack, int64_t python_
         const char **ret_function, const char **ret_module, struct error *err)
 {
     struct touched_job job = {.job = diff};
-    struct touched_stack *user = xcalloc(1, sizeof *user), *python = xcalloc(1, sizeof *python);
+    struct trace_names *user = xcalloc(1, sizeof *user), *python = xcalloc(1, sizeof *python);
     struct diff_touch touch = {0};
     int rc = touched_stack(&job, user_stack, user, err);
     rc = rc ? rc : touched_stack(&job, python_stack, python, err);

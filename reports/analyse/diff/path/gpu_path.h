@@ -9,7 +9,7 @@
 
 #include "reports/analyse/diff/path/cost_tree.h"
 #include "reports/analyse/diff/path/host_path.h"
-#include "reports/analyse/diff/trace/launch_trace.h"
+#include "reports/analyse/trace/launch/launch_trace.h"
 
 // Adds all windows of the launch to the tree: with has_gpu by the GPU's path, else by the host's
 // alone. The first time for the launch. Also fills cost_tree windows.

@@ -14,7 +14,7 @@
 #include "common/containers/map.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/path/gpu_path_parts.h"
-#include "reports/analyse/diff/wordlists.h"
+#include "reports/analyse/names/wordlists.h"
 
 enum {
     BETWEEN_NS_MAX = 20000, // between two operations that were queued; longer ones wait for

@@ -7,7 +7,7 @@
 #define UPGATE_DIFF_HOST_PATH_H
 
 #include "reports/analyse/diff/path/cost_tree.h"
-#include "reports/analyse/diff/trace/launch_trace.h"
+#include "reports/analyse/trace/launch/launch_trace.h"
 
 struct arena;
 struct host_path;

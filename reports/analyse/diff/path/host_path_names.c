@@ -12,8 +12,8 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/path/host_path_index.h"
-#include "reports/analyse/diff/wordlists.h"
 #include "reports/analyse/names/names.h"
+#include "reports/analyse/names/wordlists.h"
 
 // ---- native leaves ----
 

@@ -24,7 +24,7 @@
 #include "reports/analyse/names/names.h"
 #include "reports/analyse/quantile.h"
 #include "reports/analyse/stalls/stalls.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 
 enum {
     RECORDINGS_SLICES_MAX = 600, // of a longer recording the first ten minutes count
@@ -250,31 +250,24 @@ static int recordings_read(struct recordings_job *job, int side, enum recordings
 
 // ---- what ran on GPUs ----
 
-struct gpu_works {      // of a recording
+struct gpu_works { // of a recording
+    struct arena *arena;
     struct map of_id;   // -> number of the others
     const char **names; // of the arena
     uint32_t *costs;    // MAP_NONE: nothing of it has run yet
     size_t count, cost_count;
 };
 
-static int gpu_read_works(
-        struct recordings_job *job, int side, struct gpu_works *works, struct error *err)
+static void gpu_take_work(void *arg, const struct trace_work *work)
 {
-    const struct recordings_side *from = &job->sides[side];
-    sqlite3_stmt *stmt = store_query(from->store, err,
-            "SELECT w.id, CASE w.kind WHEN 0 THEN k.name WHEN 1 THEN 'CUDA graph' ELSE 'copies and sets' END AS name FROM gpu_work w "
-            "JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id LEFT JOIN gpu_kernel k ON "
-            "k.id = w.kernel_id WHERE p.recording_id = ?",
-            "i", from->id);
-    int rc;
-    while ((rc = store_step(from->store, stmt, err)) > 0) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 1);
-        *map_put(&works->of_id, (uint64_t)sqlite3_column_int64(stmt, 0)) = (uint32_t)works->count;
-        vector_push(works->names, works->count,
-                arena_copy(job->diff->arena, name && *name ? name : "[unknown]"));
-        vector_push(works->costs, works->cost_count, MAP_NONE);
-    }
-    return rc;
+    struct gpu_works *works = arg;
+    const char *name = work->kind == TRACE_WORK_KERNEL ? work->kernel
+            : work->kind == TRACE_WORK_GRAPH           ? "CUDA graph"
+                                                       : "copies and sets";
+    *map_put(&works->of_id, (uint64_t)work->id) = (uint32_t)works->count;
+    vector_push(works->names, works->count,
+            arena_copy(works->arena, name && *name ? name : "[unknown]"));
+    vector_push(works->costs, works->cost_count, MAP_NONE);
 }
 
 static int gpu_read_ops(
@@ -301,8 +294,9 @@ static int gpu_read_ops(
 // and nothing is sorted.
 static int recordings_read_gpu(struct recordings_job *job, int side, struct error *err)
 {
-    struct gpu_works works = {0};
-    int rc = gpu_read_works(job, side, &works, err);
+    struct gpu_works works = {.arena = job->diff->arena};
+    int rc = trace_works_read(
+            job->sides[side].store, job->sides[side].id, gpu_take_work, &works, err);
     if (rc == 0 && works.count)
         rc = gpu_read_ops(job, side, &works, err);
     map_free(&works.of_id);

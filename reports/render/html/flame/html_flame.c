@@ -9,9 +9,8 @@
 
 #include "common/containers/search.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/trace/launch_trace.h"
 #include "reports/analyse/names/names.h"
-#include "reports/analyse/stalls/parts.h"
+#include "reports/analyse/stalls/launch_work.h"
 #include "reports/render/html/flame/html_tree.h"
 
 static const double flame_narrow =
@@ -250,7 +249,7 @@ static int flame_launch(struct store *store, struct flame *flame, const struct h
         struct error *err)
 {
     struct launch_trace *loaded = NULL;
-    int rc = launch_trace_load(
+    int rc = launch_work_load(
             store, launch->launch_id, &(struct launch_trace_opts){.host_only = true}, &loaded, err);
     if (rc)
         return rc;
@@ -264,7 +263,7 @@ static int flame_launch(struct store *store, struct flame *flame, const struct h
                     (struct trace_window){loaded->windows[i].begin, loaded->windows[i].end};
         flame_fold(flame, &source, flame_launch_steps(loaded));
     }
-    launch_trace_free(loaded);
+    launch_work_free(loaded);
     return 0;
 }
 

@@ -240,12 +240,12 @@ static int timeline_load(struct store *store, struct timeline *timeline,
     for (int side = 0; side < 2 && rc == 0; side++) { // one launch in memory at a time
         struct launch_trace *launch = NULL;
         if (couple->launches[side])
-            rc = launch_trace_load(
+            rc = launch_work_load(
                     store, couple->launches[side], &(struct launch_trace_opts){0}, &launch, err);
         if (rc == 0 && launch)
             timeline_side(timeline, launch, side, couple);
         if (rc == 0)
-            launch_trace_free(launch);
+            launch_work_free(launch);
     }
     if (rc || couple->launches[0] || couple->launches[1] || !couple->recordings[0])
         return rc;

@@ -4,8 +4,7 @@
 #ifndef UPGATE_REPORTS_HTML_TIMELINE_H
 #define UPGATE_REPORTS_HTML_TIMELINE_H
 
-#include "reports/analyse/diff/trace/launch_trace.h"
-#include "reports/analyse/stalls/parts.h"
+#include "reports/analyse/stalls/launch_work.h"
 #include "reports/render/html/timeline/html_lanes.h"
 
 struct timeline_host {

@@ -3,11 +3,11 @@
 // that is looked at every two has eight tenths of its rows in common with the one before. Rows stay
 // as they were written, but for the waits that go on: each second these are written anew, behind
 // all others. One owner thread.
-#ifndef UPGATE_STALLS_LIVE_CACHE_H
-#define UPGATE_STALLS_LIVE_CACHE_H
+#ifndef UPGATE_TRACE_CACHE_H
+#define UPGATE_TRACE_CACHE_H
 
 #include "common/containers/map.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 
 // Stacks by their numbers, and their frames. Whose names come later is not among them: it has one
 // frame until then, or none.
@@ -31,7 +31,7 @@ struct cache_names {
     struct arena *arena;
 };
 
-struct stalls_cache {
+struct trace_cache {
     struct trace
             rows; // gaps, shorts and samples with ids in place of threads, and texts; nothing else
     size_t gap_count, short_count; // of them, those that stay
@@ -42,14 +42,14 @@ struct stalls_cache {
 };
 
 // Drops what does not belong to the trace's window, or all.
-void cache_begin(struct stalls_cache *cache, struct store *store, const struct trace *trace);
+void cache_begin(struct trace_cache *cache, struct store *store, const struct trace *trace);
 // Behind each row that was read into cache->rows.
-void cache_note_gap(struct stalls_cache *cache, int64_t row, const struct trace_gap *gap);
-void cache_note_sample(struct stalls_cache *cache, int64_t row, const struct trace_sample *sample);
+void cache_note_gap(struct trace_cache *cache, int64_t row, const struct trace_gap *gap);
+void cache_note_sample(struct trace_cache *cache, int64_t row, const struct trace_sample *sample);
 // All rows that are there, into the trace; then drops those that are read again, or all where there
 // are too many.
-void cache_place(struct stalls_cache *cache, const struct trace_ids *threads, struct trace *trace);
-void cache_clear(struct stalls_cache *cache); // but for names
+void cache_place(struct trace_cache *cache, const struct trace_ids *threads, struct trace *trace);
+void cache_clear(struct trace_cache *cache); // but for names
 
 // NULL: not there
 const struct cache_stack *cache_stack_of(const struct cache_names *names, uint32_t id);

@@ -11,7 +11,8 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/live_cache.h"
+#include "reports/analyse/trace/trace_cache.h"
+#include "reports/analyse/trace/trace_inside.h"
 #include "tracer/store/ranges.h"
 
 uint32_t trace_thread_at(const struct trace_ids *threads, sqlite3_stmt *stmt, int column)
@@ -97,7 +98,7 @@ static void trace_read_sample(sqlite3_stmt *stmt, struct trace_sample *row)
 struct trace_table {
     struct trace *trace;
     const struct trace_ids *threads; // NULL: rows have ids
-    struct stalls_cache *cache;      // into whose rows is read; NULL: none
+    struct trace_cache *cache;       // into whose rows is read; NULL: none
     struct store *store;
     sqlite3 *db; // NULL: the store's
     struct error err;
@@ -227,7 +228,7 @@ static sqlite3 *trace_connect(struct store *store)
 int trace_load_big(struct trace *trace, struct store *store, const struct trace_ids *threads,
         struct error *err)
 {
-    struct stalls_cache *cache =
+    struct trace_cache *cache =
             trace->cache; // of a look: what came since the one before is read, into it
     vector_push(trace->texts, trace->text_count, "");
     if (cache)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which function means what. Kernel names are those of 5.10 to 6.18, without compiler suffixes; a
 // name may have several marks. Sorted on first use; lookups are binary searches.
-#include "reports/analyse/stalls/marks.h"
+#include "reports/analyse/trace/marks.h"
 
 #include <pthread.h>
 #include <stddef.h>

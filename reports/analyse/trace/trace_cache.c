@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows, stacks and names between two looks of stalls --live.
-#include "reports/analyse/stalls/live_cache.h"
+#include "reports/analyse/trace/trace_cache.h"
 
 #include <stdlib.h>
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/stalls.h"
 
 enum {
     CACHE_ROWS_MAX = 1 << 16, // 7 MB: six thousand waits a second of a window of ten; who has more
@@ -17,9 +16,9 @@ enum {
     CACHE_FRAME_IDS_MAX = 1 << 19, // 2 MB
 };
 
-struct stalls_cache *stalls_cache_new(void)
+struct trace_cache *trace_cache_new(void)
 {
-    return xcalloc(1, sizeof(struct stalls_cache));
+    return xcalloc(1, sizeof(struct trace_cache));
 }
 
 static void cache_names_clear(struct cache_names *names)
@@ -33,7 +32,7 @@ static void cache_names_clear(struct cache_names *names)
     *names = (struct cache_names){0};
 }
 
-void stalls_cache_free(struct stalls_cache *cache)
+void trace_cache_free(struct trace_cache *cache)
 {
     if (!cache)
         return;
@@ -42,7 +41,7 @@ void stalls_cache_free(struct stalls_cache *cache)
     free(cache);
 }
 
-void cache_clear(struct stalls_cache *cache)
+void cache_clear(struct trace_cache *cache)
 {
     struct cache_names names = cache->names;
     free(cache->rows.gaps);
@@ -50,7 +49,7 @@ void cache_clear(struct stalls_cache *cache)
     free(cache->rows.samples);
     free(cache->rows.texts);
     arena_free(cache->rows.arena);
-    *cache = (struct stalls_cache){.names = names};
+    *cache = (struct trace_cache){.names = names};
 }
 
 // Is the last row that was read still the one with its number? Of a table that --max-size has
@@ -70,7 +69,7 @@ static size_t cache_since(struct trace_gap *gaps, size_t count, int64_t from_ns)
     return left;
 }
 
-void cache_begin(struct stalls_cache *cache, struct store *store, const struct trace *trace)
+void cache_begin(struct trace_cache *cache, struct store *store, const struct trace *trace)
 {
     struct trace *rows = &cache->rows;
     size_t left = 0;
@@ -96,7 +95,7 @@ void cache_begin(struct stalls_cache *cache, struct store *store, const struct t
     cache->waits = false;
 }
 
-void cache_note_gap(struct stalls_cache *cache, int64_t row, const struct trace_gap *gap)
+void cache_note_gap(struct trace_cache *cache, int64_t row, const struct trace_gap *gap)
 {
     cache->waits |= (gap->flags & UG_GAP_UNFINISHED) != 0;
     if (cache->waits)
@@ -107,7 +106,7 @@ void cache_note_gap(struct stalls_cache *cache, int64_t row, const struct trace_
     cache->short_count = cache->rows.short_count;
 }
 
-void cache_note_sample(struct stalls_cache *cache, int64_t row, const struct trace_sample *sample)
+void cache_note_sample(struct trace_cache *cache, int64_t row, const struct trace_sample *sample)
 {
     cache->sample_row = row;
     cache->sample_at = sample->at;
@@ -129,7 +128,7 @@ static bool cache_place_gap(const struct trace_ids *threads, struct trace_gap *g
     return gap->thread != TRACE_NONE;
 }
 
-void cache_place(struct stalls_cache *cache, const struct trace_ids *threads, struct trace *trace)
+void cache_place(struct trace_cache *cache, const struct trace_ids *threads, struct trace *trace)
 {
     struct trace *rows = &cache->rows;
     for (size_t i = 1; i < rows->text_count; i++) // they may be read for longer than they are kept

@@ -3,7 +3,7 @@
 // how well the clocks of two of them are known against each other. A recording of one machine has
 // no nodes.
 #include "common/containers/vector.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace_inside.h"
 
 enum { NODES_MAX = 65536 };
 

@@ -10,8 +10,8 @@
 #include "common/containers/search.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/trace/launch_trace_inside.h"
 #include "reports/analyse/steady.h"
+#include "reports/analyse/trace/launch/launch_trace_inside.h"
 #include "tracer/store/ranges.h"
 
 enum {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/containers/vector.h"
-#include "reports/analyse/diff/trace/launch_trace_inside.h"
-#include "reports/analyse/diff/trace/launch_trace_scan.h"
+#include "reports/analyse/trace/launch/launch_trace_inside.h"
+#include "reports/analyse/trace/trace_scan.h"
 
 // One of the tables while it is read.
 struct calls_reader {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists of words that NULL ends: is a text one of them, does it begin with one, does it hold one?
-#ifndef UPGATE_DIFF_WORDLISTS_H
-#define UPGATE_DIFF_WORDLISTS_H
+#ifndef UPGATE_NAMES_WORDLISTS_H
+#define UPGATE_NAMES_WORDLISTS_H
 
 #include <stdbool.h>
 #include <string.h>

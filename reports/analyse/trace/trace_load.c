@@ -10,7 +10,7 @@
 #include "common/containers/map.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace_inside.h"
 
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id)
 {
@@ -426,8 +426,7 @@ static int trace_find_from(struct trace *trace, struct store *store, int64_t las
 }
 
 int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns,
-        struct stalls_cache *cache, struct arena *arena, struct trace **ret_trace,
-        struct error *err)
+        struct trace_cache *cache, struct arena *arena, struct trace **ret_trace, struct error *err)
 {
     sqlite3_stmt *stmt = store_query(store, err,
             "SELECT id, coalesce(launch_id, 0), begin_ns, coalesce(end_ns, 0) AS end_ns, threshold_ns, "

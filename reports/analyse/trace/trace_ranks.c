@@ -5,7 +5,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace_inside.h"
 
 // node: -1: told by nobody, there is one.
 static void trace_set_rank(struct trace *trace, int64_t tgid, int64_t start_ns, int64_t rank,

@@ -15,7 +15,7 @@
 #include "common/containers/search.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace_inside.h"
 
 enum {
     BUSY_JOIN_NS = 5000,
@@ -184,47 +184,48 @@ static void busy_add(struct busy_host *host, struct trace_busy *busy, const stru
     }
 }
 
-// Of the recording; a store of many launches has the works of all. Each kernel's name once.
+struct busy_works { // while they are read
+    struct busy_find *find;
+    const struct trace_ids *processes;
+    struct map named; // by kernel: each one's name once
+    const char **names;
+    size_t name_count;
+};
+
+static void busy_take_work(void *arg, const struct trace_work *row)
+{
+    struct busy_works *works = arg;
+    struct busy_find *find = works->find;
+    struct busy_work work = {.process = trace_ids_find(works->processes, row->process_id),
+            .stream = row->stream_id,
+            .thread = row->thread_id,
+            .kernel = row->kernel_id,
+            .copies = row->kind >= TRACE_WORK_COPY,
+            .communicates = row->kernel && strcasestr(row->kernel, "nccl"),
+            .queue = MAP_NONE,
+            .sum = MAP_NONE};
+    if (work.process == TRACE_NONE)
+        return;
+    uint32_t *at = row->kernel ? map_put(&works->named, (uint64_t)work.kernel) : NULL;
+    if (at && *at == MAP_NONE) {
+        *at = (uint32_t)works->name_count;
+        vector_push(works->names, works->name_count, arena_copy(find->trace->arena, row->kernel));
+    }
+    work.name = at ? works->names[*at] : NULL;
+    find->work_first = find->work_count && find->work_first < row->id ? find->work_first : row->id;
+    find->work_last = find->work_count && find->work_last > row->id ? find->work_last : row->id;
+    *map_put(&find->work_of, (uint64_t)row->id) = (uint32_t)find->work_count;
+    vector_push(find->works, find->work_count, work);
+}
+
+// Of the recording; a store of many launches has the works of all.
 static int busy_load_works(struct busy_find *find, struct store *store,
         const struct trace_ids *processes, struct error *err)
 {
-    struct trace *trace = find->trace;
-    struct map named = {0}; // by kernel
-    const char **names = NULL;
-    size_t name_count = 0;
-    sqlite3_stmt *stmt = store_query(store, err,
-            "SELECT w.id, s.process_id, w.stream_id, coalesce(w.thread_id, 0), coalesce(w.kernel_id, 0), k.name, w.kind >= 16, "
-            "coalesce(k.name LIKE '%nccl%', 0) FROM gpu_work w JOIN gpu_stream s ON s.id = w.stream_id JOIN process p ON p.id = s.process_id LEFT JOIN "
-            "gpu_kernel k ON k.id = w.kernel_id WHERE p.recording_id = ?",
-            "i", trace->recording_id);
-    int rc;
-    while ((rc = store_step(store, stmt, err)) == 1) {
-        int64_t id = sqlite3_column_int64(stmt, 0);
-        struct busy_work work = {
-                .process = trace_ids_find(processes, sqlite3_column_int64(stmt, 1)),
-                .stream = sqlite3_column_int64(stmt, 2),
-                .thread = sqlite3_column_int64(stmt, 3),
-                .kernel = sqlite3_column_int64(stmt, 4),
-                .copies = sqlite3_column_int(stmt, 6) != 0,
-                .communicates = sqlite3_column_int(stmt, 7) != 0,
-                .queue = MAP_NONE,
-                .sum = MAP_NONE};
-        if (work.process == TRACE_NONE)
-            continue;
-        const char *name = (const char *)sqlite3_column_text(stmt, 5);
-        uint32_t *at = name ? map_put(&named, (uint64_t)work.kernel) : NULL;
-        if (at && *at == MAP_NONE) {
-            *at = (uint32_t)name_count;
-            vector_push(names, name_count, arena_copy(trace->arena, name));
-        }
-        work.name = at ? names[*at] : NULL;
-        find->work_first = find->work_count && find->work_first < id ? find->work_first : id;
-        find->work_last = find->work_count && find->work_last > id ? find->work_last : id;
-        *map_put(&find->work_of, (uint64_t)id) = (uint32_t)find->work_count;
-        vector_push(find->works, find->work_count, work);
-    }
-    map_free(&named);
-    free(names);
+    struct busy_works works = {.find = find, .processes = processes};
+    int rc = trace_works_read(store, find->trace->recording_id, busy_take_work, &works, err);
+    map_free(&works.named);
+    free(works.names);
     return rc;
 }
 

@@ -3,7 +3,7 @@
 // and 2.1), through the connection's own file handle and under its lock. Ten million rows of
 // gpu_op: 2.1 s by sqlite3_step, 1.3 s through an aggregate function, 0.2 s so. Whatever looks odd
 // ends the attempt, and SQL reads the table and finds the words. Reads only.
-#include "reports/analyse/diff/trace/launch_trace_scan.h"
+#include "reports/analyse/trace/trace_scan.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
 // A recording in memory: compact arrays in place of rows, ids replaced by indexes, each thread's
 // gaps and samples side by side in the order of time. Times are cut to the windows that count. Read
 // only after trace_load; one owner thread.
-#ifndef UPGATE_STALLS_TRACE_H
-#define UPGATE_STALLS_TRACE_H
+#ifndef UPGATE_TRACE_H
+#define UPGATE_TRACE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "bpf/events.h"
 #include "common/containers/arena.h"
 #include "common/error.h"
-#include "reports/analyse/stalls/marks.h"
+#include "reports/analyse/trace/marks.h"
 #include "tracer/store/store.h"
 
 #define TRACE_NONE UINT32_MAX // no thread, no gap, no sample
@@ -76,7 +76,8 @@ struct trace_frame {
 struct trace_stack {
     uint32_t first, count; // in stack_frames, leaf first
     struct marks marks;
-    char kind; // as of its frames
+    uint32_t id; // of table stack
+    char kind;   // as of its frames
 };
 
 struct trace_gap {
@@ -161,6 +162,23 @@ struct trace_busy {              // of the GPUs of a process
     size_t count, block_count;
 };
 
+enum { TRACE_WORK_KERNEL = 0, TRACE_WORK_GRAPH = 1, TRACE_WORK_COPY = 16, TRACE_WORK_SET = 80 };
+
+struct trace_work {   // table gpu_work: what was launched, on which stream, by which call
+    int64_t id, kind; // kind: TRACE_WORK_*
+    int64_t stream_id, process_id, thread_id, kernel_id; // 0: not known; no kernel
+    const char *kernel, *call;                           // NULL: none, not known
+    int64_t bytes;                                       // of copies and sets; -1: none
+    int64_t shared_bytes;                                // from here on of kernels
+    int32_t grid[3], block[3], registers;
+};
+
+struct trace_call {                             // table gpu_call
+    int64_t process_id, thread_id, correlation; // thread_id 0: not known
+    int64_t begin, ns;
+    const char *name; // NULL: not known
+};
+
 struct trace_device { // a GPU of a process
     uint32_t process;
     int32_t device;          // as the process numbers them
@@ -168,7 +186,9 @@ struct trace_device { // a GPU of a process
     int64_t streams;         // that it used there; 0: none was seen
 };
 
-struct stalls_cache;
+// What a look at a recording that goes on has read of it, so that the next one reads only what came
+// since.
+struct trace_cache;
 
 struct trace {
     struct arena *arena;
@@ -177,7 +197,7 @@ struct trace {
     int64_t short_ns;                // 0: no shorts
     int64_t from_ns;                 // what ended before was not loaded; INT64_MIN: all was
     bool is_whole;                   // it begins where the recording does
-    struct stalls_cache *cache;      // rows of the look before; NULL: each row is read
+    struct trace_cache *cache;       // rows of the look before; NULL: each row is read
     int64_t counters_before;         // rows of table counter up to this one are too old
     enum marks_machine machine;      // that was recorded
     struct trace_window *windows;
@@ -224,12 +244,16 @@ struct trace {
             counter_count, throttle_count, step_count, text_count;
 };
 
+struct trace_cache *trace_cache_new(void);
+void trace_cache_free(struct trace_cache *cache); // NULL ok
+
+// A recording of a store; 0: the first one. -ENOENT: there is none. Strings are the arena's.
 int trace_load(struct store *store, int64_t recording_id, struct arena *arena,
         struct trace **ret_trace, struct error *err);
 // Its last so many nanoseconds only, of a recording that may be going on; 0: all. What is older is
 // not read, nor what was read for the look before, which is in `cache`; NULL: there was none.
 int trace_load_last(struct store *store, int64_t recording_id, int64_t last_ns,
-        struct stalls_cache *cache, struct arena *arena, struct trace **ret_trace,
+        struct trace_cache *cache, struct arena *arena, struct trace **ret_trace,
         struct error *err);
 // Has --max-size deleted the oldest seconds? No ledger says so where the recorder was killed, nor
 // in a copy that was made while it went on: rows that are numbered from 1 are gone from the front.
@@ -268,6 +292,29 @@ int trace_builds_read(struct trace_builds *builds, struct store *store, struct e
 bool trace_builds_one(const struct trace_builds *builds, const char *module); // module: NULL ok
 // Leaves `starts` only of such libraries of the store.
 int trace_keep_starts(struct trace *trace, struct store *store, struct error *err);
+// Works of a recording, 0: all of the store, by their ids; strings live until take returns.
+int trace_works_read(struct store *store, int64_t recording_id,
+        void (*take)(void *arg, const struct trace_work *work), void *arg, struct error *err);
+// The same of calls, in the order of the table.
+int trace_calls_read(struct store *store, int64_t recording_id,
+        void (*take)(void *arg, const struct trace_call *call), void *arg, struct error *err);
+// A text of table string, in the arena; *ret_text NULL: there is none. err NULL: store_failed()
+// tells.
+int trace_read_text(struct store *store, int64_t id, struct arena *arena, const char **ret_text,
+        struct error *err);
+// One stack of the store, of whatever recording, in the arena; count 0: there is none. err NULL:
+// likewise.
+enum { TRACE_NAMES_MAX = 128 }; // recorders keep 127
+struct trace_name {
+    const char *name, *module; // module NULL: not known
+};
+struct trace_names {
+    struct trace_name functions[TRACE_NAMES_MAX]; // leaf first
+    size_t count;
+    char kind; // as trace_frame
+};
+int trace_read_stack(struct store *store, int64_t id, struct arena *arena, struct trace_names *ret,
+        struct error *err);
 // What the function at that depth of a stack is inside of (names.h), in the trace's arena; NULL: it
 // has a name, or that is not known either.
 const char *trace_inside(const struct trace *trace, uint32_t stack, uint32_t depth);
@@ -290,6 +337,8 @@ static inline struct marks trace_marks(const struct trace *trace, uint32_t stack
 {
     return trace->stacks[stack].marks;
 }
+// A stack of the store that rows of the recording have; 0: none of them. Not after trace_load_last.
+uint32_t trace_stack_of(const struct trace *trace, int64_t id);
 // First sample of the thread at or after a time: an index below sample_first + sample_count, or
 // that sum.
 uint32_t trace_sample_from(const struct trace *trace, uint32_t thread, int64_t at);
@@ -302,7 +351,7 @@ uint32_t trace_cpu_sample_from(const struct trace *trace, int cpu, int64_t at);
 // Samples of the thread from begin to end, times the length of a tick: its time on the CPU there.
 int64_t trace_ran_ns(const struct trace *trace, uint32_t thread, int64_t begin, int64_t end);
 
-// Between trace_load's parts.
+// Also of what others load beside it.
 struct trace_ids { // id of the store -> index
     int64_t min;
     size_t span;
@@ -311,24 +360,6 @@ struct trace_ids { // id of the store -> index
 uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id); // TRACE_NONE: not there
 void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count,
         size_t size); // rows begin with the id
-// After communications. of_ranks: trace.busy and trace.kernels as well as trace.gpus.
-int trace_load_busy(struct trace *trace, struct store *store, bool of_ranks, struct error *err);
-// before the processes
-int trace_load_nodes(struct trace *trace, struct store *store, struct error *err);
-uint32_t trace_node_at(const struct trace *trace, int64_t process_id);
-uint32_t trace_thread_at(const struct trace_ids *threads, sqlite3_stmt *stmt, int column);
-enum { TRACE_STACK_ID_MAX = 1 << 26 }; // ids are given in order: more than that is damage
-// The stack's id, until trace_load_stacks puts its index there; 0: none.
-uint32_t trace_stack_at(sqlite3_stmt *stmt, int column);
-// Rows of a recording that goes on stand in the order they were written, which is that of time but
-// for what came late to its ring: the row before the first one that may be needed. 0: all are.
-int64_t trace_row_before(struct store *store, const char *table, const char *time, int64_t from_ns);
-// gaps, samples
-int trace_load_big(struct trace *trace, struct store *store, const struct trace_ids *threads,
-        struct error *err);
-// Those that gaps, samples, locks and facts have, with their frames.
-int trace_load_stacks(struct trace *trace, struct store *store, struct error *err);
-void trace_index(struct trace *trace); // sorts gaps, samples, locks; who works
 // Rows of `size` bytes side by side by the number below `groups` at `offset`, a thread or a CPU,
 // and in order within it: starts[group] and starts[group + 1] bound a group's. Frees rows, returns
 // the new ones. *ret_sorted: they were in order already; NULL ok.

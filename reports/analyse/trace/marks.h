@@ -2,8 +2,8 @@
 // Marks: what a stack says, as bits. Each function name is looked up once, each distinct stack is
 // the union of its functions, so that millions of gaps and samples only test bits. Works for stacks
 // with the frames of .sched.text (schedule, down_write) and without them. Pure; one owner thread.
-#ifndef UPGATE_STALLS_MARKS_H
-#define UPGATE_STALLS_MARKS_H
+#ifndef UPGATE_TRACE_MARKS_H
+#define UPGATE_TRACE_MARKS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,7 +7,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/trace/launch_trace_inside.h"
+#include "reports/analyse/trace/launch/launch_trace_inside.h"
 
 int load_ranks(struct load *load)
 {

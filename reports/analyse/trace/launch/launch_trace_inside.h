@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Between the files that load one traced launch (launch_trace*.c): what is known while it is loaded
 // and not afterwards. One owner thread.
-#ifndef UPGATE_DIFF_LAUNCH_TRACE_INSIDE_H
-#define UPGATE_DIFF_LAUNCH_TRACE_INSIDE_H
+#ifndef UPGATE_TRACE_LAUNCH_TRACE_INSIDE_H
+#define UPGATE_TRACE_LAUNCH_TRACE_INSIDE_H
 
-#include "reports/analyse/diff/trace/launch_trace.h"
+#include "reports/analyse/trace/launch/launch_trace.h"
 
 struct load_process { // every one of the store, by id
     int64_t id;

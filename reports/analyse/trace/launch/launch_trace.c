@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading one traced launch from end to end: its recording, ranks, steps, the host's trace with the
-// stall analysis' parts, windows, the GPU's side, and what makes all of it doubtful. Reads the
-// store only; what is needed while loading alone is in struct load.
-#include "reports/analyse/diff/trace/launch_trace.h"
+// Loading one traced launch from end to end: its recording, ranks, steps, the host's trace,
+// windows, the GPU's side, and what makes all of it doubtful. Reads the store only; what is needed
+// while loading alone is in struct load.
+#include "reports/analyse/trace/launch/launch_trace.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -12,9 +12,8 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/trace/launch_trace_inside.h"
-#include "reports/analyse/diff/wordlists.h"
-#include "reports/analyse/stalls/parts.h"
+#include "reports/analyse/names/wordlists.h"
+#include "reports/analyse/trace/launch/launch_trace_inside.h"
 
 enum {
     CLOCK_RESIDUAL_MAX_NS = 10000
@@ -40,9 +39,9 @@ const char *load_text(struct load *load, int64_t id)
             load->texts, &load->text_capacity, (size_t)id + 1, sizeof *load->texts);
     static const char missing[] = ""; // asked for, not there
     if (!load->texts[id]) {
-        char *text = store_get_text(load->store, "SELECT text FROM string WHERE id = ?", "i", id);
-        load->texts[id] = text ? arena_copy(load->trace->arena, text) : missing;
-        free(text);
+        trace_read_text(load->store, id, load->trace->arena, &load->texts[id], NULL);
+        if (!load->texts[id])
+            load->texts[id] = missing;
     }
     return load->texts[id] == missing ? NULL : load->texts[id];
 }
@@ -131,9 +130,6 @@ static int load_host(struct load *load)
         load_doubt(load, "nothing of the host was recorded in the turns of this launch");
         return 0;
     }
-    trace->host_work = xcalloc(1, sizeof *trace->host_work);
-    work_init(trace->host_work, trace->host);
-    work_find(trace->host_work);
     trace_ids_build(&load->thread_ids, trace->host->threads, trace->host->thread_count,
             sizeof *trace->host->threads);
     return 0;
@@ -260,9 +256,6 @@ void launch_trace_free(struct launch_trace *trace)
 {
     if (!trace)
         return;
-    if (trace->host_work)
-        work_free(trace->host_work);
-    free(trace->host_work);
     trace_free(trace->host);
     void *rows[] = {trace->ranks, trace->windows, trace->cold, trace->steps, trace->phases,
             trace->kernels, trace->works, trace->ops, trace->calls, trace->nccl, trace->marks,

@@ -7,8 +7,8 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/trace/launch_trace_inside.h"
-#include "reports/analyse/diff/trace/launch_trace_scan.h"
+#include "reports/analyse/trace/launch/launch_trace_inside.h"
+#include "reports/analyse/trace/trace_scan.h"
 
 struct marks_reader { // while a table is read
     struct load *load;

@@ -9,8 +9,8 @@
 #include "common/containers/sort.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/trace/launch_trace_inside.h"
-#include "reports/analyse/diff/trace/launch_trace_scan.h"
+#include "reports/analyse/trace/launch/launch_trace_inside.h"
+#include "reports/analyse/trace/trace_scan.h"
 
 struct gpu_stream_row {
     int64_t id, process_id;

@@ -8,7 +8,7 @@
 #include "common/containers/search.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace_inside.h"
 
 // ---- windows ----
 

@@ -9,7 +9,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/names/names.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 
 // Of a library: the part of its name that its versions share. "libopenblasp-r0.3.21.so" is
 // "libopenblasp".
@@ -112,27 +112,18 @@ const char *trace_inside(const struct trace *trace, uint32_t stack, uint32_t dep
 
 char *trace_leaf_inside(struct store *store, int64_t stack_id)
 {
-    char text[NAMES_INSIDE_MAX + 1], *module = NULL;
+    char text[NAMES_INSIDE_MAX + 1];
     struct names_inside inside = {0};
+    struct trace_names *stack = xcalloc(1, sizeof *stack);
     struct arena *arena = arena_new(); // what is found must live until the text is made
-    sqlite3_stmt *stmt = store_query(store, NULL,
-            "SELECT f.name, f.module FROM stack s, json_each(s.frames) j JOIN frame f ON f.id = j.value "
-            "WHERE s.id = ? AND s.kind = 'user' ORDER BY j.key",
-            "i", stack_id);
-    bool more = stmt != NULL;
-    while (more && store_step(store, stmt, NULL) == 1) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 0),
-                   *of = (const char *)sqlite3_column_text(stmt, 1);
-        if (module) {
-            more = names_inside_next(&inside, arena_copy(arena, name), arena_copy(arena, of));
-        } else {
-            more = names_is_nameless(name);
-            inside.module = module = arena_copy(arena, of ? of : "");
-        }
-    }
-    if (stmt)
-        sqlite3_reset(stmt);
+    trace_read_stack(store, stack_id, arena, stack, NULL);
+    const struct trace_name *leaf = &stack->functions[0];
+    bool more = stack->count && stack->kind == 'u' && names_is_nameless(leaf->name);
+    inside.module = more && leaf->module ? leaf->module : "";
+    for (size_t i = 1; i < stack->count && more; i++)
+        more = names_inside_next(&inside, stack->functions[i].name, stack->functions[i].module);
     char *ret = names_inside_text(&inside, text, sizeof text) ? xstrdup(text) : NULL;
     arena_free(arena);
+    free(stack);
     return ret;
 }

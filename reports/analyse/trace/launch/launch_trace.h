@@ -3,15 +3,15 @@
 // host did (the trace of the stall analysis) and what the GPU did. Reads the store; made and freed
 // launch by launch, so that only one side's events of one launch are in memory at a time. One owner
 // thread.
-#ifndef UPGATE_DIFF_LAUNCH_TRACE_H
-#define UPGATE_DIFF_LAUNCH_TRACE_H
+#ifndef UPGATE_TRACE_LAUNCH_TRACE_H
+#define UPGATE_TRACE_LAUNCH_TRACE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/error.h"
-#include "reports/analyse/stalls/trace.h"
+#include "reports/analyse/trace/trace.h"
 #include "tracer/store/store.h"
 
 #define LAUNCH_TRACE_NONE UINT32_MAX
@@ -117,7 +117,8 @@ struct launch_range { // nvtx
 struct launch_trace {
     struct arena *arena;
     struct trace *host;     // NULL: the host side was not recorded
-    struct work *host_work; // the stall analysis' parts of it (parts.h), sorted; NULL with host
+    struct work *host_work; // the stall analysis' parts of it, sorted: stalls/launch_work.h; NULL:
+                            // not made, or with host
     int64_t launch_id, recording_id;
     uint32_t pair;  // index among the traced pairs of the workload
     int side;       // 0, 1

@@ -4,10 +4,12 @@
 // needs 40,000. So rows are read with ids first, and stacks and frames are read by these.
 #include <stdlib.h>
 
+#include "common/containers/search.h"
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/names/names.h"
-#include "reports/analyse/stalls/live_cache.h"
+#include "reports/analyse/trace/trace_cache.h"
+#include "reports/analyse/trace/trace_inside.h"
 
 enum {
     STACKS_SKIP_MAX = 32 // rows in a row that nobody needs: a new search costs as much
@@ -148,6 +150,7 @@ static struct trace_stack *stack_begin(struct stacks *stacks, uint32_t id, char 
     stacks->index[id] = (uint32_t)trace->stack_count;
     struct trace_stack *row = vector_add(trace->stacks, trace->stack_count);
     row->first = (uint32_t)trace->stack_frame_count;
+    row->id = id;
     row->kind = kind;
     return row;
 }
@@ -310,4 +313,12 @@ int trace_load_stacks(struct trace *trace, struct store *store, struct error *er
     free(stacks.index);
     free(stacks.frame_index);
     return rc;
+}
+
+uint32_t trace_stack_of(const struct trace *trace, int64_t id)
+{
+    // they were read by id
+    uint32_t at =
+            (uint32_t)search_between(middle, 1, trace->stack_count, trace->stacks[middle].id >= id);
+    return at < trace->stack_count && trace->stacks[at].id == id ? at : 0;
 }
