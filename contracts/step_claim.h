@@ -271,8 +271,8 @@ static UG_IMPL_COLD void ug_impl_close(void)
 }
 
 /* Leaves the file as at exit, and the next call reads UPGATE_STEPS again: a process of which one
- * recording after the other is made. No other thread makes a call meanwhile. False: a step is open,
- * and nothing has changed. */
+ * recording after the other is made. No other thread makes a call meanwhile. False: a step is
+ * open, and nothing has changed. */
 static inline bool ug_impl_reopen(void)
 {
     struct ug_step_state *s = &ug_step_state_v2;

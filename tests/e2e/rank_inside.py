@@ -16,7 +16,8 @@ failures = []
 PROGRAM = """#!/bin/sh
 echo "$@" >>"$ASKED"
 case $ANSWER in fail) echo "upgate: error: no permission" >&2; exit 4;; esac
-(head -c 1 >/dev/null; echo ended >>"$ASKED") </dev/stdin >/dev/null 2>&1 &
+exec 3<&0
+(head -c 1 <&3 >/dev/null; echo ended >>"$ASKED") >/dev/null 2>&1 &
 echo "UPGATE_STEPS=$ASKED.steps"
 """
 RAY = """
