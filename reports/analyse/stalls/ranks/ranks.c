@@ -160,19 +160,21 @@ static void ranks_find_threads(struct ranks *ranks)
     const struct trace *trace = ranks->trace;
     uint32_t *row_of = ranks_row_of(ranks);
     size_t *waits = xcalloc(ranks->row_count + 1, sizeof *waits), all = 0;
+    // runs: and 1; 0: none
     uint32_t *runs = xcalloc(ranks->row_count + 1, sizeof *runs),
              *best = xcalloc(ranks->row_count + 1, sizeof *best);
     for (uint32_t i = 0; i < trace->thread_count; i++) {
         const struct trace_thread *thread = &trace->threads[i];
         uint32_t row = thread->own || thread->main ? TRACE_NONE : row_of[thread->process];
-        size_t count = row != TRACE_NONE ? ranks_count_waits(trace, i) : 0;
+        if (row == TRACE_NONE)
+            continue;
+        size_t count = ranks_count_waits(trace, i);
         all += count;
-        if (count > waits[row == TRACE_NONE ? ranks->row_count : row]) {
+        if (count > waits[row]) {
             waits[row] = count;
             best[row] = i;
         }
-        if (row != TRACE_NONE &&
-                (!runs[row] || thread->run_ns > trace->threads[runs[row] - 1].run_ns) &&
+        if ((!runs[row] || thread->run_ns > trace->threads[runs[row] - 1].run_ns) &&
                 ranks_runs_python(trace, i))
             runs[row] = i + 1;
     }
