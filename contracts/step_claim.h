@@ -235,20 +235,26 @@ static UG_IMPL_COLD const char *ug_impl_map_rings(
     return NULL;
 }
 
+/* As before the first call. */
+static UG_IMPL_COLD void ug_impl_forget(struct ug_step_state *s)
+{
+    ug_impl_unmap(s);
+    s->owner = 0;
+    s->in_step = 0;
+    s->nested = 0;
+    s->phases = 0;
+    s->orphan = 0;
+    s->putting = 0;
+    __atomic_store_n(&s->status, UG_IMPL_UNTRIED, __ATOMIC_RELEASE);
+}
+
 /* fork: the child has no slot; its first step claims one. */
 static UG_IMPL_COLD void ug_impl_forked(void)
 {
     struct ug_step_state *s = &ug_step_state_v2;
 
     if (s->status == UG_IMPL_ATTACHED || s->status == UG_IMPL_ATTACHING) {
-        ug_impl_unmap(s);
-        s->owner = 0;
-        s->in_step = 0;
-        s->nested = 0;
-        s->phases = 0;
-        s->orphan = 0;
-        s->putting = 0;
-        s->status = UG_IMPL_UNTRIED;
+        ug_impl_forget(s);
     }
 }
 
@@ -262,6 +268,23 @@ static UG_IMPL_COLD void ug_impl_close(void)
         __atomic_store_n(&s->retry_ns, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&s->status, UG_IMPL_OFF, __ATOMIC_RELEASE);
     }
+}
+
+/* Leaves the file as at exit, and the next call reads UPGATE_STEPS again: a process of which one
+ * recording after the other is made. No other thread makes a call meanwhile. False: a step is
+ * open, and nothing has changed. */
+static inline bool ug_impl_reopen(void)
+{
+    struct ug_step_state *s = &ug_step_state_v2;
+    uintptr_t none = 0;
+
+    if (!__atomic_compare_exchange_n(
+                &s->owner, &none, (uintptr_t)1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        return false;
+    }
+    ug_impl_close();
+    ug_impl_forget(s);
+    return true;
 }
 
 static UG_IMPL_COLD const char *ug_impl_map_header(struct ug_step_state *s, int fd)

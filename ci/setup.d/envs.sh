@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The Python environments, sourced by ci/setup: two of the demo, two that are only made when asked for. baseline: the torch of the
+# The Python environments, sourced by ci/setup: two of the demo, three that are only made when asked for. baseline: the torch of the
 # distribution (1.13 in Debian 12), or an older one of PyPI where the archive has none. candidate: a
 # current torch of PyPI. An environment is made under another name and renamed when it works, so
 # that a half-made one is never seen; .upgate-env inside says what it was made from. Needs say() and
@@ -12,6 +12,8 @@ jax=jax==0.6.2 # the last for Python 3.10 to 3.13; envs/jax is made by ci/setup 
 # fbgemm-gpu, the CUDA build.
 torchrec=torchrec==1.8.0
 torchrec_needs=(fbgemm-gpu-cpu==1.8.0 tensordict torchmetrics==1.0.3 tqdm pyre-extensions)
+# envs/ray is made by ci/setup --ray only, over the candidate's torch.
+ray="ray[train]==2.60.0"
 python=/usr/bin/python3
 # The OpenMP build of OpenBLAS shares torch's threads. Without it Debian's torch computes with the
 # reference BLAS: 5.5 instead of 128 GFLOP/s in a 256x256 matrix product on one core of a 2-core
@@ -27,6 +29,8 @@ env_recipe() {
         echo "pip $jax numpy, python $(version_of_python)"
     elif [[ $1 == torchrec ]]; then
         echo "over $(env_recipe candidate): $torchrec ${torchrec_needs[*]}"
+    elif [[ $1 == ray ]]; then
+        echo "over $(env_recipe candidate): $ray"
     elif [[ $1 == candidate ]]; then
         echo "pip $candidate_torch numpy, python $(version_of_python)"
     elif [[ -z $(packages_missing "${packages_archive_torch[@]}") ]]; then
@@ -65,9 +69,14 @@ env_fill() {
             "$python" -m venv "$dir" && env_pip "$dir" ${spec%,*} || return 1
             ;;
         over*)
-            "$python" -m venv "$dir" && env_site "$root/envs/candidate" >"$(env_site "$dir")/candidate.pth" &&
+            "$python" -m venv "$dir" && env_site "$root/envs/candidate" >"$(env_site "$dir")/candidate.pth" || return 1
+            if [[ $name == ray ]]; then
+                env_pip "$dir" "$ray" || return 1
+            else
                 env_pip "$dir" "${torchrec_needs[@]}" && env_pip "$dir" --no-deps "$torchrec" || return 1
-            "$dir/bin/python" -s -W ignore -c 'import torchrec; print("ci/setup: torchrec " + torchrec.__version__)' >&2
+            fi
+            "$dir/bin/python" -s -W ignore -c 'import sys; name = sys.argv[1]; print("ci/setup: %s %s" % (name, __import__(name).__version__))' \
+                "$name" >&2
             return
             ;;
     esac

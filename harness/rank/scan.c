@@ -374,6 +374,23 @@ static bool scan_name(const char *name, int64_t *ret_restart, int64_t *ret_rank,
             (sscanf(ending, ".%9d.db%n", &number, &len) == 1 && len > 0 && !ending[len]);
 }
 
+int32_t scan_next_restart(const char *dir, int32_t rank)
+{
+    DIR *folder = opendir(dir);
+    int64_t last = 0;
+    bool here = false, why;
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        int64_t restart, of;
+        if (!scan_name(entry->d_name, &restart, &of, &why) || restart < last)
+            continue;
+        here = (here && restart == last) || of == rank;
+        last = restart;
+    }
+    if (folder)
+        closedir(folder);
+    return (int32_t)(last + here); // scan_name reads 9 digits
+}
+
 static char *scan_reason(const char *path)
 {
     enum { REASON_MAX = 1000 };

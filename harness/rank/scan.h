@@ -18,6 +18,11 @@
 
 enum { SCAN_SHARDS_MAX = 65536 };
 
+// Of a rank whose launcher counts no restarts, in the directory of a run: the last restart that the
+// run has, or the next one where this rank has been in that, with a shard or a reason in its place.
+// 0: there is no such directory.
+int32_t scan_next_restart(const char *dir, int32_t rank);
+
 struct scan_rank {
     int32_t rank;
     int64_t begin_ns, end_ns; // when it was recorded, of the node's CLOCK_MONOTONIC

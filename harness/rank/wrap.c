@@ -27,6 +27,7 @@
 #include "harness/contain/host.h"
 #include "harness/contain/inject.h"
 #include "harness/contain/python_steps.h"
+#include "harness/rank/scan.h"
 #include "harness/rank/share.h"
 #include "tracer/store/store.h"
 
@@ -62,6 +63,7 @@ struct wrap {
     bool told;
     char *path; // of the shard
     char *rank_json;
+    int end_fd;                  // on which a byte is the end; -1: nobody says so
     int listener;                // where other ranks of the node join; -1: nobody does
     char *alone;                 // why not, where it was asked for
     struct wrap_message message; // what they are told
@@ -71,6 +73,14 @@ struct wrap {
 };
 
 // --- the shard and what stands in its place ------------------------------------------------------
+
+void wrap_find_restart(struct wrap_opts *opts)
+{
+    char *dir = xasprintf("%s/%s", opts->dir, opts->identity.run);
+    if (opts->again)
+        opts->identity.launcher.restart = scan_next_restart(dir, opts->identity.launcher.rank);
+    free(dir);
+}
 
 char *wrap_path(const struct wrap_opts *opts)
 {
@@ -192,6 +202,21 @@ static void wrap_on_round(void *context, struct recorder *recorder, bool last)
     free(wrap->guests);
 }
 
+// Where the worker has no more to say it has ended, and that is seen.
+static bool wrap_is_over(void *context)
+{
+    struct wrap *wrap = context;
+    struct pollfd end = {.fd = wrap->end_fd, .events = POLLIN};
+    char byte;
+    if (wrap->end_fd < 0 || poll(&end, 1, 0) <= 0)
+        return false;
+    if (read(wrap->end_fd, &byte, 1) == 1)
+        return true;
+    close(wrap->end_fd);
+    wrap->end_fd = -1;
+    return false;
+}
+
 // Forked on a CPU from which the scheduler moves nobody away (isolcpus), it would stay there beside
 // the rank that is bound to it.
 static void wrap_leave_cpus(void)
@@ -213,17 +238,17 @@ static void wrap_detach(struct wrap *wrap)
         signal(sig, SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    int own = fcntl(wrap->fd, F_DUPFD_CLOEXEC, WRAP_FD + 2); // beside what is closed below
-    int listener = wrap->listener < 0 ? -1 : fcntl(wrap->listener, F_DUPFD_CLOEXEC, WRAP_FD + 2);
+    int *const kept[] = {&wrap->fd, &wrap->listener, &wrap->end_fd};
+    enum { KEPT = sizeof kept / sizeof *kept };
+    int copies[KEPT], next = WRAP_FD;
+    for (size_t i = 0; i < KEPT; i++) // beside what is closed below
+        copies[i] = *kept[i] < 0 ? -1 : fcntl(*kept[i], F_DUPFD_CLOEXEC, WRAP_FD + KEPT);
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
     dup2(wrap->log_fd, STDERR_FILENO);
-    dup3(own, WRAP_FD, O_CLOEXEC);
-    if (listener >= 0)
-        dup3(listener, WRAP_FD + 1, O_CLOEXEC);
-    descriptors_close_from(WRAP_FD + (listener >= 0 ? 2 : 1));
-    wrap->fd = WRAP_FD;
-    wrap->listener = listener >= 0 ? WRAP_FD + 1 : -1;
+    for (size_t i = 0; i < KEPT; i++)
+        *kept[i] = copies[i] < 0 ? -1 : dup3(copies[i], next++, O_CLOEXEC);
+    descriptors_close_from(next);
     wrap_leave_cpus();
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {
@@ -255,7 +280,10 @@ static void wrap_record(struct wrap *wrap, pid_t worker)
     struct recording_result result = {0};
     struct recording_opts recording = wrap->opts->recording;
     const uint32_t ranks = (uint32_t)wrap->opts->identity.launcher.ranks;
+    struct wrap_opts opts = *wrap->opts;
     wrap_detach(wrap);
+    wrap_find_restart(&opts); // here: a directory that hangs holds the recorder up only
+    wrap->opts = &opts;
     int rc = wrap_reserve(wrap, &err);
     json_t *json = identity_json(&wrap->opts->identity);
     json_object_set_new(json, "pid", json_integer(worker));
@@ -267,6 +295,8 @@ static void wrap_record(struct wrap *wrap, pid_t worker)
     recording.worker = worker;
     recording.release = wrap_on_release;
     recording.on_round = wrap->listener >= 0 ? wrap_on_round : NULL;
+    recording.is_over = wrap_is_over;
+    recording.worker_rank = opts.identity.launcher.rank;
     recording.step_slots = wrap->listener >= 0 ? WRAP_STEP_SLOTS : 0;
     if (wrap->listener >= 0)
         recording.processes_max = ranks * WRAP_RANK_PROCESSES;
@@ -431,9 +461,13 @@ static void wrap_set_environment(const struct wrap_opts *opts, const struct wrap
     free(python_dir);
 }
 
-int wrap_run(const struct wrap_opts *opts, struct error *err)
+int wrap_run(const struct wrap_opts *opts, char **ret_steps, struct error *err)
 {
-    struct wrap wrap = {.opts = opts, .fd = -1, .log_fd = -1, .listener = -1};
+    struct wrap wrap = {.opts = opts,
+            .fd = -1,
+            .log_fd = -1,
+            .listener = -1,
+            .end_fd = opts->stdin_ends ? STDIN_FILENO : -1};
     struct wrap_message message = {0};
     struct error why = {0};
     wrap.end_ns = clock_monotonic_ns() + WRAP_ATTACH_MS * (int64_t)1000000;
@@ -441,12 +475,14 @@ int wrap_run(const struct wrap_opts *opts, struct error *err)
     int rc = joined ? 0 : wrap_fork(&wrap, &why);
     bool told = joined || (rc == 0 && wrap_await(&wrap, &message, &why));
     wrap_pass_log(&wrap); // both ends here close with exec
+    if (opts->pid && told && message.recorded) {
+        *ret_steps = message.has_steps ? xstrdup(message.text) : NULL;
+        return 0;
+    }
     if (opts->pid)
-        return told && message.recorded
-                ? 0
-                : error_set(err, rc ? rc : -EIO, "rank %d of %d is not recorded: %s",
-                          (int)opts->identity.launcher.rank, (int)opts->identity.launcher.ranks,
-                          told ? message.text : why.text);
+        return error_set(err, rc ? rc : -EIO, "rank %d of %d is not recorded: %s",
+                (int)opts->identity.launcher.rank, (int)opts->identity.launcher.ranks,
+                told ? message.text : why.text);
     if (told && message.recorded)
         wrap_set_environment(opts, &message);
     else

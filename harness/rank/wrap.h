@@ -14,6 +14,9 @@
 struct wrap_opts {
     pid_t pid;       // not 0: a rank that runs already; it has called us, and stays what it is
     const char *dir; // in which DIR/RUN/RESTART-RANK.db comes to be
+    bool again;      // its launcher counts no restarts: it is of the next one in DIR/RUN
+                     // (scan_next_restart)
+    bool stdin_ends; // of pid: a byte on stdin is the end of the recording, though the rank lives
     bool shared; // one recorder for all ranks of this node that are so, and one shard, that of the
                  // first
     struct identity identity;
@@ -21,10 +24,13 @@ struct wrap_opts {
                                      // follows it are filled here
 };
 
+// The restart of a rank that is `again`, into opts->identity: reads the directory.
+void wrap_find_restart(struct wrap_opts *opts);
 // The path of the shard, as it would be if no other were there; the caller frees.
 char *wrap_path(const struct wrap_opts *opts);
 // Returns only when the command cannot be executed: -ENOENT, -EACCES, … in words. With pid: 0, it
-// is being recorded, or why not.
-int wrap_run(const struct wrap_opts *opts, struct error *err);
+// is being recorded, or why not; *ret_steps is the value of UPGATE_STEPS for its step calls, NULL:
+// none. The caller frees it.
+int wrap_run(const struct wrap_opts *opts, char **ret_steps, struct error *err);
 
 #endif

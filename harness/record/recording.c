@@ -274,7 +274,7 @@ static int recording_say_calls(struct recording *recording, struct error *err)
 static void recording_on_step(void *context, uint32_t slot, const struct ug_step_record *record)
 {
     struct recording *recording = context;
-    struct reader_slot info;
+    struct reader_slot info = {0};
     if (record->kind != UG_RECORD_STEP || record->end_ns < record->begin_ns ||
             record->end_ns >= (uint64_t)RANGE_NS_END)
         return;
@@ -283,6 +283,9 @@ static void recording_on_step(void *context, uint32_t slot, const struct ug_step
         return; // of the time before us
     int64_t rank =
             reader_slot(recording->steps, slot, &info) == 0 ? (int64_t)info.rank : (int64_t)slot;
+    if (recording->opts->worker && !recording->opts->command &&
+            info.pid == (uint32_t)recording->opts->worker)
+        rank = recording->opts->worker_rank;
     recorder_step(recording->recorder, rank, record->step, (int64_t)record->begin_ns,
             (int64_t)(record->end_ns - record->begin_ns));
     recording->result->steps++;
@@ -442,7 +445,8 @@ static int recording_start(struct recording *recording, struct error *err)
         recording_find_library(recording);
     if (rc == 0)
         rc = recording_find_marks(recording, err);
-    if (rc == 0 && !opts->no_steps && (opts->command || opts->symbol || opts->steps_path))
+    if (rc == 0 && !opts->no_steps &&
+            (opts->command || opts->worker || opts->symbol || opts->steps_path))
         recording_open_steps(recording);
     // whose steps are named has no others
     const char *steps_path = opts->symbol ? NULL : recording->steps_path;
@@ -523,7 +527,8 @@ static int recording_loop(struct recording *recording, struct error *err)
     for (;;) {
         int64_t now_ns = clock_monotonic_ns();
         recording_show(recording, now_ns);
-        if (recording_signal || now_ns >= end_ns || !alive || rc)
+        if (recording_signal || now_ns >= end_ns || !alive || rc ||
+                (opts->is_over && opts->is_over(opts->context)))
             break;
         int64_t wait_ms = (end_ns - now_ns) / 1000000 + 1;
         rc = recorder_poll(

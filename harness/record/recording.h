@@ -30,13 +30,18 @@ struct recording_opts {
     char *const *command; // NULL-terminated, or NULL
     size_t command_count;
     // Not 0: this process, no child of ours, waits to become the command, and is told by release
-    // when it may. Signals do not end the recording then: its end does.
+    // when it may. Without a command it runs already, and is told where it may make step calls.
+    // Signals do not end the recording then: its end does.
     pid_t worker;
     void (*release)(void *context, const struct recording_release *with);
     // Called in each round, and last when there is no other: processes may join meanwhile
     // (recorder_join). NULL ok.
     void (*on_round)(void *context, struct recorder *recorder, bool last);
+    // Asked in each round; true: that is the end. NULL ok.
+    bool (*is_over)(void *context);
     void *context;
+    int32_t worker_rank; // of a worker that runs already: the rank of its step calls, as its
+                         // environment may know another one
     uint32_t step_slots; // processes that may make step calls; 0: 64
     // Of a command: its file of steps, which stays at the end, for a recording of the same
     // processes that goes on with it (and names them by pids, with no command). The caller unlinks

@@ -3,10 +3,12 @@
 // finds out who it is, and becomes the worker (harness/rank). `upgate merge` puts the shards of all
 // ranks together.
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/environment.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "contracts/exit_code.h"
@@ -17,8 +19,8 @@
 
 struct rank_values {
     const char *run;
-    uint64_t pid;
-    bool pid_given, shared;
+    uint64_t pid, rank, ranks;
+    bool pid_given, rank_given, ranks_given, again, stdin_ends, shared;
     struct recording_values recording;
     struct options_common common;
 };
@@ -34,6 +36,19 @@ static const struct option_spec rank_options[] = {
                 "a rank that runs already and has our environment, in place of a command: upgate.rank(DIR) in Python calls it",
                 offsetof(struct rank_values, pid), 1, INT32_MAX,
                 offsetof(struct rank_values, pid_given)},
+        {NULL, 0, "rank", OPTION_UINT, "N", NULL, "what the launcher says",
+                "who it is, where no launcher says so: with --ranks and --job",
+                offsetof(struct rank_values, rank), 0, INT32_MAX - 1,
+                offsetof(struct rank_values, rank_given)},
+        {NULL, 0, "ranks", OPTION_UINT, "N", NULL, NULL, "of how many",
+                offsetof(struct rank_values, ranks), 1, INT32_MAX,
+                offsetof(struct rank_values, ranks_given)},
+        {NULL, 0, "again", OPTION_FLAG, NULL, NULL, NULL,
+                "no launcher counts restarts: it is of the run's last one, or where it has been in that already, of the next",
+                offsetof(struct rank_values, again), 0, 0, 0},
+        {NULL, 0, "stdin-ends", OPTION_FLAG, NULL, NULL, NULL,
+                "with --pid: a byte on stdin ends the recording, though the rank lives",
+                offsetof(struct rank_values, stdin_ends), 0, 0, 0},
         {NULL, 0, "shared", OPTION_FLAG, NULL, NULL, NULL,
                 "one recorder, and one shard, for all ranks of this node that are started so: its programs run once at each switch",
                 offsetof(struct rank_values, shared), 0, 0, 0},
@@ -43,8 +58,8 @@ static const struct option_spec rank_options[] = {
                 "shared directory of the shards: DIR/RUN/RESTART-RANK.db", NULL),
         {.name = NULL}};
 
-static const char *const rank_usage[] = {
-        "rank -o DIR [--job NAME] -- COMMAND…", "rank -o DIR [--job NAME] --pid PID", NULL};
+static const char *const rank_usage[] = {"rank -o DIR [--job NAME] -- COMMAND…",
+        "rank -o DIR [--job NAME] [--rank N --ranks N] --pid PID", NULL};
 
 static const char *const rank_examples[] = {
         "torchrun --nproc-per-node 8 --no-python upgate rank -o /shared/run -- python train.py",
@@ -57,7 +72,7 @@ static const char *const rank_examples[] = {
 
 static const char rank_exit_codes[] =
         "  that of COMMAND, which becomes the process of `upgate rank`, recorded or not\n"
-        "  0  with --pid: the rank is being recorded\n"
+        "  0  with --pid: the rank is being recorded; stdout says UPGATE_STEPS=FILE, for its step calls\n"
         "  2  usage\n"
         "  4  COMMAND cannot be started; with --pid: why it is not recorded\n";
 
@@ -74,6 +89,15 @@ static int rank_check(
         return error_set(err, -EINVAL, "--pid and a command exclude each other: name one");
     if (values->run && !*values->run)
         return error_set(err, -EINVAL, "option '--job': the name is empty");
+    if (values->rank_given != values->ranks_given ||
+            (values->rank_given && (!values->run || values->rank >= values->ranks)))
+        return error_set(err, -EINVAL,
+                "--rank N, --ranks M and --job NAME go together, with N from 0 to M - 1");
+    if (values->stdin_ends && !values->pid_given)
+        return error_set(err, -EINVAL, "--stdin-ends is of --pid: stdin is the command's");
+    if (values->again && values->shared)
+        return error_set(err, -EINVAL,
+                "--again and --shared exclude each other: ranks of one restart share a recorder");
     return recording_values_check(&values->recording, !values->pid_given, err);
 }
 
@@ -83,14 +107,22 @@ static void rank_fill(
     opts->pid = (pid_t)values->pid;
     opts->dir = values->common.output;
     opts->shared = values->shared;
+    opts->again = values->again;
+    opts->stdin_ends = values->stdin_ends;
     opts->recording.command = rest->command_count ? rest->command : NULL;
     opts->recording.command_count = rest->command_count;
     recording_values_apply(&values->recording, &opts->recording);
     identity_find(values->run, &opts->identity);
+    if (values->rank_given)
+        opts->identity.launcher = (struct launcher_rank){.launcher = "--rank",
+                .rank = (int32_t)values->rank,
+                .ranks = (int32_t)values->ranks,
+                .local_rank = -1,
+                .local_ranks = -1,
+                .node = -1};
 }
 
-static int rank_go(
-        const struct rank_values *values, const struct wrap_opts *opts, struct error *err)
+static int rank_go(const struct rank_values *values, struct wrap_opts *opts, struct error *err)
 {
     const struct launcher_rank *rank = &opts->identity.launcher;
     if (getpid() == 1 && !values->pid_given) // whoever loses its parent is a child of process 1
@@ -98,6 +130,7 @@ static int rank_go(
                 "the worker is process 1 of its container, and the recorder becomes its child: a program that waits until it has no child "
                 "would wait for ever; start the container with an init (docker, podman: --init; a pod: shareProcessNamespace: true)");
     if (values->common.dry_run) {
+        wrap_find_restart(opts);
         char *path = wrap_path(opts);
         log_info("would record rank %d of %d (%s, run '%s', restart %d) into '%s'", (int)rank->rank,
                 (int)rank->ranks, rank->launcher ? rank->launcher : "no launcher",
@@ -109,7 +142,12 @@ static int rank_go(
         log_warn(
                 "no launcher says which rank this is (docs/SCALE.md has the variables): recorded as rank 0 of 1, run '%s'",
                 opts->identity.run);
-    return wrap_run(opts, err);
+    char *steps = NULL;
+    int rc = wrap_run(opts, &steps, err);
+    if (rc == 0 && steps)
+        printf("%s=%s\n", environment_name(ENVIRONMENT_STEPS), steps);
+    free(steps);
+    return rc;
 }
 
 static int cmd_rank(int argc, char **argv)

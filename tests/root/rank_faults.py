@@ -165,6 +165,25 @@ def case_from_inside(folder):
     assert (done.returncode, done.stdout) == (0, "False\nruns\n") and "rank 0 of 2 is not recorded: failed to make directory" in done.stderr, done
 
 
+def case_from_inside_again(folder):
+    """A process that is had by one job after the other, as a worker of Ray is: a shard of each, whole when rank_end() returns, with its steps, by the
+    rank that was said, whatever the environment says."""
+    script = ("import os, sys, time, upgate, upgate._rank\nupgate._rank._ray = lambda: 'session.01'\n"
+              "for number, rank in enumerate((1, 1, 0)):\n    assert upgate.rank(sys.argv[1], rank=rank, world_size=2)\n"
+              "    for i in upgate.steps(range(10 + number)):\n        time.sleep(0.02)\n    upgate.rank_end()\n"
+              "    print(*sorted(os.listdir(sys.argv[1] + '/session.01')))\n"
+              "for i in upgate.steps(range(5)):\n    pass\n")
+    env = rig.environment(SLURM_PROCID=0, SLURM_NTASKS=3, PYTHONPATH=os.path.join(rig.BUILD, "python"))
+    done = rig.run(sys.executable, "-c", script, folder, env=env)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert done.stdout == "0-1.db\n0-1.db 1-1.db\n0-1.db 1-0.db 1-1.db\n", done.stdout
+    for name, steps, rank in (("0-1", 10, 1), ("1-1", 11, 1), ("1-0", 12, 0)):
+        path = os.path.join(folder, "session.01", name + ".db")
+        assert rig.rows(path, "SELECT count(*), min(rank), max(rank), min(idx) FROM recorded_step") == [(steps, rank, rank, 0)], name
+        assert rig.rows(path, "SELECT state FROM run") == [("done",)]
+    assert not rig.recorders(folder), "a recorder is left"
+
+
 def case_cannot_record(folder):
     """No directory, a full disk: the worker runs, the reason is said once, and stands in the shard's place where it can."""
     with open(os.path.join(folder, "file"), "w", encoding="utf-8") as file:

@@ -197,3 +197,32 @@ TEST(a_rank_in_a_shard_of_several_and_in_one_of_its_own_is_there_twice)
     merge_free(&shards);
     place_close(&place);
 }
+
+static void leave(struct place *place, const char *name)
+{
+    char *path = xasprintf("%s/%s", place->dir, name);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    fclose(file);
+    place->paths[place->count++] = path;
+}
+
+// Whom no launcher tells which restart it is, its former shards do.
+TEST(the_next_restart_is_the_first_that_a_rank_was_not_in)
+{
+    struct place place;
+    place_open(&place);
+    CHECK_INT(scan_next_restart("/nonexistent/run", 0), 0);
+    CHECK_INT(scan_next_restart(place.dir, 0), 0);
+    leave(&place, "0-1.db");
+    leave(&place, "note.txt");
+    CHECK_INT(scan_next_restart(place.dir, 1), 1);
+    CHECK_INT(scan_next_restart(place.dir, 10), 0); // another rank, which starts a little later
+    leave(&place, "1-0.why");                       // it was not recorded, but was there
+    CHECK_INT(scan_next_restart(place.dir, 0), 2);
+    CHECK_INT(scan_next_restart(place.dir, 1), 1);
+    CHECK_INT(scan_next_restart(place.dir, 2), 1); // whatever was with it in the first one
+    leave(&place, "0-0.2.db");
+    CHECK_INT(scan_next_restart(place.dir, 1), 1);
+    place_close(&place);
+}

@@ -157,6 +157,52 @@ TEST(a_script_in_front_of_a_rank_is_not_the_one_that_is_late)
     story_close(&job.story);
 }
 
+// Ray Train: the main thread serves Ray, another one trains, and a third one of the process is of
+// no interest.
+static void job_train_in_threads(struct job *job, bool main_waits)
+{
+    int64_t mains[2];
+    job_open(job, 2, 2);
+    for (int rank = 0; rank < 2; rank++) {
+        mains[rank] = job->main[rank];
+        char sql[120];
+        snprintf(sql, sizeof sql, "UPDATE thread_total SET run_ns = %d WHERE thread_id = %lld",
+                main_waits ? 2000000000 : 20000000, (long long)mains[rank]);
+        story_sql(&job->story, sql);
+        job->main[rank] = story_thread(&job->story, job->process[rank], 2100 + rank, "train");
+        story_total(&job->story, job->main[rank], STORY_WINDOW_MS * 0.5);
+    }
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, compute[] = {10, 14};
+        for (int rank = 0; rank < 2; rank++)
+            job_runs(job, rank, at, at + compute[rank],
+                    rank ? "prepare@/x/ray.py:9;loop@/x/ray.py:3" : "loop@/x/ray.py:3");
+        job_step(job, 2, at, compute);
+    }
+    for (int rank = 0; rank < 2 && main_waits; rank++) {
+        job->main[rank] = mains[rank];
+        for (int i = 0; i < STEPS; i++)
+            job_wait(job, rank, STEP_MS * i + 10, STEP_MS * i + 12);
+    }
+}
+
+TEST(ranks_that_train_in_another_thread_than_the_first)
+{
+    struct job job;
+    job_train_in_threads(&job, false);
+    const struct stall *late = (story_analyse(&job.story), story_find(&job.story, "straggler"));
+    CHECK(late != NULL);
+    CHECK_INT(late->rank, 1);
+    CHECK_STR(late->what, "computing in prepare (ray.py)");
+    CHECK_DBL((double)late->late_ns, 4e6, 1.1e6);
+    story_close(&job.story);
+    job_train_in_threads(&job,
+            true); // main threads that wait for each other are the ranks, whatever a helper does
+    story_analyse(&job.story);
+    CHECK(story_find(&job.story, "straggler") == NULL);
+    story_close(&job.story);
+}
+
 TEST(a_rank_that_waits_for_a_disk)
 {
     struct job job;

@@ -66,6 +66,42 @@ TEST(without_a_harness_every_call_is_silent)
     CHECK_STR(said_with(""), "");
 }
 
+// One recording after the other is made of a process.
+TEST(a_process_goes_over_to_another_file)
+{
+    struct rig first = rig_make(&(struct reader_opts){.slot_count = 2, .open = true});
+    struct reader_slot slot;
+
+    ug_step_begin();
+    CHECK(!ug_impl_reopen()); // not within a step
+    ug_step_end(1);
+    CHECK(ug_impl_reopen());
+    CHECK_INT(reader_slot(first.reader, 0, &slot), 0);
+    CHECK_INT(slot.state, UG_SLOT_CLOSED);
+    unsetenv("UPGATE_STEPS");
+    ug_step_begin(); // nobody wants to know of it
+    ug_step_end(1);
+    CHECK(!ug_step_active());
+    rig_drain(&first, 0);
+    CHECK_INT(first.log_count, 1);
+    rig_free(&first);
+
+    struct rig second = rig_make(&(struct reader_opts){.slot_count = 2, .open = true});
+    ug_step_begin();
+    ug_step_end(1);
+    CHECK_INT(reader_slot_count(second.reader), 0); // it has been told that there is none
+    CHECK(ug_impl_reopen());
+    ug_step_begin();
+    ug_step_end(1);
+    CHECK_INT(reader_slot(second.reader, 0, &slot), 0);
+    CHECK_INT(slot.state, UG_SLOT_RUNNING);
+    CHECK_INT(slot.steps, 1); // counted from the begin
+    rig_drain(&second, 0);
+    CHECK_INT(second.log_count, 1);
+    CHECK_INT(second.log[0].step, 0);
+    rig_free(&second);
+}
+
 TEST(bad_files_turn_the_steps_off)
 {
     struct rig rig = rig_make(NULL);

@@ -610,6 +610,14 @@ static PyObject *active(PyObject *module, PyObject *ignored)
     return PyBool_FromLong(ug_step_active());
 }
 
+static PyObject *reopen(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return PyBool_FromLong(
+            ug_impl_reopen()); // no other thread marks anything while we have the GIL
+}
+
 static PyObject *note(PyObject *module, PyObject *args)
 {
     PyObject *text, *name;
@@ -650,6 +658,8 @@ static PyMethodDef core_methods[] = {
         {"phase", (PyCFunction)(void (*)(void))phase, METH_FASTCALL | METH_KEYWORDS,
                 "phase(name): a named part of the step, nested up to 8."},
         {"active", active, METH_NOARGS, "active(): under a harness?"},
+        {"reopen", reopen, METH_NOARGS,
+                "reopen(): the next marker reads UPGATE_STEPS again. False: a step is open, and nothing has changed."},
         {"note", note, METH_VARARGS, "note(name, value): one number about the launch."},
         {"request_done", (PyCFunction)(void (*)(void))request_done, METH_VARARGS | METH_KEYWORDS,
                 "request_done(arrived_ns, status, wrong=False): one request of a server is answered, for `upgate\n"

@@ -9,7 +9,8 @@
     upgate.note("compile_time_ns", value)               # one number about the launch
     upgate.request_done(arrived_ns, 200)                # a server has answered a request, for `upgate canary`
     upgate.active()                                     # under a harness?
-    upgate.rank("/shared/run")                          # record this rank, where no wrapper can know which it is (Ray Train)
+    upgate.rank("/shared/run")                          # record this rank, where no wrapper can know which it is (Ray)
+    upgate.rank_end()                                   # end that before the process ends: a worker of Ray that the next task has
 
 Without UPGATE_STEPS in the environment every call is a no-op. The markers never raise, except TypeError
 for wrong arguments. Under an interpreter that cannot load the extension (not a CPython of 3.8 or later)
@@ -23,9 +24,9 @@ except ImportError as _error:
 
     explain(_error)
 
-from upgate._rank import rank
+from upgate._rank import rank, rank_end
 
-__all__ = ["active", "note", "phase", "rank", "record", "request_done", "requests", "step", "steps"]
+__all__ = ["active", "note", "phase", "rank", "rank_end", "record", "request_done", "requests", "step", "steps"]
 
 
 class steps:

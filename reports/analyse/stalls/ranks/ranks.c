@@ -132,6 +132,65 @@ static void ranks_add(struct ranks *ranks, const bool *told, uint32_t process)
             (struct rank_row){.process = process, .thread = row->leader, .rank = row->rank});
 }
 
+static size_t ranks_count_waits(const struct trace *trace, uint32_t thread)
+{
+    const struct trace_thread *row = &trace->threads[thread];
+    size_t count = 0;
+    for (uint32_t i = 0; i < row->gap_count; i++)
+        count += trace->gaps[row->gap_first + i].python &&
+                ranks_waits(trace, &trace->gaps[row->gap_first + i]);
+    return count;
+}
+
+static bool ranks_runs_python(const struct trace *trace, uint32_t thread)
+{
+    const struct trace_thread *row = &trace->threads[thread];
+    for (uint32_t i = 0; i < row->sample_count; i++)
+        if (trace->samples[row->sample_first + i].python)
+            return true;
+    return false;
+}
+
+// Of each row the thread that trains, where that is no main thread in the whole job: under Ray
+// Train the main thread serves its peers. Then it is the one that waits for other ranks most often,
+// and of who never does the one that runs Python most.
+static void ranks_find_threads(struct ranks *ranks)
+{
+    enum { IDLE_SHARE = 8 }; // whose main thread is not idle beside it stays as it is
+    const struct trace *trace = ranks->trace;
+    uint32_t *row_of = ranks_row_of(ranks);
+    size_t *waits = xcalloc(ranks->row_count + 1, sizeof *waits), all = 0;
+    // runs: and 1; 0: none
+    uint32_t *runs = xcalloc(ranks->row_count + 1, sizeof *runs),
+             *best = xcalloc(ranks->row_count + 1, sizeof *best);
+    for (uint32_t i = 0; i < trace->thread_count; i++) {
+        const struct trace_thread *thread = &trace->threads[i];
+        uint32_t row = thread->own || thread->main ? TRACE_NONE : row_of[thread->process];
+        if (row == TRACE_NONE)
+            continue;
+        size_t count = ranks_count_waits(trace, i);
+        all += count;
+        if (count > waits[row]) {
+            waits[row] = count;
+            best[row] = i;
+        }
+        if ((!runs[row] || thread->run_ns > trace->threads[runs[row] - 1].run_ns) &&
+                ranks_runs_python(trace, i))
+            runs[row] = i + 1;
+    }
+    for (size_t i = 0; i < ranks->row_count && all; i++) {
+        struct rank_row *row = &ranks->rows[i];
+        bool busy = runs[i] &&
+                trace->threads[row->thread].run_ns <
+                        trace->threads[runs[i] - 1].run_ns / IDLE_SHARE;
+        row->thread = waits[i] ? best[i] : busy ? runs[i] - 1 : row->thread;
+    }
+    free(row_of);
+    free(waits);
+    free(runs);
+    free(best);
+}
+
 static int ranks_by_rank(const void *left, const void *right)
 {
     const struct rank_row *a = left, *b = right;
@@ -184,6 +243,11 @@ static void ranks_rows(struct ranks *ranks)
                             : ranks_thread_waits(trace, process->leader))
             ranks_add(ranks, told, i);
     }
+    bool works = false;
+    for (size_t i = 0; i < ranks->row_count; i++)
+        works |= ranks_works(trace, told, ranks->rows[i].process);
+    if (ranks->row_count > 1 && !works)
+        ranks_find_threads(ranks);
     free(told);
     if (ranks->row_count)
         qsort(ranks->rows, ranks->row_count, sizeof *ranks->rows, ranks_by_rank);
