@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The store of a run, schema version 11. Times are CLOCK_MONOTONIC nanoseconds unless a column says
+-- The store of a run, schema version 12. Times are CLOCK_MONOTONIC nanoseconds unless a column says
 -- wall. NULL means "not measured", never 0. The views v_* are the public surface (docs/SCHEMA.md);
 -- tables may change with a version bump. Raw facts are written by the harness while it runs; what is
 -- derived from them (launch_metric, pair_ratio, cell, parity, finding, verdict) is rewritten by every judgement and gives the same rows.
