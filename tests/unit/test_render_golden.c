@@ -11,6 +11,7 @@
 #include "common/strings.h"
 #include "reports/render/html/html_parts.h"
 #include "reports/render/render.h"
+#include "reports/render/verdict/cell.h"
 #include "reports/render/verdict/forms.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
@@ -482,6 +483,30 @@ TEST(markdown_stays_within_its_limit)
     CHECK_CONTAINS(text, "dlrm-train");
     CHECK_CONTAINS(text, "**Calibration**");
     free(text);
+    report_free(report);
+    golden_remove(store);
+}
+
+// A cell that was judged before version 12 has its reason alone: what that says is not added to it.
+TEST(a_reason_of_an_older_store_is_not_said_twice)
+{
+    static const char *const scripts[] = {"base", "calibrated", "fail", NULL};
+    struct store *store = golden_store(scripts);
+    struct report *report = NULL;
+    struct error err = {0};
+    int told = 0;
+    CHECK_INT(store_exec(store, &err, "UPDATE cell SET news = NULL, told = NULL", ""), 0);
+    CHECK_INT(report_load(store, &report, &err), 0);
+    for (int i = 0; i < report->cell_count; i++) {
+        const struct report_cell *cell = &report->cells[i];
+        char *remark = cell_remark(cell);
+        if (*remark)
+            CHECK_CONTAINS(remark, cell->reason);
+        CHECK(strstr(remark, "; confirmed on") == NULL && strstr(remark, "; needs ~") == NULL);
+        told += cell->confirmed > 0 || cell->pairs_needed > 0;
+        free(remark);
+    }
+    CHECK_INT(told, 3);
     report_free(report);
     golden_remove(store);
 }

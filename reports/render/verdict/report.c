@@ -11,6 +11,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
+#include "contracts/metrics.h"
 
 static const char *const report_verdict_words[REPORT_VERDICT_COUNT] = {
         [REPORT_VERDICT_FAIL] = "fail",
@@ -106,9 +107,17 @@ static void report_row_verdict(struct report *report, sqlite3_stmt *stmt)
     report->calibration_note = report_need(report, stmt, 5);
 }
 
+// Cells that were judged before version 12 have their sentence alone.
+static int64_t report_told(const char *reason)
+{
+    return (strstr(reason, "would settle it") ? METRIC_TOLD_NEED : 0) |
+            (strstr(reason, "fresh pairs") ? METRIC_TOLD_FRESH : 0);
+}
+
 static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
 {
     const char *direction = (const char *)sqlite3_column_text(stmt, 3);
+    char *reason = report_need(report, stmt, 21);
     vector_push(report->cells, report->cell_count,
             (struct report_cell){
                     .workload = report_need(report, stmt, 0),
@@ -132,9 +141,9 @@ static void report_row_cell(struct report *report, sqlite3_stmt *stmt)
                     .confirm_pairs = report_number_of(stmt, 18),
                     .verdict = report_word_verdict(stmt, 19),
                     .improved = sqlite3_column_int(stmt, 20) != 0,
-                    .reason = report_need(report, stmt, 21),
+                    .reason = reason,
                     .news = report_text(report, stmt, 22),
-                    .told = store_int64(stmt, 23, 0),
+                    .told = store_int64(stmt, 23, report_told(reason)),
             });
 }
 
