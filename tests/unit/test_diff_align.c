@@ -583,6 +583,30 @@ TEST(added_and_removed_stand_alone)
     cost_tree_free(b);
 }
 
+// Without names, too: a tenth of a kernel is how two launches differ.
+TEST(what_is_added_beside_a_kernel_that_varies_is_no_part_of_it)
+{
+    size_t count = transformer(kernels_a, 20, false);
+    for (size_t i = 0; i < count; i++) {
+        struct kernel *kernel = &kernels_b[i + (i > 60)];
+        *kernel = kernels_a[i];
+        scramble(kernel);
+    }
+    kernels_b[60].ns -= kernels_a[60].ns / 10;
+    kernels_b[61] =
+            (struct kernel){.name = "fill", .grid = 7, .ns = kernels_a[60].ns / 10, .truth = -1};
+    struct cost_tree *a = step(kernels_a, count, truth_a, 0),
+                     *b = step(kernels_b, count + 1, truth_b, 0);
+    struct alignment *alignment = align_trees(a, b, NULL);
+    struct score score = judge(alignment, a, b, truth_a, truth_b);
+    CHECK_INT(score.one_one, count);
+    CHECK_INT(score.only, 1);
+    CHECK_INT(score.groups, 0);
+    alignment_free(alignment);
+    cost_tree_free(a);
+    cost_tree_free(b);
+}
+
 TEST(a_replaced_kernel_is_one_to_one)
 {
     size_t count = transformer(kernels_a, 10, false);

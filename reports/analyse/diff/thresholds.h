@@ -98,6 +98,10 @@ static const double order_similar =
 // time is none for sure. A library picks the grid of the same product anew, which costs or gains
 // some percent. [align: a_shared_name_is_no_border]
 static const float order_other_time = 0.25f;
+// Without names, of a neighbour's time: by how much its sides must differ for what one of them has
+// more beside it to be a part of it. Less is how the kernels of two launches vary. [align:
+// what_is_added_beside_a_kernel_that_varies_is_no_part_of_it]
+static const double order_unexplained = 0.2;
 static const double places_similar =
         0.5; // of what is below two siblings, and of their names' words: renamed ones
 // Of positions: two kernels of a step are one apart, and their means drift as the number of kernels

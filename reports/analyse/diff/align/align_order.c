@@ -11,6 +11,7 @@
 #include "common/strings.h"
 #include "reports/analyse/diff/align/align_inside.h"
 #include "reports/analyse/diff/align/align_order.h"
+#include "reports/analyse/diff/thresholds.h"
 
 enum {
     ORDER_CELLS_MAX = 1000000, // of one table; larger sequences are cut or banded
@@ -285,7 +286,7 @@ static double order_ns(const struct order *order, int s, uint32_t leaf)
 }
 
 // Without names: how much better a neighbour's times agree when the leftover [from, to) is added to
-// its shorter side. Not above 0: no better.
+// its shorter side. 0: no better.
 static double order_gain(const struct order *order, size_t from, size_t to, size_t neighbour)
 {
     double sums[ALIGN_SIDES] = {0};
@@ -296,7 +297,7 @@ static double order_gain(const struct order *order, size_t from, size_t to, size
     double a = order_ns(order, 0, order->steps[neighbour].a),
            b = order_ns(order, 1, order->steps[neighbour].b);
     double before = fabs(a - b), after = fabs(a + sums[0] - b - sums[1]);
-    return before - after;
+    return before > order_unexplained * fmax(a, b) ? before - after : 0;
 }
 
 // A leftover run without names to trust.
