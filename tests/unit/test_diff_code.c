@@ -76,6 +76,32 @@ TEST(new_operations_are_told_by_their_number)
     world_end(&world);
 }
 
+// Launches behind what is new come late at one place, and less so at another by nearly as much.
+TEST(launches_that_gain_as_much_as_others_lose_are_not_late_for_it)
+{
+    static const struct world_leaf leaves[] = {
+            KERNEL("layers.0", "gemm", 6e6, 6e6),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "norm", 5e5),
+            ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "optimizer", "scale", 3e5),
+            KERNEL("tail", "softmax", 1e6, 1e6),
+            KERNEL("end", "loss", 1e6, 1e6),
+            {COST_GAP, COST_LAUNCH_BOUND, "tail", "launch", "launch", ALIGN_EXACT, 1e6, 1.3e6, 0},
+            {COST_GAP, COST_LAUNCH_BOUND, "end", "launch", "launch", ALIGN_EXACT, 1e6, 7.08e5, 0},
+    };
+    struct world world;
+    world_begin(&world, 1);
+    world.job.has_gpu = true;
+    world.launched = true;
+    world.caller = "clip";
+    CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
+    const struct diff_contribution *made = &world.workload.contributions[0];
+    CHECK_INT(made->kind, DIFF_CODE_ADDED);
+    CHECK_STR(made->label, "clip");
+    CHECK_INT(made->part_count, 2);
+    CHECK_DBL(made->delta_ns, 8e5, 4e3);
+    world_end(&world);
+}
+
 TEST(one_operation_more_is_what_it_is)
 {
     struct world world;

@@ -167,6 +167,10 @@ static const double code_below =
 static const double code_in_direction = 0.7;
 static const double code_behind =
         2; // times what grew before it: a host that is slower is late everywhere
+// Of the part: waiting behind it that grew at one place and shrank at another, with less than that
+// left on balance, is not its. [code:
+// launches_that_gain_as_much_as_others_lose_are_not_late_for_it]
+static const double code_behind_least = 0.02;
 // Of a whole: it is this one thing, with what comes with it [code:
 // code_of_one_side_is_one_line_with_all_that_it_causes]
 static const double code_one = 0.7;

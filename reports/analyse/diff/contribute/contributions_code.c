@@ -174,7 +174,8 @@ static size_t set_behind(const struct code *code, struct code_set *set, int side
         vector_push(set->groups, set->count, g);
     }
     free(own);
-    bool theirs = behind > 0 && behind <= net && behind >= code_behind * fabs(before);
+    bool theirs = behind > code_behind_least * net && behind <= net &&
+            behind >= code_behind * fabs(before);
     set->count = theirs ? set->count : count;
     return set->count - count;
 }
