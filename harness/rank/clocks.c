@@ -32,10 +32,12 @@ struct clocks_came { // a rank, or the ranks of a node, to a collective
     int64_t enter_ns, exit_ns;
 };
 
-struct clocks_list { // of a shard
+struct clocks_list { // of a shard, one process after the other
     struct clocks_came *items;
-    size_t count, limit;
-    uint64_t key_max; // those above are left out: of all shards the same ones stay
+    size_t count, most, limit; // limit: of a process up to twice as many
+    size_t first;              // of the last process
+    int64_t owner;             // the last process
+    uint64_t key_max;          // of it those above are left out: of all ranks the same ones stay
 };
 
 struct clocks_node {
@@ -64,19 +66,24 @@ struct clocks {
 
 static void clocks_keep(struct clocks_list *list, struct clocks_came came)
 {
-    if (came.key > list->key_max || !list->limit)
+    if (came.owner != list->owner) {
+        list->owner = came.owner;
+        list->first = list->count;
+        list->key_max = UINT64_MAX;
+    }
+    if (came.key > list->key_max || !list->most)
         return;
     if (!list->items)
-        list->items = xcalloc(2 * list->limit, sizeof *list->items);
-    while (list->count == 2 * list->limit && list->key_max) {
-        size_t kept = 0;
+        list->items = xcalloc(list->most, sizeof *list->items);
+    while (list->count - list->first == 2 * list->limit && list->key_max) {
+        size_t kept = list->first;
         list->key_max /= 2;
-        for (size_t i = 0; i < list->count; i++)
+        for (size_t i = list->first; i < list->count; i++)
             if (list->items[i].key <= list->key_max)
                 list->items[kept++] = list->items[i];
         list->count = kept;
     }
-    if (list->count < 2 * list->limit && came.key <= list->key_max)
+    if (list->count < list->most && came.key <= list->key_max)
         list->items[list->count++] = came;
 }
 
@@ -97,7 +104,7 @@ static void clocks_read(void *arg, size_t index)
                        ", 0)) AS "
                        "enter_ns, coalesce(n.kernel_end_ns, n.ended_ns) AS exit_ns FROM nccl_op n WHERE n.peer IS NULL AND n.ranks > 1 AND n.count > 0 AND n.function IN "
                        "('AllReduce', 'AllGather', 'ReduceScatter', 'AlltoAll') AND (n.kernel_end_ns IS NOT NULL OR (n.ended_ns IS NOT NULL AND n.plugin_version >= 3 AND "
-                       "n.channels > 0))",
+                       "n.channels > 0)) ORDER BY n.process_id",
             "");
     int rc;
     while ((rc = store_step(store, stmt, &err)) == 1) {
@@ -166,14 +173,16 @@ static void clocks_read_all(struct clocks *clocks)
     size_t ranks = 1;
     for (size_t i = 0; i < result->chosen_count; i++)
         ranks += result->chosen[i]->held_count;
-    size_t limit = CLOCKS_KEPT_MAX /
-            ranks; // of a rank, so that parts and the shards that they are of tell the same
+    size_t limit = CLOCKS_KEPT_MAX / ranks; // of a rank's process, so that parts and the shards
+                                            // that they are of tell the same
     limit = limit < CLOCKS_RANK_MIN   ? CLOCKS_RANK_MIN
             : limit > CLOCKS_RANK_MAX ? CLOCKS_RANK_MAX
                                       : limit;
     for (size_t i = 0; i < result->chosen_count; i++)
-        clocks->lists[i] = (struct clocks_list){
-                .limit = limit * result->chosen[i]->held_count, .key_max = UINT64_MAX};
+        clocks->lists[i] = (struct clocks_list){.most = 2 * limit * result->chosen[i]->held_count,
+                .limit = limit,
+                .owner = -1,
+                .key_max = UINT64_MAX};
     parallel_each(result->chosen_count, clocks_read, clocks);
     for (size_t i = 0; i < result->chosen_count; i++)
         clocks_put_shard(

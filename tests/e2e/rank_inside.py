@@ -17,7 +17,8 @@ PROGRAM = """#!/bin/sh
 echo "$@" >>"$ASKED"
 case $ANSWER in fail) echo "upgate: error: no permission" >&2; exit 4;; esac
 exec 3<&0
-(head -c 1 <&3 >/dev/null; echo ended >>"$ASKED") >/dev/null 2>&1 &
+case $ANSWER in gone) ;; *) (test -n "$(head -c 1 <&3)" && echo ended >>"$ASKED") >/dev/null 2>&1 & ;; esac
+case $ANSWER in late) echo "upgate: error: not ready" >&2; exit 4;; esac
 echo "UPGATE_STEPS=$ASKED.steps"
 """
 RAY = """
@@ -95,6 +96,16 @@ def check_steps(folder):
     check(stdout == "0\n", "a child ends the recording of its parent: %r" % stdout)
     _, stdout, stderr = start(folder, "print(upgate.rank('d'))\n" + say + "upgate.rank_end()", ANSWER="fail")
     check(stdout == "False\n-\n" and stderr == "upgate: error: no permission\n", "it is not recorded: %r, %r" % (stdout, stderr))
+    lines, stdout, stderr = start(folder, "print(upgate.rank('d', 'j', 0, 1))\n" + say + "upgate.rank_end()\n", ANSWER="late")
+    check([line.split()[0] for line in lines] == ["rank", "ended"], "a recorder that was not ready in time has no end: %s" % lines)
+    check(stdout == "False\n-\n" and stderr == "upgate: error: not ready\n", "it is not ready: %r, %r" % (stdout, stderr))
+    pipe = "import signal\nsignal.signal(signal.SIGPIPE, signal.SIG_DFL)\n"
+    _, stdout, _ = start(folder, pipe + rank + "upgate.rank_end()\n" + say, ANSWER="gone")
+    check(stdout == "-\n", "a recorder that has ended takes the rank with it: %r" % stdout)
+    threads = "import threading\nboth = [threading.Thread(target=upgate.rank, args=('d', 'j', rank, 2)) for rank in range(2)]\n"
+    lines, stdout, stderr = start(folder, threads + "[one.start() for one in both]\n[one.join() for one in both]\nupgate.rank_end()\n" + say)
+    check([line.split()[0] for line in lines] == ["rank", "ended", "rank", "ended"] and stderr == "", "two threads: %s, %r" % (lines, stderr))
+    check(stdout == "-\n", "two threads: %r" % stdout)
 
 
 def check_program(folder):

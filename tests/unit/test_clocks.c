@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/strings.h"
@@ -479,6 +480,61 @@ TEST(a_node_without_collectives_beside_others)
     CHECK(job_apart(job, &result, 1, 2) <= result.nodes[1].error_ns + result.nodes[2].error_ns);
     merge_free(&result);
     free(path);
+    free(run);
+    free(job);
+}
+
+// More than are looked at of one rank, and the other one of its node has few: of each the same ones
+// are looked at in its shard and in a part.
+TEST(a_part_tells_what_its_shards_do)
+{
+    struct job *job = job_new();
+    struct merge_result all, part;
+    struct store *store = NULL;
+    job_merge(job, &all, NULL);
+    merge_free(&all);
+    char *run = xasprintf("%s/run.db", dir), *local = xasprintf("%s/local", dir),
+         *shards[] = {xasprintf("%s/0-2.db", dir), xasprintf("%s/0-3.db", dir)},
+         *moved[] = {xasprintf("%s/0-2.db", local), xasprintf("%s/0-3.db", local)},
+         *parts = xasprintf("%s/0-2.part.db", dir);
+    CHECK_INT(store_open(shards[1], STORE_WRITE, &store, &err), 0);
+    CHECK_INT(
+            store_exec(store, &err,
+                    "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 19999) INSERT INTO nccl_op (process_id, enqueued_ns, "
+                    "kernel_start_ns, kernel_end_ns, communicator, rank, ranks, sequence, function, count, bytes, channels, plugin_version) "
+                    "SELECT 1, 7200000000000 + i, 7200000000000 + i, 7200000001000 + i, 99, 3, 4, i, 'AllReduce', 1, 4, 2, 5 FROM n",
+                    ""),
+            0);
+    store_close(store);
+    struct merge_opts opts = {.dir = dir, .path = run, .restart = -1, .command_line = "[]"};
+    unlink(run);
+    CHECK_INT(merge_run(&opts, &all, &err), 0);
+    CHECK_INT(all.by_collectives, 2);
+    CHECK_INT(mkdir(local, 0777), 0);
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(rename(shards[i], moved[i]), 0);
+    opts = (struct merge_opts){
+            .dir = local, .path = dir, .restart = -1, .command_line = "[]", .part = true};
+    CHECK_INT(merge_run(&opts, &part, &err), 0);
+    CHECK_INT(rename(part.path, parts), 0);
+    merge_free(&part);
+    opts = (struct merge_opts){.dir = dir, .path = run, .restart = -1, .command_line = "[]"};
+    unlink(run);
+    CHECK_INT(merge_run(&opts, &part, &err), 0);
+    CHECK_INT(part.merged, 4);
+    CHECK_INT(part.by_collectives, 2);
+    CHECK_INT(part.nodes[1].map.shift_ns, all.nodes[1].map.shift_ns);
+    CHECK_INT(part.nodes[1].map.from_ns, all.nodes[1].map.from_ns);
+    CHECK_DBL(part.nodes[1].map.drift, all.nodes[1].map.drift, 0);
+    CHECK_INT(part.nodes[1].error_ns, all.nodes[1].error_ns);
+    merge_free(&part);
+    merge_free(&all);
+    for (int i = 0; i < 2; i++) {
+        free(shards[i]);
+        free(moved[i]);
+    }
+    free(parts);
+    free(local);
     free(run);
     free(job);
 }

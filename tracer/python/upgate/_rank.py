@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 
 try:
     from upgate._core import reopen
@@ -17,6 +18,16 @@ _END_S = 20  # until the shard is whole; names of functions are looked up at the
 _STEPS = "UPGATE_STEPS"
 
 _recorder = None  # our pid, our end of the socket by which the recorder of this process is told to end, and its file of steps
+_lock = threading.RLock()  # of two threads that call, as actors of Ray may, the second ends what the first began
+
+
+def _forked():
+    global _lock
+    _lock = threading.RLock()  # the thread that had it is not here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _program():
@@ -69,8 +80,13 @@ def rank(directory, run=None, rank=None, world_size=None):
     The steps that upgate.step() and upgate.steps() mark from here on are recorded. Of a process that is recorded already, the former recording is ended.
     True: it is being recorded. Otherwise a sentence on stderr says why not, and nothing else is different. Never raises.
     """
+    with _lock:
+        return _begin(directory, run, rank, world_size)
+
+
+def _begin(directory, run, rank, world_size):
     global _recorder
-    ours = theirs = None
+    theirs = None
     try:
         rank_end()
         program = _program()
@@ -78,31 +94,36 @@ def rank(directory, run=None, rank=None, world_size=None):
             raise OSError("there is no program 'upgate' on the path")
         words = [program, "rank", "-o", os.fspath(directory), "--pid", str(os.getpid()), "--stdin-ends"] + _identity(run, rank, world_size)
         ours, theirs = socket.socketpair()
+        _recorder = (os.getpid(), ours, None)  # from here on: a recorder that is late goes on by itself, and is to have an end
         done = subprocess.run(words, stdin=theirs, stdout=subprocess.PIPE, timeout=_TIMEOUT_S)
         if done.returncode != 0:
             return False
-        name, _, path = done.stdout.decode().strip().partition("=")
+        name, _, path = os.fsdecode(done.stdout).strip().partition("=")
         if name != _STEPS or os.environ.get(_STEPS):  # it has none, or a harness has the steps
             path = None
         elif reopen():
             os.environ[_STEPS] = path
         else:
             print("upgate: warning: steps are not recorded: upgate.rank() was called within one", file=sys.stderr)
-        _recorder, ours = (os.getpid(), ours, path), None
+        _recorder = (os.getpid(), ours, path)
         return True
     except Exception as error:  # whatever it is, the rank has its own work to do
         print("upgate: warning: this rank is not recorded: %s" % error, file=sys.stderr)
         return False
     finally:
-        for end in (ours, theirs):
-            if end is not None:
-                end.close()
+        if theirs is not None:
+            theirs.close()
 
 
 def rank_end():
-    """End what rank() began, in a process that goes on: a worker that its next task, or the next job, will have. Returns when the shard is whole, or
-    after 20 s. Without a recording nothing is done. Never raises.
+    """End what rank() began, in a process that goes on: a worker that its next task, or the next job, will have; also a recorder that was not ready in
+    time, of which rank() said False. Returns when the shard is whole, or after 20 s. Without a recording nothing is done. Never raises.
     """
+    with _lock:
+        _end()
+
+
+def _end():
     global _recorder
     recorder, _recorder = _recorder, None
     if recorder is None:
@@ -114,7 +135,7 @@ def rank_end():
                 del os.environ[_STEPS]
                 reopen()
             end.settimeout(_END_S)
-            end.sendall(b"e")
+            end.send(b"e", socket.MSG_NOSIGNAL)  # programs let SIGPIPE end them
             while end.recv(64):  # the recorder has the other end until it is gone
                 pass
     except OSError:  # it has ended before
