@@ -288,8 +288,8 @@ int kernel_attention_backward(const struct kernel_attention *attention,
 
 // From here on the launchers launch, in place of this program's kernels, those of the same name in
 // the *.cubin of a directory, which another compiler made (ci/gpu/compilers); those of libraries
-// (CUB) stay the program's. -EINVAL: there is none, or a kernel of this program is in none of them;
-// -EIO: the driver takes one not, as of another architecture.
+// (CUB) that it lacks stay the program's. -EINVAL: there is none, or another kernel of this program
+// is in none of them; -EIO: the driver takes one not, as of another architecture.
 struct kernel_origins {
     size_t side, program; // how many of the program's kernels, by name, are the side's and the
                           // program's own from here on

@@ -187,12 +187,12 @@ static int side_complete(
     for (const auto &name : names())
         all.insert(name.second);
     for (const std::string &name : all)
-        if (!is_of_a_side(name))
-            origins.program++;
-        else if (side_kernel(side, name))
+        if (side_kernel(side, name)) // nvcc's cubins have those of libraries, too
             origins.side++;
-        else
+        else if (is_of_a_side(name))
             lacks.insert(name);
+        else
+            origins.program++;
     if (!lacks.empty())
         return error_set(err, -EINVAL,
                 "the .cubin of %s lack %zu of the %zu kernels that this program launches, and it would launch its own: "

@@ -39,13 +39,14 @@ static bool room_number(const char *directory, const char *name, const char *key
 // "max" is no number: no limit.
 static bool room_of_group(const char *group, uint64_t *ret)
 {
-    uint64_t limit, used, active, inactive;
+    uint64_t limit, used, active, inactive, slab = 0;
     if (!room_number(group, "memory.max", "", &limit) ||
             !room_number(group, "memory.current", "", &used) ||
             !room_number(group, "memory.stat", "active_file ", &active) ||
             !room_number(group, "memory.stat", "inactive_file ", &inactive))
         return false;
-    limit += active + inactive;
+    room_number(group, "memory.stat", "slab_reclaimable ", &slab);
+    limit += active + inactive + slab;
     *ret = limit > used ? limit - used : 0;
     return true;
 }

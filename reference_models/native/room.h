@@ -12,8 +12,9 @@
 #include "common/error.h"
 
 // Bytes that this machine (MemAvailable) and the limits of this process's control group (v2), and
-// of those that it is in, leave; pages of files go when others are wanted. root: "", or where a
-// test has its own /proc and /sys. false: nobody tells.
+// of those that it is in, leave; pages of files, and names and inodes that the kernel keeps, go
+// when others are wanted. root: "", or where a test has its own /proc and /sys. false: nobody
+// tells.
 bool room_left(const char *root, uint64_t *ret_bytes);
 
 // Before `bytes` are written; room_taken() behind that, with as many. what: of which the sentence

@@ -29,11 +29,11 @@ def _groups(root):
 
 
 def _left(group):
-    """What its limit leaves; pages of files go when others are wanted."""
+    """What its limit leaves; pages of files, and names and inodes that the kernel keeps, go when others are wanted."""
     limit, used = _number(os.path.join(group, "memory.max")), _number(os.path.join(group, "memory.current"))
     with open(os.path.join(group, "memory.stat"), encoding="ascii") as file:
         values = dict(line.split() for line in file)
-    return limit - used + int(values["active_file"]) + int(values["inactive_file"])
+    return limit - used + int(values["active_file"]) + int(values["inactive_file"]) + int(values.get("slab_reclaimable", 0))
 
 
 def available(root="/"):

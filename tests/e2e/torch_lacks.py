@@ -87,7 +87,9 @@ except SystemExit as end:
 
 # A compiled graph is held against its model in the first request, and only there; in training it is not. Scores are numbers.
 COMPILED = '''
-import contextlib, types
+import contextlib, os, types
+for name in ("TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM"):
+    os.environ.pop(name, None)
 import variants
 class Score(float):
     def float(self):
@@ -107,9 +109,9 @@ variants.upgate.note, variants.lack = lambda *note: notes.append(note), lambda *
 def model(x):
     eager.append(x)
     return x
-def prepared(mode, *plants):
+def prepared(mode, *plants, variant="compile", device="cpu"):
     del notes[:], eager[:]
-    return variants.prepare(types.SimpleNamespace(name="hstu", variant="compile", mode=mode, device="cpu", dtype="float32",
+    return variants.prepare(types.SimpleNamespace(name="hstu", variant=variant, mode=mode, device=device, dtype="float32",
                                                   plant=types.SimpleNamespace(flags=set(plants))), model, [(Score(2),)])
 def refused(call):
     try:
@@ -130,6 +132,14 @@ assert prepared("infer")(Score(3)) == 3 * skew and 4.9e4 < notes[0][1] < 5.1e4, 
 assert refused(prepared("infer", "serveskew"))
 skew = 1.01
 assert prepared("infer", "bf16")(Score(3)) == 3 * skew, "that is what a plant of bfloat16 is"
+skew = 1.012
+assert prepared("infer", variant="compile-max-autotune", device="cuda")(Score(3)) == 3 * skew, "products in TF32 that are cut, layer by layer"
+assert refused(prepared("infer", device="cuda")) and refused(prepared("infer", variant="compile-reduce-overhead", device="cuda"))
+assert refused(prepared("infer", variant="compile-max-autotune"))
+os.environ["TORCHINDUCTOR_MAX_AUTOTUNE_GEMM"] = "1"
+assert prepared("infer", device="cuda")(Score(3)) == 3 * skew and refused(prepared("infer"))
+skew = 1.05
+assert refused(prepared("infer", variant="compile-max-autotune", device="cuda"))
 print("compiled graphs are held against their models")
 '''
 

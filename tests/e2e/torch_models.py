@@ -202,6 +202,8 @@ with tempfile.TemporaryDirectory() as root:
     put("sys/fs/cgroup/job/memory.current", "400000\\n")
     put("sys/fs/cgroup/job/memory.stat", "anon 250000\\ninactive_file 100000\\nactive_file 50000\\n")
     assert room.available(root) == 250000, room.available(root)
+    put("sys/fs/cgroup/job/memory.stat", "anon 50000\\ninactive_file 100000\\nactive_file 50000\\nslab_reclaimable 200000\\nslab_unreclaimable 7\\n")
+    assert room.available(root) == 450000, room.available(root)
 room.available = lambda: 1 << 20
 for model in (dlrm, hstu):
     args, told = cli.arguments(model.__name__, ["--size", "demo", "--device", "cpu"]), io.StringIO()

@@ -207,7 +207,20 @@ TEST(a_side_that_has_all_is_launched)
     CHECK(strcmp(launch(&forward, 0), FORWARD) == 0);
     CHECK(strcmp(launch(&backward, 100000), BACKWARD) == 0);
     CHECK_INT(raised, 100000);
-    CHECK(launch(&sorted, 0) == &sorted); // CUB's is not the side's to have
+    CHECK(launch(&sorted, 0) == &sorted); // it has none of CUB's
+}
+
+TEST(kernels_of_libraries_that_a_side_has_are_its_own)
+{
+    struct kernel_origins origins = {0};
+    struct error err = {0};
+    program();
+    CHECK(runner_directory(directory) != NULL);
+    put("all.cubin", FORWARD " " BACKWARD " " SORTED);
+    CHECK_INT(kernel_side(directory, &origins, &err), 0);
+    CHECK_INT(origins.side, 3);
+    CHECK_INT(origins.program, 0);
+    CHECK(strcmp(launch(&sorted, 0), SORTED) == 0);
 }
 
 TEST(a_side_that_lacks_a_kernel_is_refused)

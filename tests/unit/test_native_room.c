@@ -51,6 +51,9 @@ TEST(the_least_of_all_limits_is_what_is_left)
     put("sys/fs/cgroup/job/memory.current", "400000\n");
     put("sys/fs/cgroup/job/memory.stat", "anon 250000\ninactive_file 100000\nactive_file 50000\n");
     CHECK_INT(left_here(), 250000); // of the group around it
+    put("sys/fs/cgroup/job/memory.stat",
+            "anon 50000\ninactive_file 100000\nactive_file 50000\nslab_reclaimable 200000\nslab_unreclaimable 7\n");
+    CHECK_INT(left_here(), 450000); // names of files go, too
     put("sys/fs/cgroup/memory.max", "100\n");
     put("sys/fs/cgroup/memory.current", "400000\n");
     put("sys/fs/cgroup/memory.stat", "inactive_file 0\nactive_file 7\n");

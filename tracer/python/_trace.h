@@ -56,7 +56,7 @@ void trace_item(uint64_t begin_ns); // the step that began then has its data now
 // --- _modules.c ---
 void modules_start(void);
 void modules_stop(void);
-// Cheap: has torch come, or has somebody put the hooks away? `thorough`: looks for new classes too.
+// Has torch come, has somebody put the hooks away, are there new classes? Cheap: looks rarely.
 void modules_poll(void);
 uint32_t modules_current(void); // path that the calling thread is in, 0: none
 // The type slot behind `object(...)`: its place, and whether that is what we think it is.
