@@ -167,8 +167,9 @@ static int session_open_resume(struct session *session, struct error *err)
             session->store, &nodes, NULL, "SELECT json_extract(host, '$.nodes') FROM run", "");
     if (nodes > 1)
         return error_set(err, -EINVAL,
-                "'%s' is of `upgate node` on %lld nodes, which cannot be gone on with; start a new run",
-                session->opts->store_path, (long long)nodes);
+                "'%s' is of `upgate node` on %lld nodes, which cannot be gone on with; start a new run with another --job; "
+                "`upgate gate %s` judges what is there",
+                session->opts->store_path, (long long)nodes, session->opts->store_path);
     char *text = store_get_text(session->store, "SELECT plan FROM run", "");
     json_error_t json_err;
     json_t *json = text ? json_loads(text, 0, &json_err) : NULL;

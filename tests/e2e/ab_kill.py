@@ -233,6 +233,29 @@ def test_signals_that_end_a_run(case):
         os.unlink(case.db_path)
 
 
+def test_a_signal_for_all_processes(case):
+    """As Slurm sends it: the side, here the last one of its pair, is gone before upgate looks. That is an interruption, and no failure of the side."""
+    os.mkdir(case.path("launched"))
+    waits = "[ $(ls '{0}' | wc -l) -ne 3 ] || sleep 60; : >'{0}'/$$; ".format(case.path("launched"))
+    case.plan({"command": [SH, "-c", waits + WORK], "steps_from": "off"}, looks=[100], interleave="launches", timeout="100s")
+    process = case.start("ab", case.plan_path, "-o", case.db_path)
+    wait_for_process(case, process, "sleep")
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + CLEAN_S
+    while sides := [text for text in processes(case.mark) if "(sh)" in text or "(sleep)" in text]:
+        assert time.monotonic() < deadline, sides
+        for text in sides:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(text.split()[0]), signal.SIGINT)
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
+    done = case.finish(process)
+    check_code(done, 3)
+    check_says(done, "interrupted", "--resume")
+    assert case.value("SELECT state FROM run") == "interrupted" and case.pairs("failed") == 0, str(done)
+
+
 def test_a_hang_up_that_nohup_ignores(case):
     """The terminal goes, and the run goes on."""
     case.plan(MODEL, looks=[6])

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is installed, cheaply: manual pages and completions of three shells say what --help says, by the tools that read them where
 those are there; and an installed tree with its libraries bundled, as the tarball has it, runs where only glibc's files are, from a
-folder with blanks; and commands of the recipes in docs/PACKAGES.md are such as the program takes. ci/packages --test does the
-rest: real packages, clean roots, upgrades, removal."""
+folder with blanks; commands of the recipes in docs/PACKAGES.md are such as the program takes; and what is built on a cluster is installed alone, as
+printed there. ci/packages --test does the rest: real packages, clean roots, upgrades, removal."""
 import contextlib
 import glob
 import os
@@ -218,6 +218,26 @@ def test_recipes(verbs):
             check(words[0] in verbs and done.returncode == 0, "upgate %s: %s" % (" ".join(words), done.stderr))
 
 
+# --- what is built on a cluster -----------------------------------------------------------------------------
+
+def test_mpi(folder):
+    """The second of the printed commands installs upgate-mpi-reduce, and nothing that a package brings."""
+    with open(os.path.join(SOURCE, "docs/PACKAGES.md"), encoding="utf-8") as file:
+        printed = re.findall(r"^sudo (cmake --install build/release --component .*)$", file.read(), re.M)
+    if not check(len(printed) == 1, "%d commands that install a component" % len(printed)):
+        return
+    if not os.path.exists(os.path.join(BUILD, "upgate-mpi-reduce")):
+        passed_over.append("no MPI")
+        return
+    prefix = os.path.join(folder, "mpi")
+    words = [{"build/release": BUILD, "/usr/local": prefix}.get(word, word) for word in printed[0].split()]
+    done = run(*words)
+    have = sorted(os.path.relpath(os.path.join(at, name), prefix) for at, _, names in os.walk(prefix) for name in names)
+    check(done.returncode == 0 and have == ["bin/upgate-mpi-reduce", "share/man/man1/upgate-mpi-reduce.1"], "%s: %s%s" % (printed[0], have, done.stderr))
+    done = run(prefix + "/bin/upgate-mpi-reduce", "--version")
+    check(done.stdout == run(UPGATE, "--version").stdout, "upgate-mpi-reduce --version: %s%s" % (done.stdout, done.stderr))
+
+
 # --- a tree of its own --------------------------------------------------------------------------------------
 
 def test_tree(folder):
@@ -267,6 +287,7 @@ def main():
         test_man(verbs)
         test_completions(verbs)
         test_recipes(verbs)
+        test_mpi(folder)
         test_tree(folder)
     print("%d verbs, %d failed%s" % (len(verbs), len(failures), "; " + "; ".join(passed_over) if passed_over else ""))
     if failures:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -208,9 +209,10 @@ def late(store):
 
 
 class Slurm:
-    """A controller and two nodes on this machine, in a folder; none of it outlives us."""
+    """A controller and two nodes on this machine, in a folder; none of it outlives us. gpus: that each node says it has. They are device files, which
+    takes the right to make some (PermissionError)."""
 
-    def __init__(self, folder, nodes=2):
+    def __init__(self, folder, nodes=2, gpus=0):
         self.folder, self.processes = folder, []
         ports = [self.port() for _ in range(nodes + 1)]
         lines = ["ClusterName=upgate", "SlurmctldHost=%s(127.0.0.1)" % socket.gethostname(), "SlurmUser=root", "SlurmdUser=root",
@@ -219,8 +221,14 @@ class Slurm:
                  "SlurmdSpoolDir=%s/spool.%%n" % folder, "SlurmctldPidFile=%s/controller.pid" % folder, "SlurmdPidFile=%s/%%n.pid" % folder,
                  "SlurmctldLogFile=%s/controller.log" % folder, "SlurmdLogFile=%s/%%n.log" % folder, "ReturnToService=2", "KillWait=2",
                  "JobAcctGatherType=jobacct_gather/none"]
-        lines += ["NodeName=n%d NodeAddr=127.0.0.1 NodeHostname=%s Port=%d CPUs=2 State=UNKNOWN" % (i, socket.gethostname(), ports[i + 1])
-                  for i in range(nodes)]
+        if gpus:
+            for i in range(gpus):
+                os.mknod(os.path.join(folder, "gpu%d" % i), stat.S_IFCHR | 0o600, os.makedev(1, 3))
+            with open(os.path.join(folder, "gres.conf"), "w", encoding="utf-8") as file:
+                file.write("Name=gpu File=%s/gpu[0-%d]\n" % (folder, gpus - 1))
+            lines.append("GresTypes=gpu")
+        lines += ["NodeName=n%d NodeAddr=127.0.0.1 NodeHostname=%s Port=%d CPUs=2 State=UNKNOWN%s" % (
+            i, socket.gethostname(), ports[i + 1], " Gres=gpu:%d" % gpus if gpus else "") for i in range(nodes)]
         lines.append("PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE:4 State=UP")
         self.conf = os.path.join(folder, "slurm.conf")
         os.makedirs(os.path.join(folder, "state"))

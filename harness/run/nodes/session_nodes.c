@@ -349,11 +349,22 @@ static int peers_more(void *arg, int64_t pair_id, struct error *err)
 
 // --- node 0 --------------------------------------------------------------------------------------
 
+// Who ends a job often signals all of its processes (Slurm: --signal, scancel), the sides before
+// us: what they did then is no finding. Another part of the run makes the pair anew.
+static int peers_run_pair(struct session *session, const struct pair_spec *spec,
+        struct pair **ret_pair, struct error *err)
+{
+    int rc = pair_run(&session->env, spec, ret_pair, err);
+    if (rc == 0 && session_stop && (*ret_pair)->state == PAIR_FAILED)
+        (*ret_pair)->state = PAIR_STOPPED;
+    return rc;
+}
+
 int session_run_pair(struct session *session, const struct session_workload *workload,
         const char *phase, struct pair_spec *spec, struct pair **ret_pair, struct error *err)
 {
     if (!session->peers)
-        return pair_run(&session->env, spec, ret_pair, err);
+        return peers_run_pair(session, spec, ret_pair, err);
     uint64_t fixed = session->plan->schedule.block_steps, known = spec->block_steps;
     // Turns of an open loop last for seconds: their steps follow from the rate, which all nodes
     // know.
@@ -384,7 +395,7 @@ int session_run_pair(struct session *session, const struct session_workload *wor
         *ret_pair = pair;
         return 0;
     }
-    rc = pair_run(&session->env, spec, ret_pair, err);
+    rc = peers_run_pair(session, spec, ret_pair, err);
     if (rc)
         nodes_fail(session->nodes, -1, err->text);
     else if ((*ret_pair)->state == PAIR_STOPPED)
@@ -506,7 +517,7 @@ static int peers_carry_out(struct session *session, const json_t *order, struct 
         return error_set(err, -EPROTO, "node 0 asks for a pair that this version does not know");
     peers_complete(session, workload, &spec);
     int64_t row = 0;
-    int rc = pair_run(&session->env, &spec, &pair, err);
+    int rc = peers_run_pair(session, &spec, &pair, err);
     if (rc)
         return rc;
     peers_forget(pair);
