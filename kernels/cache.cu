@@ -602,7 +602,8 @@ static int cache_place(struct kernel_cache *cache, struct cache_window *window, 
     move.update = update;
     const unsigned blocks = cache_blocks(window->count),
                    most = acquire ? CACHE_LATE_BLOCKS : CACHE_MOVE_BLOCKS;
-    cache_move < <<blocks<most ? blocks : most, CACHE_THREADS, 0, cache->stream>>>(move);
+    const unsigned grid = blocks < most ? blocks : most;
+    cache_move<<<grid, CACHE_THREADS, 0, cache->stream>>>(move);
     return device_error(cudaGetLastError(), "launch cache_move", err);
 }
 
@@ -760,7 +761,8 @@ int kernel_cache_move(
         return rc;
     const unsigned blocks = cache_blocks(moves->count * moves->planes * (moves->dim / 4)),
                    most = moves->late ? CACHE_LATE_BLOCKS : CACHE_MOVE_BLOCKS;
-    cache_follow < <<blocks<most ? blocks : most, CACHE_THREADS, 0, stream>>>(*moves);
+    const unsigned grid = blocks < most ? blocks : most;
+    cache_follow<<<grid, CACHE_THREADS, 0, stream>>>(*moves);
     return device_error(cudaGetLastError(), "launch cache_follow", err);
 }
 

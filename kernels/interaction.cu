@@ -247,9 +247,9 @@ static int interaction_run(const struct kernel_interaction *i, const void *dout,
         if ((rc = device_resident((const void *)interaction_forward<T, DIM>, 32 * INTERACTION_WARPS,
                      0, &resident, err)))
             return rc;
-        interaction_forward<T, DIM> < <<blocks<(unsigned)resident ? blocks : (unsigned)resident,
-                                              32 * INTERACTION_WARPS, 0, stream>>>(
-                                              sizes, (const T *)i->x, (T *)out);
+        const unsigned grid = blocks < (unsigned)resident ? blocks : (unsigned)resident;
+        interaction_forward<T, DIM>
+                <<<grid, 32 * INTERACTION_WARPS, 0, stream>>>(sizes, (const T *)i->x, (T *)out);
     } else {
         if ((rc = device_resident((const void *)interaction_backward<T, DIM>,
                      32 * INTERACTION_WARPS, bytes, &resident, err)))
