@@ -69,8 +69,8 @@ enum ug_spool_state {
 enum ug_spool_want {
     UG_WANT_KERNELS = 1u
             << 0, // kernels, copies, sets, whole graph launches; and the calls that launched them
-    UG_WANT_GRAPH_NODES =
-            1u << 1,          // kernels of a CUDA graph one by one instead of the launch as a whole
+    // kernels of a CUDA graph one by one instead of the launch as a whole
+    UG_WANT_GRAPH_NODES = 1u << 1,
     UG_WANT_SYNC = 1u << 2,   // synchronisation records and the calls that wait
     UG_WANT_MEMORY = 1u << 3, // allocations and pools
     UG_WANT_NVTX = 1u << 4,
@@ -78,8 +78,8 @@ enum ug_spool_want {
     UG_WANT_NCCL = 1u << 6,
     UG_WANT_PYTHON = 1u << 7,        // module paths, garbage collections
     UG_WANT_LAUNCH_STACKS = 1u << 8, // Python stack of every launch: dear
-    UG_WANT_NOTHING_KEPT =
-            1u << 31 // for measuring: hooks and buffers as asked, records are only counted
+    // for measuring: hooks and buffers as asked, records are only counted
+    UG_WANT_NOTHING_KEPT = 1u << 31
 };
 #define UG_WANT_DEFAULT \
     (UG_WANT_KERNELS | UG_WANT_SYNC | UG_WANT_MEMORY | UG_WANT_NVTX | UG_WANT_OVERHEAD | \
@@ -327,8 +327,8 @@ struct ug_rec_overhead {
 struct ug_rec_nccl { // an operation of a communicator, once it is over
     struct ug_rec_head head;
     uint64_t enqueued_ns, ended_ns; // CLOCK_MONOTONIC; ended 0: never seen to end
-    uint64_t kernel_start_ns,
-            kernel_end_ns; // of its channels' kernels, from the plugin; 0: unknown
+    // of its channels' kernels, from the plugin; 0: unknown
+    uint64_t kernel_start_ns, kernel_end_ns;
     uint64_t communicator; // hash, the same on all ranks
     uint64_t sequence, count;
     uint32_t rank, ranks, peer;                       // peer: of send and receive, else UINT32_MAX

@@ -26,8 +26,8 @@ static __device__ __forceinline__ size_t backward_block(
 struct backward_tile {
     struct attention_place place;
     int sequence, key_head, key; // the first of the tile's keys
-    int first, blocks,
-            steps; // of the blocks of queries that see some: the first, how many, times heads
+    // of the blocks of queries that see some: the first, how many, times heads
+    int first, blocks, steps;
     bool none;
 };
 

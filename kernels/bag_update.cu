@@ -425,8 +425,8 @@ static __global__ void __launch_bounds__(FINISH_BLOCK)
 template <int OPTIMIZER, int LANES, int VECS, bool WEIGHTED>
 static void update_launch(const struct update_params *p, int multiprocessors, cudaStream_t stream)
 {
-    const uint32_t each =
-            UPDATE_BLOCK; // pieces of a block: LANES a group; at most as many pieces as lookups
+    // pieces of a block: LANES a group; at most as many pieces as lookups
+    const uint32_t each = UPDATE_BLOCK;
     update_pieces<OPTIMIZER, LANES, VECS, WEIGHTED>
             <<<(p->count + each - 1) / each, UPDATE_BLOCK, 0, stream>>>(*p);
     update_finish<OPTIMIZER, VECS, WEIGHTED>

@@ -303,8 +303,8 @@ struct kernel_cache {
     uint32_t *iota, *keys, *values, *numbers;
     void *temp;
     size_t temp_bytes;
-    unsigned long long *counts,
-            *told; // on the GPU; pinned: the counts after the last acquire that has run
+    // on the GPU; pinned: the counts after the last acquire that has run
+    unsigned long long *counts, *told;
     cudaStream_t stream;
     cudaEvent_t released;
     uint64_t prefetched, acquired, finished, lookups; // batches; finished: released

@@ -85,8 +85,8 @@ int kernel_cache_flush(struct kernel_cache *cache, struct error *err);
 struct kernel_cache_stats {
     uint64_t batches, lookups, rows; // acquired
     uint64_t kept;                   // rows that no copy was needed for, at prefetch
-    uint64_t ahead,
-            late;      // rows copied to the GPU at prefetch; at acquire, which the step waits for
+    // rows copied to the GPU at prefetch; at acquire, which the step waits for
+    uint64_t ahead, late;
     uint64_t written;  // rows written back
     uint64_t no_place; // rows without a place
 };

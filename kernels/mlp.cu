@@ -68,8 +68,8 @@ static int mlp_fastest(
     for (int i = 0; i < count && error == cudaSuccess && !rc; i++) {
         float ms = 0;
         p->algorithm = found[i];
-        if (kernel_mlp_run(
-                    p, 0, err)) // one that the library proposes and then refuses is passed over
+        // one that the library proposes and then refuses is passed over
+        if (kernel_mlp_run(p, 0, err))
             continue;
         error = cudaEventRecord(begin, 0);
         for (int run = 0; run < MLP_RUNS && error == cudaSuccess && !rc; run++)

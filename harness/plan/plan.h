@@ -174,8 +174,8 @@ const char *plan_mode_name(enum plan_mode mode);
 // or "graph"? Else -EINVAL.
 int plan_check_step(const char *step, struct error *err);
 bool plan_step_is_symbol(const char *step); // a function of native code; NULL: no
-bool plan_step_is_injected(
-        const char *step); // marked by the library in the program: a range, or replays; NULL: no
+// marked by the library in the program: a range, or replays; NULL: no
+bool plan_step_is_injected(const char *step);
 // Can this be the name of an image? Else -EINVAL: it goes to an engine as a word, and must not be
 // taken for an option of it.
 int plan_check_image(const char *name, struct error *err);

@@ -30,10 +30,10 @@ struct model_ranks {
     void *updated_value; // these; NULL: the flat arrays
     const void *updated_grad;
     void *arg;
-    void (*before)(void *arg,
-            size_t unit); // forward() is about to read the unit's parameters; NULL: nobody asks
-    void (*after)(void *arg,
-            size_t unit); // backward() has written its gradients; the last unit comes first
+    // forward() is about to read the unit's parameters; NULL: nobody asks
+    void (*before)(void *arg, size_t unit);
+    // backward() has written its gradients; the last unit comes first
+    void (*after)(void *arg, size_t unit);
     const struct alltoall *alltoall; // dlrm-sharded: what the ranks send each other
                                      // (ops/alltoall.h), all in the same order
 };

@@ -626,8 +626,8 @@ TEST(calls_syncs_marks_ranges_collectives_nodes)
             "'f32', 'Ring', 'LL', 1024, 4096, 8, 16, 4);"
             "INSERT INTO gpu_graph_node VALUES (1, 5, 10, 1200000000, NULL);");
     const struct launch_trace *trace = world_load(&world);
-    CHECK_INT(trace->call_count,
-            3); // the sync that has its call is one with it; the one of the GPU is none
+    // the sync that has its call is one with it; the one of the GPU is none
+    CHECK_INT(trace->call_count, 3);
     CHECK_STR(trace->calls[0].name, "cudaLaunchKernel");
     CHECK_STR(trace->calls[1].name, "cudaStreamSynchronize");
     CHECK_INT(trace->calls[1].end, at_ms(303));
@@ -643,8 +643,8 @@ TEST(calls_syncs_marks_ranges_collectives_nodes)
     CHECK_INT(trace->nccl_count, 1);
     CHECK_STR(trace->nccl[0].protocol, "LL");
     CHECK_INT(trace->nccl[0].kernel_end - trace->nccl[0].kernel_begin, 1800000);
-    CHECK_INT(
-            trace->nccl[0].sequence, 41 * 8); // of AllReduce: each function has numbers of its own
+    // of AllReduce: each function has numbers of its own
+    CHECK_INT(trace->nccl[0].sequence, 41 * 8);
     CHECK_INT(trace->node_count, 1);
     CHECK_INT(trace->nodes[0].node, 5);
     CHECK_INT(trace->nodes[0].rank, 0);

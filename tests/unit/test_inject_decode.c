@@ -472,8 +472,8 @@ TEST(every_kind_of_every_version)
     const struct ug_spool_counts *counts = rig->header->counts;
     CHECK_INT(counts[UG_PRODUCER_KERNEL].seen, VERSIONS * 4);
     CHECK_INT(counts[UG_PRODUCER_COPY].seen, VERSIONS * 6);
-    CHECK_INT(counts[UG_PRODUCER_CALL].seen,
-            0); // calls are recorded by callbacks: these are passed over
+    // calls are recorded by callbacks: these are passed over
+    CHECK_INT(counts[UG_PRODUCER_CALL].seen, 0);
     CHECK_INT(counts[UG_PRODUCER_MEMORY].seen, VERSIONS * 4);
 }
 

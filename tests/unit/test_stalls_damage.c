@@ -369,8 +369,8 @@ TEST(times_out_of_range)
         story_sql(&story, "UPDATE recording SET end_ns = NULL"); // until the last event
         story_analyse(&story);
         story_sql(&story, rows[i / 2].sql);
-        bool apart =
-                i % 2; // gaps and samples of a large store are read by connections of their own
+        // gaps and samples of a large store are read by connections of their own
+        bool apart = i % 2;
         if (apart) {
             story_sql(&story,
                     "INSERT INTO note (at_ns, level, text) VALUES (1, 'info', printf('%.*c', 600000, 'x'))");

@@ -46,8 +46,8 @@ enum {
 // What is counted for the ledger, of a process.
 struct gpu_counters {
     uint64_t read[UG_PRODUCER_COUNT]; // records by the producer they belong to
-    uint64_t zero_times, unknown_strings,
-            no_room; // no_room: streams, threads, strings beyond what is remembered
+    // no_room: streams, threads, strings beyond what is remembered
+    uint64_t zero_times, unknown_strings, no_room;
     uint64_t ops, ops_without_call;
     uint64_t order_violations;
     uint64_t order_worst_ns;

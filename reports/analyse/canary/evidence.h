@@ -73,8 +73,8 @@ struct canary_cell {
     int stage;
     double value; // candidate / baseline (ratio of rates, of quantiles or means); wrong answers:
                   // the count. NaN: not known
-    double low,
-            high; // of `value`, a confidence sequence, each end at alpha; NaN: not known, or no end
+    // of `value`, a confidence sequence, each end at alpha; NaN: not known, or no end
+    double low, high;
     double threshold;          // 1 + margin, or the limit
     double evidence;           // log of the e-value
     double needed;             // log(1/alpha) of this metric

@@ -47,8 +47,8 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
     DIFF_KIND_COUNT
 };
 const char *diff_kind_word(enum diff_kind kind); // "kernel_slower"
-bool diff_kind_is_code(
-        enum diff_kind kind); // added, removed, repeated, moved: told with all that it causes
+// added, removed, repeated, moved: told with all that it causes
+bool diff_kind_is_code(enum diff_kind kind);
 
 struct diff_contribution_part {
     enum diff_kind kind;
@@ -70,12 +70,12 @@ struct diff_contribution {
     const char *label;           // short, for people
     const char *where;           // "backward > layers.*.attn"
     double a_ns, b_ns;           // on the path, a step
-    double delta_ns, ci_lo_ns,
-            ci_hi_ns; // at 99 % for all contributions together; NAN: one traced pair gives none
-    double share;     // of the baseline's step
-    bool named; // its interval leaves out 0 and it is worth a line: what is not named is noise
-    bool few;   // not named for want of traced launches: more of them, that differ as little, would
-                // tell it
+    // at 99 % for all contributions together; NAN: one traced pair gives none
+    double delta_ns, ci_lo_ns, ci_hi_ns;
+    double share; // of the baseline's step
+    bool named;   // its interval leaves out 0 and it is worth a line: what is not named is noise
+    bool few; // not named for want of traced launches: more of them, that differ as little, would
+              // tell it
     double count_a, count_b;     // executions a step; of sampled functions NAN
     double busy_a_ns, busy_b_ns; // NAN: as a_ns
     const char **evidence;
@@ -126,8 +126,8 @@ struct diff_collective {
     const char *size;   // "1 to 16 MiB"; "": not told
     const char *how[2]; // algorithm and protocol: "RING LL", with several the ones that took most
                         // first; "": not told
-    double count[2], busy_ns[2],
-            exposed_ns[2]; // a step. busy: of its kernels, with what they wait for each other
+    // a step. busy: of its kernels, with what they wait for each other
+    double count[2], busy_ns[2], exposed_ns[2];
 };
 
 // A part of the first steps, or of the slow ones, that every traced launch of one side has more of
@@ -220,10 +220,10 @@ struct diff_memory_part { // means of the traced launches; 0: not there
 // last: means of them. Of the pages between two sampled faults each half belongs to the nearer one.
 // Of a GPU's memory: by the code that allocated what was held at its peak.
 struct diff_touch {
-    const char *caller,
-            *caller_file; // the innermost Python function that says something: "Adam.step",
-                          // "torch/optim/adam.py"; NULL of a GPU's memory the module of the model,
-                          // "backward of layers.*.attn", or the call, "cuMemAlloc"; no file
+    // the innermost Python function that says something: "Adam.step", "torch/optim/adam.py"; NULL
+    // of a GPU's memory the module of the model, "backward of layers.*.attn", or the call,
+    // "cuMemAlloc"; no file
+    const char *caller, *caller_file;
     const char *outside, *outside_file; // who called into that package: "train", "train.py"; NULL:
                                         // the same package, or nobody
     const char *function, *module; // the native function that touched more than half of it, short;
