@@ -12,7 +12,7 @@
 //     | ug_spool_segment[] |  segment_count states, 64 bytes each
 //     +--------------------+  data_offset
 //     | segments           |  segment_count x segment_bytes, memory taken when a segment is first
-//     used
+//     |                    |  used
 //     +--------------------+
 //
 // A segment has one writer, a thread, which took it from FREE to WRITING by compare-and-swap. It

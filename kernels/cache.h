@@ -5,9 +5,8 @@
 //
 //     for the first look_ahead batches: kernel_cache_prefetch()
 //     each step: kernel_cache_acquire(); if there is one, kernel_cache_prefetch() of the batch
-//     look_ahead further on; kernel_bag_forward(),
-//                ..., kernel_bag_update() with what kernel_cache_bags() says;
-//                kernel_cache_release()
+//                look_ahead further on; kernel_bag_forward(), ..., kernel_bag_update() with what
+//                kernel_cache_bags() says; kernel_cache_release()
 //
 // Batches are prefetched in the order in which they are acquired. What moves, moves on a stream of
 // the cache's own beside the step. Exact: rows, state and outputs have the same bits as if the

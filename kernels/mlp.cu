@@ -4,8 +4,8 @@
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/mlp.cu
 // Operations: 2 * rows * inputs * outputs each pass. Bytes that the epilogue saves: forward the
 // product written and read once more; input the same, and the result read again for dbias. Bound by
-// the matrix units. Row-major tensors are its column-major ones turned: y^T = weight x^T. The
-// references are ops_gemm, ops_relu, ops_gelu, ops_column_sum of the native models in float64.
+// the matrix units. Row-major tensors are its column-major ones turned: y^T = weight x^T.
+// The references are ops_gemm, ops_relu, ops_gelu, ops_column_sum of the native models in float64.
 // Expected on an H200: docs/KERNELS-GPU.md.
 #include "kernels/bench.h"
 

@@ -5,7 +5,7 @@
 // Reads nothing; writes tables to stdout; exit 1 when a rate leaves its limit.
 //
 //     gate_sim [--markdown] [GATES]   10,000 gates a row of ratios, a hundredth of that a row of
-//     steps
+//                                     steps
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

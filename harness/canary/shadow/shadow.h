@@ -6,13 +6,14 @@
 //
 //     shadow_open(&opts, &shadow, &err)                   when the stage begins
 //     each round: shadow_traffic(shadow, requests)        what the arms answered to users since; a
-//     share of it is mirrored
+//                                                         share of it is mirrored
 //                 shadow_poll(shadow, timeout_ms, &err)
 //                 while (shadow_take(shadow, &at_s, arms)) insert rollout_second,
-//                 canary_evidence_add() while (shadow_example(shadow, &example)) insert
-//                 rollout_shadow, shadow_example_clear()
+//                     canary_evidence_add()
+//                 while (shadow_example(shadow, &example)) insert rollout_shadow,
+//                     shadow_example_clear()
 //     shadow_close(shadow)                                when it ends; requests under way are
-//     given up
+//                                                         given up
 #ifndef UPGATE_HARNESS_CANARY_SHADOW_H
 #define UPGATE_HARNESS_CANARY_SHADOW_H
 
