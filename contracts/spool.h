@@ -67,8 +67,8 @@ enum ug_spool_state {
 
 // header.want_kinds: what to record. Launches with correlation belong to UG_WANT_KERNELS.
 enum ug_spool_want {
-    UG_WANT_KERNELS = 1u
-            << 0, // kernels, copies, sets, whole graph launches; and the calls that launched them
+    // kernels, copies, sets, whole graph launches; and the calls that launched them
+    UG_WANT_KERNELS = 1u << 0,
     // kernels of a CUDA graph one by one instead of the launch as a whole
     UG_WANT_GRAPH_NODES = 1u << 1,
     UG_WANT_SYNC = 1u << 2,   // synchronisation records and the calls that wait
@@ -341,10 +341,12 @@ struct ug_rec_nccl { // an operation of a communicator, once it is over
 enum ug_mark_kind {
     UG_MARK_MODULE = 1, // from here on this thread runs the forward of module `name`; 0: none
     UG_MARK_BACKWARD,   // ... the backward of it
+    // value: index of the step
     UG_MARK_STEP_BEGIN,
-    UG_MARK_STEP_END, // value: index of the step
+    UG_MARK_STEP_END,
+    // name: of the phase
     UG_MARK_PHASE_BEGIN,
-    UG_MARK_PHASE_END // name: of the phase
+    UG_MARK_PHASE_END
 };
 
 struct ug_rec_mark {

@@ -327,8 +327,8 @@ TEST(killed_at_every_move)
 // gets nothing more.
 TEST(killed_and_cannot_go_on)
 {
-    for (int moment = 2; moment <= 4;
-            moment++) { // the first weight set, not yet confirmed; the second to be set, and set
+    // the first weight set, not yet confirmed; the second to be set, and set
+    for (int moment = 2; moment <= 4; moment++) {
         rig_begin(STAGES);
         canary_world->kill_at_set = moment;
         CHECK_INT(rig_run(), KILLED);

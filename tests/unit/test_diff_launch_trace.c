@@ -421,9 +421,8 @@ TEST(ranks_of_another_namespace_in_the_order_of_pids)
     CHECK_INT(trace->ranks[0].process_id, 5);
     CHECK_INT(trace->ranks[1].process_id, 1);
     CHECK(doubts(trace, "in the order of their pids"));
-    world_sql(&world,
-            // one is known: the other may be anybody
-            "UPDATE launch_rank SET pid = 1001 WHERE rank = 0");
+    // one is known: the other may be anybody
+    world_sql(&world, "UPDATE launch_rank SET pid = 1001 WHERE rank = 0");
     trace = world_load(&world);
     CHECK_INT(trace->ranks[0].process_id, 1);
     CHECK_INT(trace->ranks[1].process_id, 0);

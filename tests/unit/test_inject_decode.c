@@ -84,8 +84,8 @@ static void add_kernel(const struct version *v, uint64_t start, uint64_t end, ui
     put(6, 96, 2);
     put(16, start, 8);
     put(24, end, 8);
-    for (int i = 0; i < 12;
-            i++) // device, context, stream, grid, block, static and dynamic shared memory, local
+    // device, context, stream, grid, block, static and dynamic shared memory, local
+    for (int i = 0; i < 12; i++)
         put(40 + 4 * i, 1000 + (uint64_t)i, 4);
     put(92, correlation, 4);
     put(104, (uintptr_t)kernel_name, 8);
@@ -249,10 +249,8 @@ static void add_all(const struct version *v)
     add_memory(v);
     add_others(v);
 }
-enum {
-    ALL_READ = 18,
-    ALL_WRITTEN = 13
-}; // records in the buffer; in the spool, without strings and calls
+// records in the buffer; in the spool, without strings and calls
+enum { ALL_READ = 18, ALL_WRITTEN = 13 };
 
 // --- what came out -------------------------------------------------------------------------------
 

@@ -157,8 +157,8 @@ struct gpu_recorder {
     int64_t now_ns, heartbeat_next_ns, commit_next_ns;
     int64_t call_slots_left, raw_left;
     struct intern *target_ids, *work_ids, *kernel_ids;
-    struct gpu_target
-            *targets[GPU_GENERATIONS]; // of a generation each, by the low bits of a target's number
+    // of a generation each, by the low bits of a target's number
+    struct gpu_target *targets[GPU_GENERATIONS];
     size_t target_capacity[GPU_GENERATIONS];
     uint32_t generation, target_last; // slot of the present one; the last number in it
     uint32_t *works, *kernels;        // rows

@@ -329,8 +329,8 @@ void counters_read(struct counters *counters, int64_t now_ns, bool last)
     counters_pressure(counters, now_ns);
 }
 
-static _Thread_local int64_t
-        counters_directories; // nftw has no context; recorders may run on several threads
+// nftw has no context; recorders may run on several threads
+static _Thread_local int64_t counters_directories;
 
 static int counters_on_directory(
         const char *path, const struct stat *info, int kind, struct FTW *where)

@@ -278,8 +278,8 @@ static int recorder_start_gpu(
 {
     struct gpu_side_opts gpu = {
             .kinds = opts->gpu_kinds, .launch_id = opts->launch_id, .library = opts->gpu_library};
-    struct error own = {
-            0}; // an empty table's highest number is an error to those who ask, and none to us
+    // an empty table's highest number is an error to those who ask, and none to us
+    struct error own = {0};
     int rc = 0;
     if (opts->gpu_kinds)
         rc = gpu_side_new(recorder->store, recorder->recording_id, recorder->writer,

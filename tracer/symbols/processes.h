@@ -77,6 +77,7 @@ struct symbol_file *processes_file(
 void processes_free(struct processes *processes);
 
 // Inside of the processes_*.c.
+
 // start 0: the newest
 struct symbol_process *processes_known(struct processes *processes, pid_t tgid, uint64_t start);
 // events from before it was known

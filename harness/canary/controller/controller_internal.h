@@ -98,6 +98,7 @@ struct controller {
 };
 
 // controller_open.c
+
 // store, traffic, sources; the machine as stored
 int controller_open(struct controller *ctl, struct error *err);
 // *ret_percent: of the candidate now; NaN: it cannot be read. *ret_forgot: see machine_start().
@@ -106,6 +107,7 @@ int controller_begin(
 void controller_close(struct controller *ctl); // also half open
 
 // controller_evidence.c
+
 // the stored seconds, when it starts
 int controller_fold(struct controller *ctl, struct error *err);
 void controller_take(struct controller *ctl);  // what sources and the shadow stage have
@@ -124,6 +126,7 @@ void controller_recent_look(struct controller *ctl);
 void controller_recent_clear(struct controller *ctl);
 
 // controller_act.c
+
 // of a transaction that was rolled back
 void controller_store_error(struct controller *ctl, const struct error *err);
 // false: ended

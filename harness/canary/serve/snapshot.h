@@ -81,6 +81,7 @@ struct snapshot {
     int source_count;
 
     // run
+
     // run_id of a rollout's store: NULL where it has none
     const char *run_id, *run_kind, *run_state;
     const char *verdict, *verdict_reason; // NULL: not judged yet

@@ -34,10 +34,11 @@ enum {
 struct shadow_opts {
     const char *urls[CANARY_ARMS]; // base URLs: "http://127.0.0.1:8001"; the request's path follows
     const char *requests;          // file of JSON lines {"method", "path", "body"}, asked in turn
-    const char *const *methods;    // that may be sent twice; NULL-terminated. NULL: GET and HEAD,
-                                   // which change nothing (RFC 9110, 9.2.1)
-    const char *const
-            *ignore;    // members of JSON answers that may differ, by name; NULL-terminated or NULL
+    // that may be sent twice; NULL-terminated. NULL: GET and HEAD, which change nothing (RFC
+    // 9110, 9.2.1)
+    const char *const *methods;
+    // members of JSON answers that may differ, by name; NULL-terminated or NULL
+    const char *const *ignore;
     double mirror;      // fraction of the traffic
     double tolerance;   // of numbers, in units of the baseline's rms; 0: parity_spread_limit()'s
     int concurrent;     // pairs; 0: SHADOW_CONCURRENT

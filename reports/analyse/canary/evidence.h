@@ -69,8 +69,9 @@ enum canary_verdict { CANARY_UNDECIDED, CANARY_PASS, CANARY_FAIL };
 struct canary_cell {
     enum canary_metric metric;
     int stage;
-    double value; // candidate / baseline (ratio of rates, of quantiles or means); wrong answers:
-                  // the count. NaN: not known
+    // candidate / baseline (ratio of rates, of quantiles or means); wrong answers: the count. NaN:
+    // not known
+    double value;
     // of `value`, a confidence sequence, each end at alpha; NaN: not known, or no end
     double low, high;
     double threshold;          // 1 + margin, or the limit

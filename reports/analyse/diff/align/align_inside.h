@@ -25,14 +25,14 @@ struct align_leaf {
 
 struct align_side {
     const struct cost_tree *tree;
-    struct align_leaf
-            *leaves; // by order, functions by time; the same for the same tree with other ids
+    // by order, functions by time; the same for the same tree with other ids
+    struct align_leaf *leaves;
     size_t leaf_count;
     uint32_t *partner; // of each place: the other side's, COST_NONE
     uint32_t *pool;    // of each matched place
     double *below_ns;  // of each node
-    uint32_t *
-            variant; // of each node: the next one of its leaf, COST_NONE; NULL: no leaf has several
+    // of each node: the next one of its leaf, COST_NONE; NULL: no leaf has several
+    uint32_t *variant;
 };
 
 struct align_pool {
@@ -99,8 +99,8 @@ void align_places(struct align_job *job);   // finds partners of places, makes p
 void align_fill_pools(struct align_job *job);
 // kernels of places that one side has lost go to the pool above
 void align_gather(struct align_job *job);
-void align_new(struct align_job
-                *job); // leaves below functions that one side alone runs: they have no partner
+// leaves below functions that one side alone runs: they have no partner
+void align_new(struct align_job *job);
 void align_learn(struct align_job *job); // without common names: which of a is which of b
 void align_vote(struct align_job *job, const struct align_leaf *a, const struct align_leaf *b);
 void align_order(struct align_job *job, const struct align_pool *pool);     // kernels of a pool

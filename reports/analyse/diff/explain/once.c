@@ -340,8 +340,8 @@ void diff_cpu(struct diff_job *job)
     if (!cpu->trees[0])
         return;
     once_explain(job, DIFF_SUBJECT_CPU, &of->cpu, cpu);
-    for (size_t i = 0; i < cpu->part_count;
-            i++) { // the first one says the times again, as those of a step
+    // the first one says the times again, as those of a step
+    for (size_t i = 0; i < cpu->part_count; i++) {
         struct diff_contribution *made = &cpu->parts[i].contribution;
         if (!made->evidence_count)
             continue;

@@ -40,8 +40,8 @@ static size_t window_of(const struct launch_trace *trace, uint32_t rank, int64_t
 static void arrivals_load(struct search *search)
 {
     const struct launch_trace *trace = search->trace;
-    bool told = trace->nccl_count >
-            0; // when the kernels began: on every rank, or by the calls on every rank
+    // when the kernels began: on every rank, or by the calls on every rank
+    bool told = trace->nccl_count > 0;
     for (size_t i = 0; i < trace->nccl_count; i++)
         told &= trace->nccl[i].rank >= trace->rank_count || trace->nccl[i].kernel_begin > 0;
     search->told = told;

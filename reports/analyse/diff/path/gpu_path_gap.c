@@ -17,8 +17,8 @@
 #include "reports/analyse/names/wordlists.h"
 
 enum {
-    BETWEEN_NS_MAX = 20000, // between two operations that were queued; longer ones wait for
-                            // something that is not known
+    // between two operations that were queued; longer ones wait for something that is not known
+    BETWEEN_NS_MAX = 20000,
     // from the end of a call to the begin on an idle device; measured 3 to 8 us
     LATENCY_NS_MAX = 10000,
     RESUME_NS_MAX = 50000, // from the return of a call that waited to the next operation in the
