@@ -44,8 +44,8 @@ struct call_context {
 #endif
 };
 
-const volatile bool holds =
-        false; /* processes are stopped: at the gate, and until we have looked at what they map */
+/* processes are stopped: at the gate, and until we have looked at what they map */
+const volatile bool holds = false;
 const volatile bool follow_children = true;
 const volatile __u32 control_ppm = 0;
 

@@ -117,8 +117,8 @@ int call_programs_follow(
         struct call_programs *programs, pid_t tgid, bool children, struct error *err)
 {
     struct descendant *all = NULL;
-    int rc = calls_follow(
-            programs, tgid, err); // first: what it starts from now on the kernel follows
+    // first: what it starts from now on the kernel follows
+    int rc = calls_follow(programs, tgid, err);
     size_t count = children ? capture_read_processes(&all) : 0;
     descendants_mark(all, count, tgid, -1);
     for (size_t i = 0; rc == 0 && i < count; i++)

@@ -35,8 +35,8 @@ struct capture_opts {
     bool faults; // page faults of the target are sampled, 125 a second and CPU at most, 400 at once
     size_t ring_bytes;                   // 0 = 4 MiB; power of two
     capture_mapping_callback on_mapping; // NULL: not wanted
-    uint32_t
-            processes_max; // whose user stacks and Python frames can be walked at one time; 0 = 256
+    // whose user stacks and Python frames can be walked at one time; 0 = 256
+    uint32_t processes_max;
     uint32_t miss_switch_in; // tests: of so many switches to a target one is taken as not told by
                              // the kernel; 0: none
     bool no_loop; // tests: as on a kernel without bpf_loop, and so without what asks for owners

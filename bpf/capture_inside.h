@@ -114,8 +114,8 @@ int capture_permitted(struct error *err);
 // of the machine, with their parents; the caller frees
 size_t capture_read_processes(struct descendant **ret_processes);
 
-void capture_listen(
-        void); // what libbpf warns of in this thread is kept from here on, and not printed
+// what libbpf warns of in this thread is kept from here on, and not printed
+void capture_listen(void);
 const char *capture_last_words(void); // the last line of it, for an error
 
 int capture_load(struct capture *capture, struct error *err);

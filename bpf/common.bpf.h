@@ -30,16 +30,16 @@ enum {
 const volatile __u64 threshold_ns = 1000000;
 const volatile __u32 self_tgid = 0;
 const volatile bool follow_children = true;
-const volatile bool skip_own_children =
-        false; /* of a cgroup, which we may be in: those that read files for us are no targets */
+/* of a cgroup, which we may be in: those that read files for us are no targets */
+const volatile bool skip_own_children = false;
 const volatile bool ask_owners =
         true; /* by kfuncs, which not every kernel gives to tracing programs */
 const volatile bool keep_threads = false; /* in threads_kept: on PREEMPT_RT */
 const volatile bool have_loop = false;    /* bpf_loop: from Linux 5.17 */
 const volatile bool have_preempt_count = false;
 const volatile __s64 preempt_count_delta = 0; /* from the CPU's run queue to its __preempt_count */
-const volatile __u32 miss_switch_in =
-        0; /* tests: one of so many switches to a target is taken as not told */
+/* tests: one of so many switches to a target is taken as not told */
+const volatile __u32 miss_switch_in = 0;
 const volatile __u64 sample_period_ns = 0;
 const volatile __u64 spin_begin[4]; /* code of the functions that spin for a sleeping lock */
 const volatile __u64 spin_end[4];

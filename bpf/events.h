@@ -21,8 +21,8 @@ enum {
     UG_USTACK_MAX = 127, /* a power of two, less 1 */
     UG_WSTACK_MAX = 32,
     UG_PSTACK_MAX = 127, /* a power of two, less 1 */
-    UG_TARGETS_MAX =
-            4096, /* process ids asked for at one time; their threads are not limited by it */
+    /* process ids asked for at one time; their threads are not limited by it */
+    UG_TARGETS_MAX = 4096,
 };
 
 enum ug_event_kind {
@@ -35,8 +35,8 @@ enum ug_event_kind {
     UG_EVENT_STATE = 6, /* iterator: what a thread of the target is doing now (attach in the middle
                            of a stall) */
     UG_EVENT_FAULT = 7, /* a target touched a page that it had not, or no longer had */
-    UG_EVENT_TOTAL =
-            8, /* what a thread of the target did in all: it is ending, or the iterator was asked */
+    /* what a thread of the target did in all: it is ending, or the iterator was asked */
+    UG_EVENT_TOTAL = 8,
 };
 
 /* Every record begins with this. */
@@ -54,14 +54,14 @@ struct ug_task {
 
 enum ug_gap_flag {
     UG_GAP_IOWAIT = 1 << 0,
-    UG_GAP_THROTTLED = 1
-            << 1, /* at the switch-out: task_struct.throttled, or its run queue's throttle_count */
+    /* at the switch-out: task_struct.throttled, or its run queue's throttle_count */
+    UG_GAP_THROTTLED = 1 << 1,
     UG_GAP_PREEMPTED = 1 << 2,  /* switched out while runnable */
     UG_GAP_IDLE_CPU = 1 << 3,   /* the CPU went idle when it was switched out */
     UG_GAP_MEMSTALL = 1 << 4,   /* task_struct.in_memstall */
     UG_GAP_UNFINISHED = 1 << 5, /* still going on when it was sent; in_ns is the time of sending */
-    UG_GAP_NO_OUT = 1
-            << 6, /* the switch-out was before we attached: out_ns is when we attached, no stack */
+    /* the switch-out was before we attached: out_ns is when we attached, no stack */
+    UG_GAP_NO_OUT = 1 << 6,
     UG_GAP_WAKER_IRQ = 1 << 7, /* woken from hard interrupt context: the waker is a bystander */
     UG_GAP_WAKER_SOFTIRQ = 1 << 8,
     UG_GAP_WAKER_NMI = 1 << 9,
@@ -72,14 +72,15 @@ enum ug_gap_flag {
     UG_GAP_OWNER_RUNNING = 1 << 14, /* owner was on a CPU when asked */
     UG_GAP_KTHREAD = 1 << 15,       /* the thread itself is a kernel thread */
     UG_GAP_FROZEN = 1 << 16,        /* task_struct.frozen: in the freezer of cgroups, version 2 */
-    UG_GAP_USER_MISSED =
-            1 << 17, /* not stored: the user stack led into code whose unwind table is not loaded */
+    /* not stored: the user stack led into code whose unwind table is not loaded */
+    UG_GAP_USER_MISSED = 1 << 17,
     UG_GAP_PYTHON = 1 << 18,    /* not stored: the Python frames are all that there were */
     UG_GAP_PYTHON_GC = 1 << 19, /* not stored: and the thread was collecting garbage */
-    UG_GAP_SHORT = 1 << 20, /* below the threshold: one for each UG_SHORT_TICKS of the sampler that
-                               such gaps of the thread last together */
-    UG_GAP_NO_IN =
-            1 << 21, /* the switch-in was not told: in_ns is the scheduler's own account of it */
+    /* below the threshold: one for each UG_SHORT_TICKS of the sampler that such gaps of the thread
+       last together */
+    UG_GAP_SHORT = 1 << 20,
+    /* the switch-in was not told: in_ns is the scheduler's own account of it */
+    UG_GAP_NO_IN = 1 << 21,
     UG_GAP_NOT_STORED = UG_GAP_USER_MISSED | UG_GAP_PYTHON | UG_GAP_PYTHON_GC,
 };
 
@@ -140,8 +141,8 @@ enum ug_sample_why {
     UG_SAMPLE_SPIN = 1 << 3,      /* in kernel mode while a target spins for a lock elsewhere */
     UG_SAMPLE_USER = 1 << 4,      /* the tick hit user mode */
     UG_SAMPLE_IRQ = 1 << 5,       /* the tick hit hard or soft interrupt context */
-    UG_SAMPLE_LATE =
-            1 << 6, /* set by the recorder: its Python stack is of more than 1 ms after the tick */
+    /* set by the recorder: its Python stack is of more than 1 ms after the tick */
+    UG_SAMPLE_LATE = 1 << 6,
     UG_SAMPLE_USER_MISSED = 1 << 7, /* as UG_GAP_USER_MISSED */
     UG_SAMPLE_PYTHON = 1 << 8,      /* as UG_GAP_PYTHON */
     UG_SAMPLE_PYTHON_GC = 1 << 9,
@@ -250,14 +251,14 @@ enum ug_fact_what {
     UG_FACT_RECLAIM = 2, /* direct reclaim by task; value[0] order, value[1] pages reclaimed */
     UG_FACT_MEMCG_RECLAIM = 3,    /* the same under a cgroup's limit */
     UG_FACT_RECLAIM_THROTTLE = 4, /* value[0] us waited, value[1] reason */
-    UG_FACT_COMPACTION =
-            5, /* mm_compaction_begin/end in actor's context; task.tid 0: somebody else's */
+    /* mm_compaction_begin/end in actor's context; task.tid 0: somebody else's */
+    UG_FACT_COMPACTION = 5,
     UG_FACT_MIGRATE = 6,     /* value[0] succeeded, value[1] failed, value[2] reason */
     UG_FACT_COLLAPSE = 7,    /* khugepaged: mm_collapse_huge_page of the target's mm; value[0]
                                 isolated, value[1] status */
     UG_FACT_DIRTY_PAUSE = 8, /* value[0] pause in ms */
-    UG_FACT_SOFTIRQ =
-            9, /* a softirq of 1 ms or more on a CPU while task was current; value[0] vector */
+    /* a softirq of 1 ms or more on a CPU while task was current; value[0] vector */
+    UG_FACT_SOFTIRQ = 9,
     UG_FACT_HARDIRQ = 10, /* value[0] irq */
     UG_FACT_OOM_VICTIM = 12,
     UG_FACT_NUMA = 13, /* sched_move_numa, sched_swap_numa, sched_skip_vma_numa; value[0] which */

@@ -109,8 +109,8 @@ static __always_inline __u64 python_field(struct python_state *state, __u32 at)
 static __always_inline __u64 python_word(
         struct python_state *state, struct ug_python_process *process)
 {
-    __u64 code = python_field(state, process->frame_code) >>
-            UG_PYTHON_CODE_ALIGN_BITS; /* without 3.14's tag */
+    /* without 3.14's tag */
+    __u64 code = python_field(state, process->frame_code) >> UG_PYTHON_CODE_ALIGN_BITS;
     __u64 place = python_field(state, process->frame_instruction);
 
     if (process->minor >= 11)

@@ -13,10 +13,10 @@
 #endif
 
 enum {
-    UG_PYTHON_FRAME_BYTES =
-            128, /* a power of two; what is read of a frame has less: 108 in 3.8, 80 from 3.11 */
-    UG_PYTHON_PLACE_BITS =
-            20, /* of a word: instructions before the frame's, and 1 more; all set: not known */
+    /* a power of two; what is read of a frame has less: 108 in 3.8, 80 from 3.11 */
+    UG_PYTHON_FRAME_BYTES = 128,
+    /* of a word: instructions before the frame's, and 1 more; all set: not known */
+    UG_PYTHON_PLACE_BITS = 20,
     UG_PYTHON_PLACES = 1 << UG_PYTHON_PLACE_BITS,
     UG_PYTHON_CODE_ALIGN_BITS = 3,
 };

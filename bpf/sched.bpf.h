@@ -106,8 +106,8 @@ static __always_inline void take_stacks(
     thread->futex_owner = 0;
     thread->syscall_nr = -1;
     if (thread->prev_state && !(task->flags & PF_KTHREAD))
-        futex = read_futex(
-                thread, task); /* 0.1 us, and nobody can tell it later: not of the budget */
+        /* 0.1 us, and nobody can tell it later: not of the budget */
+        futex = read_futex(thread, task);
     if (now - thread->budget_ns > BUDGET_NS) {
         thread->budget_ns = now;
         thread->budget = BUDGET;
@@ -189,9 +189,8 @@ static __always_inline void gap_owner(
     struct task_struct *owner;
 
     gap->lock = thread->blocker;
-    if (thread->wait.begin_ns &&
-            thread->wait.begin_ns <= gap->out_ns) { /* later: of the next wait, where the end of
-                                                       this one was not told */
+    /* later: of the next wait, where the end of this one was not told */
+    if (thread->wait.begin_ns && thread->wait.begin_ns <= gap->out_ns) {
         gap->lock = thread->wait.lock;
         gap->lock_flags = thread->wait.flags;
         gap->lock_kind = thread->wait.kind;

@@ -193,8 +193,8 @@ static __always_inline void send_unfinished(
     fill_gap(gap, thread, task, out_ns, now);
     gap->flags |= UG_GAP_UNFINISHED;
     finish_gap(scratch, thread, task);
-    if (last ? !claim_gap(thread, out_ns)
-             : thread->out_ns != out_ns) /* it has come back meanwhile: this may be of two waits */
+    /* it has come back meanwhile: this may be of two waits */
+    if (last ? !claim_gap(thread, out_ns) : thread->out_ns != out_ns)
         return;
     if (write_record(seq, last ? UG_COUNTER_GAP : UG_COUNTER_STATE, gap, gap->head.size,
                 gap_is_cut(gap)) ||

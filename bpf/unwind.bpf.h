@@ -22,8 +22,8 @@ enum {
     UNWIND_FRAME_MAX = 1 << 20, /* bytes of a frame that a frame pointer tells of */
     UNWIND_USER_BITS = 47,
     UNWIND_USER_MIN = 1 << 16, /* no code below */
-    UNWIND_SCAN_WORDS =
-            128,         /* of a stack are looked at for who called; MKL's kernels have 16 to 60 */
+    /* of a stack are looked at for who called; MKL's kernels have 16 to 60 */
+    UNWIND_SCAN_WORDS = 128,
     UNWIND_CS_64 = 0x33, /* code segment of 64-bit programs */
 };
 
@@ -229,8 +229,8 @@ static long unwind_scan_each(__u64 i, struct unwind_scan *scan)
 
     if (!unwind_after_call(word))
         return 0;
-    if (unwind_span(
-                scan->process, state, word - 1)) { /* else the recorder looks whether it is code */
+    /* else the recorder looks whether it is code */
+    if (unwind_span(scan->process, state, word - 1)) {
         rule = unwind_rule_at(state, scan->process, word - 1);
         if (!rule || !rule->cfa)
             return 0;

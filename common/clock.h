@@ -7,8 +7,8 @@
 
 int64_t clock_monotonic_ns(void);
 int64_t clock_wall_ns(void); // since 1970; may jump
-int64_t clock_boottime_ns(
-        void); // as monotonic, but counts suspend: boottime - monotonic grows by it
+// as monotonic, but counts suspend: boottime - monotonic grows by it
+int64_t clock_boottime_ns(void);
 void clock_sleep_until_ns(int64_t monotonic_ns); // returns early on a signal
 
 #endif

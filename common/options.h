@@ -105,6 +105,7 @@ int options_parse(const struct verb *verb, int argc, char **argv, void *values,
 void options_print_help(const struct verb *verb, void *stream);     // FILE *
 void options_print_markdown(const struct verb *verb, void *stream); // the page in docs/
 // Of a row, for other forms of it; the caller frees. Facts: NULL when there is nothing to say.
+
 // "-o, --output FILE", "    --format table|json"
 char *options_left(const struct option_spec *spec);
 char *options_facts(const struct option_spec *spec); // "default: 20ms; units: ns, us, ms"

@@ -22,8 +22,8 @@ struct strbuf {
 void strbuf_add(struct strbuf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void strbuf_add_bytes(struct strbuf *buf, const void *bytes, size_t len);
 void strbuf_free(struct strbuf *buf);
-char *strbuf_take(
-        struct strbuf *buf); // the text, now the caller's ("" if empty); buf is empty again
+// the text, now the caller's ("" if empty); buf is empty again
+char *strbuf_take(struct strbuf *buf);
 
 // The word nearest to `word` (Damerau-Levenshtein, at most a third of its length + 1), or NULL.
 const char *string_nearest(const char *word, const char *const *words, size_t count);

@@ -12,7 +12,7 @@
 //     | ug_spool_segment[] |  segment_count states, 64 bytes each
 //     +--------------------+  data_offset
 //     | segments           |  segment_count x segment_bytes, memory taken when a segment is first
-//     used
+//     |                    |  used
 //     +--------------------+
 //
 // A segment has one writer, a thread, which took it from FREE to WRITING by compare-and-swap. It
@@ -67,10 +67,10 @@ enum ug_spool_state {
 
 // header.want_kinds: what to record. Launches with correlation belong to UG_WANT_KERNELS.
 enum ug_spool_want {
-    UG_WANT_KERNELS = 1u
-            << 0, // kernels, copies, sets, whole graph launches; and the calls that launched them
-    UG_WANT_GRAPH_NODES =
-            1u << 1,          // kernels of a CUDA graph one by one instead of the launch as a whole
+    // kernels, copies, sets, whole graph launches; and the calls that launched them
+    UG_WANT_KERNELS = 1u << 0,
+    // kernels of a CUDA graph one by one instead of the launch as a whole
+    UG_WANT_GRAPH_NODES = 1u << 1,
     UG_WANT_SYNC = 1u << 2,   // synchronisation records and the calls that wait
     UG_WANT_MEMORY = 1u << 3, // allocations and pools
     UG_WANT_NVTX = 1u << 4,
@@ -78,8 +78,8 @@ enum ug_spool_want {
     UG_WANT_NCCL = 1u << 6,
     UG_WANT_PYTHON = 1u << 7,        // module paths, garbage collections
     UG_WANT_LAUNCH_STACKS = 1u << 8, // Python stack of every launch: dear
-    UG_WANT_NOTHING_KEPT =
-            1u << 31 // for measuring: hooks and buffers as asked, records are only counted
+    // for measuring: hooks and buffers as asked, records are only counted
+    UG_WANT_NOTHING_KEPT = 1u << 31
 };
 #define UG_WANT_DEFAULT \
     (UG_WANT_KERNELS | UG_WANT_SYNC | UG_WANT_MEMORY | UG_WANT_NVTX | UG_WANT_OVERHEAD | \
@@ -327,8 +327,8 @@ struct ug_rec_overhead {
 struct ug_rec_nccl { // an operation of a communicator, once it is over
     struct ug_rec_head head;
     uint64_t enqueued_ns, ended_ns; // CLOCK_MONOTONIC; ended 0: never seen to end
-    uint64_t kernel_start_ns,
-            kernel_end_ns; // of its channels' kernels, from the plugin; 0: unknown
+    // of its channels' kernels, from the plugin; 0: unknown
+    uint64_t kernel_start_ns, kernel_end_ns;
     uint64_t communicator; // hash, the same on all ranks
     uint64_t sequence, count;
     uint32_t rank, ranks, peer;                       // peer: of send and receive, else UINT32_MAX
@@ -341,10 +341,12 @@ struct ug_rec_nccl { // an operation of a communicator, once it is over
 enum ug_mark_kind {
     UG_MARK_MODULE = 1, // from here on this thread runs the forward of module `name`; 0: none
     UG_MARK_BACKWARD,   // ... the backward of it
+    // value: index of the step
     UG_MARK_STEP_BEGIN,
-    UG_MARK_STEP_END, // value: index of the step
+    UG_MARK_STEP_END,
+    // name: of the phase
     UG_MARK_PHASE_BEGIN,
-    UG_MARK_PHASE_END // name: of the phase
+    UG_MARK_PHASE_END
 };
 
 struct ug_rec_mark {

@@ -43,8 +43,8 @@ enum ug_record_kind {
     UG_RECORD_PHASE = 3, /* name; value = depth, 0 = outermost */
     UG_RECORD_HOLD = 4,  /* time held at the gate; step = the step that waited */
     UG_RECORD_NOTE = 5,  /* name, value: one number about the launch */
-    UG_RECORD_REQUEST =
-            6, /* of a server: value = status as HTTP has it, 0 = none; name "wrong" or "" */
+    /* of a server: value = status as HTTP has it, 0 = none; name "wrong" or "" */
+    UG_RECORD_REQUEST = 6,
 };
 
 enum ug_bytes_kind {
@@ -86,9 +86,9 @@ enum ug_rank_source { UG_RANK_CLAIM_ORDER = 0, UG_RANK_ENVIRONMENT = 1 };
 /* Bits of the request word: what the process reports at its next hold. */
 enum ug_request_bit {
     UG_REQUEST_FINGERPRINT = 1, /* answered by a byte record UG_BYTES_FINGERPRINT */
-    UG_REQUEST_GPU_MEMORY =
-            2, /* answered by NOTEs where there is a GPU: "peak_gpu_memory_bytes", what is reserved,
-                  and "peak_gpu_tensor_bytes", what tensors held */
+    /* answered by NOTEs where there is a GPU: "peak_gpu_memory_bytes", what is reserved, and
+       "peak_gpu_tensor_bytes", what tensors held */
+    UG_REQUEST_GPU_MEMORY = 2,
 };
 
 struct ug_step_record {

@@ -2,14 +2,15 @@
 // Attention backward: dq, dk, dv from dout, as kernels.h says it; heads of 64 and 128 columns (256:
 // attention_backward_wide.cu).
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c
-//     kernels/attention_backward.cu
+//         kernels/attention_backward.cu
 // Operations: 10 * dim for each pair of query and key that see each other (five products; the
 // forward has two). Bytes: as the forward, and the sums of dq: 4 * dim for each pair of a query and
 // a block of KEYS keys, added in the L2.
 //
-//   p = softmax(scale q k^T) (from lse) or silu(x), x = scale q k^T + bias          dv = p^T dout,
-//   dp = dout v^T ds = p (dp - delta), delta = the row's sum of dout * out; or dp silu'(x)       dq
-//   = scale ds k, dk = scale ds^T q
+//   p = softmax(scale q k^T) (from lse) or silu(x), x = scale q k^T + bias
+//   dv = p^T dout, dp = dout v^T
+//   ds = p (dp - delta), delta = the row's sum of dout * out; or dp silu'(x)
+//   dq = scale ds k, dk = scale ds^T q
 //
 // Three kernels. backward_begin: delta and lse in blocks of QUERIES of one sequence, sums of dq to
 // 0. backward_multiply: a block has KEYS keys of one head of keys, 64 for each of two groups, and

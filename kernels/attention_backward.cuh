@@ -26,8 +26,8 @@ static __device__ __forceinline__ size_t backward_block(
 struct backward_tile {
     struct attention_place place;
     int sequence, key_head, key; // the first of the tile's keys
-    int first, blocks,
-            steps; // of the blocks of queries that see some: the first, how many, times heads
+    // of the blocks of queries that see some: the first, how many, times heads
+    int first, blocks, steps;
     bool none;
 };
 
@@ -41,8 +41,8 @@ static __device__ __forceinline__ struct backward_tile backward_tile(
     tile.key_head = order.pair % sizes.key_heads;
     tile.sequence = order.pair / sizes.key_heads;
     tile.place = attention_place(sizes, tile.sequence);
-    tile.key = order.turn *
-            S::KEYS; // the first keys are seen by the most queries: the longest work comes first
+    // the first keys are seen by the most queries: the longest work comes first
+    tile.key = order.turn * S::KEYS;
     tile.none = tile.key >= tile.place.keys;
     tile.first = causal ? max(0, tile.key - tile.place.shift) / QUERIES : 0;
     tile.blocks = max(0, (tile.place.queries + QUERIES - 1) / QUERIES - tile.first);

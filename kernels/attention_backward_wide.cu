@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention backward of HSTU (SiLU) with heads of 256 columns, as kernels.h says it.
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c
-//     kernels/attention_backward_wide.cu
+//         kernels/attention_backward_wide.cu
 // Operations: 10 * dim for each pair of query and key that see each other. Bytes: as
 // attention_backward.cu, but sums of dq for 64 keys a block.
 //

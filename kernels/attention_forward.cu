@@ -268,8 +268,9 @@ static __device__ __forceinline__ void forward_multiply(const struct attention_s
                 scores.score(s, scale, piece >= whole, piece * S::KEYS + column);
                 const uint32_t used = S::V_EMPTY + 8 * at_v.stage;
                 at_v.next();
-                sums_pin(s); // the wait for the next v stands here because of its branch: ptxas
-                             // puts the exponentials behind
+                // the wait for the next v stands here because of its branch: ptxas puts the
+                // exponentials behind
+                sums_pin(s);
                 // products_wait() where there is none
                 barrier_wait(shared + S::V_FULL + 8 * at_v.stage, at_v.parity);
                 products_wait<0>();

@@ -32,8 +32,8 @@ static __global__ void __launch_bounds__(BAG_WARPS * 32, VECS > 2 ? 1 : 4)
     int left = length, longest = LANES == 32 ? length : __reduce_max_sync(0xffffffffu, length);
     float sum[VECS][VALUES] = {};
 
-    for (; longest > 0;
-            longest -= LANES) { // LANES ids at a time, one a lane; behind the bag's last, -1
+    // LANES ids at a time, one a lane; behind the bag's last, -1
+    for (; longest > 0; longest -= LANES) {
         const int id = lane < left ? (int)ids[from + lane] : -1;
         const float weight = WEIGHTED && lane < left ? weights[from + lane] : 0;
         from += LANES;

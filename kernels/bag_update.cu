@@ -8,13 +8,14 @@
 // costs: the sort, and a row of dout for each lookup, most of which the L2 holds. Bound by memory.
 //
 //   expand   each lookup gets a key (its row, counted over all tables) and a value (its row of
-//   dout; weighted: its place) sort     by key, stable (CUB's radix sort, over the bits that the
-//   row count has) pieces   a piece begins where the key changes and at every multiple of PIECE: no
-//   row, however hot, is one warp's alone update   a group of lanes looks up a piece each, then
-//   takes 4 at a time (with a state of each element: 2): their first gradients and their rows are
-//   in
-//            flight together. A row in one piece is finished there; a piece of a longer row writes
-//            its sum: into which slot follows from the multiple that it touches
+//            dout; weighted: its place)
+//   sort     by key, stable (CUB's radix sort, over the bits that the row count has)
+//   pieces   a piece begins where the key changes and at every multiple of PIECE: no row, however
+//            hot, is one warp's alone
+//   update   a group of lanes looks up a piece each, then takes 4 at a time (with a state of each
+//            element: 2): their first gradients and their rows are in flight together. A row in one
+//            piece is finished there; a piece of a longer row writes its sum: into which slot
+//            follows from the multiple that it touches
 //   finish   a block a row of several pieces adds their sums, in their order, and finishes the row
 // Nothing is added atomically: the same input gives the same bits. Checked and timed by
 // bag_bench.cu.
@@ -425,8 +426,8 @@ static __global__ void __launch_bounds__(FINISH_BLOCK)
 template <int OPTIMIZER, int LANES, int VECS, bool WEIGHTED>
 static void update_launch(const struct update_params *p, int multiprocessors, cudaStream_t stream)
 {
-    const uint32_t each =
-            UPDATE_BLOCK; // pieces of a block: LANES a group; at most as many pieces as lookups
+    // pieces of a block: LANES a group; at most as many pieces as lookups
+    const uint32_t each = UPDATE_BLOCK;
     update_pieces<OPTIMIZER, LANES, VECS, WEIGHTED>
             <<<(p->count + each - 1) / each, UPDATE_BLOCK, 0, stream>>>(*p);
     update_finish<OPTIMIZER, VECS, WEIGHTED>

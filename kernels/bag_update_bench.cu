@@ -199,8 +199,8 @@ static void update_name(
 static void update_check(struct bench *bench)
 {
     static const int64_t dims[] = {4, 12, 32, 36, 64, 100, 128, 192, 256, 512};
-    static const int64_t rows[] = {
-            1, 37, 1009}; // all lookups one row; rows of hundreds; rows of a few
+    // all lookups one row; rows of hundreds; rows of a few
+    static const int64_t rows[] = {1, 37, 1009};
     for (int64_t dim : dims)
         for (int64_t row_count : rows)
             for (int pooling = KERNEL_SUM; pooling <= KERNEL_WEIGHTED; pooling++)

@@ -91,11 +91,11 @@ bool bench_expect(
 // cuBLASLt).
 struct bench_timing {
     double ns, rate;
-    int registers, local; // the most of the kernels launched: registers a thread at the launch,
-                          // bytes of local memory (arrays and spills) a thread; -1: not known (a
-                          // launch that waits, kernels of a library)
-    std::vector<std::vector<double>>
-            sides; // of sides_time(), where there are sides; then nothing is compared with: rate 0
+    // the most of the kernels launched: registers a thread at the launch, bytes of local memory
+    // (arrays and spills) a thread; -1: not known (a launch that waits, kernels of a library)
+    int registers, local;
+    // of sides_time(), where there are sides; then nothing is compared with: rate 0
+    std::vector<std::vector<double>> sides;
 };
 // sets: how many sets of inputs launch() takes in turn; enough that none is left in the L2.
 struct bench_timing bench_time(struct bench *bench,

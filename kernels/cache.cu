@@ -12,9 +12,11 @@
 // evicted.
 //
 //   prefetch  ids become 32-bit keys (in the caller's stream), are sorted, numbered and made
-//   different; hash insert; move acquire   hash insert again, for a row that found no place or was
-//   evicted since; move; slots of the lookups move      32 different rows a warp; those that are
-//   not there are copied to and fro by the warp's lanes, 16 bytes each, four in flight
+//             different; hash insert; move
+//   acquire   hash insert again, for a row that found no place or was evicted since; move; slots of
+//             the lookups
+//   move      32 different rows a warp; those that are not there are copied to and fro by the
+//             warp's lanes, 16 bytes each, four in flight
 //
 // Everything that touches slots is on the cache's stream, in its order: a row that is written back
 // and comes again in the next batch is read after it was written. That stream waits for the release
@@ -303,8 +305,8 @@ struct kernel_cache {
     uint32_t *iota, *keys, *values, *numbers;
     void *temp;
     size_t temp_bytes;
-    unsigned long long *counts,
-            *told; // on the GPU; pinned: the counts after the last acquire that has run
+    // on the GPU; pinned: the counts after the last acquire that has run
+    unsigned long long *counts, *told;
     cudaStream_t stream;
     cudaEvent_t released;
     uint64_t prefetched, acquired, finished, lookups; // batches; finished: released

@@ -5,9 +5,8 @@
 //
 //     for the first look_ahead batches: kernel_cache_prefetch()
 //     each step: kernel_cache_acquire(); if there is one, kernel_cache_prefetch() of the batch
-//     look_ahead further on; kernel_bag_forward(),
-//                ..., kernel_bag_update() with what kernel_cache_bags() says;
-//                kernel_cache_release()
+//                look_ahead further on; kernel_bag_forward(), ..., kernel_bag_update() with what
+//                kernel_cache_bags() says; kernel_cache_release()
 //
 // Batches are prefetched in the order in which they are acquired. What moves, moves on a stream of
 // the cache's own beside the step. Exact: rows, state and outputs have the same bits as if the
@@ -85,8 +84,8 @@ int kernel_cache_flush(struct kernel_cache *cache, struct error *err);
 struct kernel_cache_stats {
     uint64_t batches, lookups, rows; // acquired
     uint64_t kept;                   // rows that no copy was needed for, at prefetch
-    uint64_t ahead,
-            late;      // rows copied to the GPU at prefetch; at acquire, which the step waits for
+    // rows copied to the GPU at prefetch; at acquire, which the step waits for
+    uint64_t ahead, late;
     uint64_t written;  // rows written back
     uint64_t no_place; // rows without a place
 };

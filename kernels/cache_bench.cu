@@ -297,8 +297,8 @@ static void cache_check_shape(struct bench *bench, const struct cache_shape *sha
     for (size_t i = 0; i < t.batches.size(); i++) {
         bench_poison(t.out, outs * 4);
         t.update.step = (int64_t)i + 1;
-        step_cached(&t, i,
-                bench->stream); // behind the last, batches are prefetched that nobody acquires
+        // behind the last, batches are prefetched that nobody acquires
+        step_cached(&t, i, bench->stream);
         step_full(&t, i, bench->stream);
         BENCH_CHECK(cudaStreamSynchronize(bench->stream));
         const std::vector<float> out = fetch(t.out, outs);
@@ -493,8 +493,8 @@ static void cache_check(struct bench *bench)
 #define LINK_BYTES ((size_t)256 << 20)
 
 struct cache_link {
-    double to_gpu, to_host,
-            both; // bytes a ns of pinned memory; both: of the two ways at once, together
+    // bytes a ns of pinned memory; both: of the two ways at once, together
+    double to_gpu, to_host, both;
 };
 
 static double link_ns(void *to_gpu, const void *from_host, void *to_host, const void *from_gpu)

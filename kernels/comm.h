@@ -27,8 +27,8 @@ int kernel_comm_id(unsigned char id[KERNEL_COMM_ID_BYTES], struct error *err);
 // behind it).
 int kernel_comm_new(const unsigned char id[KERNEL_COMM_ID_BYTES], int ranks, int rank,
         struct kernel_comm **ret, struct error *err);
-void kernel_comm_free(
-        struct kernel_comm *comm); // NULL: nothing; what is in its streams must have ended
+// NULL: nothing; what is in its streams must have ended
+void kernel_comm_free(struct kernel_comm *comm);
 int kernel_comm_begin(struct error *err);
 int kernel_comm_end(struct error *err);
 

@@ -172,8 +172,8 @@ static void hash_step(struct bench *bench, struct hash_case *t, struct hash_mode
         const auto there = model->at.find((int32_t)(bucket * KERNEL_HASH_BUCKET + slot));
         return there == model->at.end() ? 0 : model->entries[there->second].used;
     };
-    for (const auto &each :
-            newest) // the least recently used went, and only where there was no free slot
+    // the least recently used went, and only where there was no free slot
+    for (const auto &each : newest)
         for (uint32_t slot = 0; slot < KERNEL_HASH_BUCKET; slot++)
             if (used_at(each.first, slot) < each.second)
                 fault(model, "evicted, but another was older or free", each.first, slot);
@@ -195,8 +195,8 @@ static void hash_check_slots(struct bench *bench, int64_t slots, size_t count, u
     hash_set(bench, &t, slots, (int64_t)count);
     snprintf(name, sizeof name, "%lld slots, %zu ids of %llu", (long long)slots, count,
             (unsigned long long)range);
-    for (uint32_t at :
-            {1u, 3u, 2u, 5u, 4u, 6u}) { // a later step's ids may have been asked for before
+    // a later step's ids may have been asked for before
+    for (uint32_t at : {1u, 3u, 2u, 5u, 4u, 6u}) {
         std::vector<int64_t> ids(count);
         t.step = at;
         t.keep = rng_below(&bench->rng, 2) ? at : at / 2 + 1;

@@ -172,8 +172,8 @@ static __global__ void __launch_bounds__(32 * INTERACTION_WARPS) interaction_bac
     const uint32_t mine = shared_address(vectors) + (uint32_t)lane * PITCH;
     T *const to = dx + row * sizes.vectors * DIM;
 #pragma unroll
-    for (int n = 0; n < DIM / 32;
-            n++) { // 32 columns at once: then a thread has 16 bytes of each vector
+    // 32 columns at once: then a thread has 16 bytes of each vector
+    for (int n = 0; n < DIM / 32; n++) {
         float sums[2][4][4] = {};
 #pragma unroll
         for (int c = 0; c < 4; c++) {

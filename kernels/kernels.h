@@ -177,11 +177,12 @@ int kernel_interaction_backward(const struct kernel_interaction *interaction, co
 // epilogue. float16 or bfloat16, sums in float32. act: relu, gelu in its tanh form, or none
 // (identity).
 //   forward: y[rows][outputs] = act(x[rows][inputs] weight[outputs][inputs]^T + bias[outputs]), and
-//   in aux what the way back needs input:   from dz[rows][outputs], the gradient before this
-//   layer's act, that before the act of the layer below, which made
-//            x: (dz weight) * act'(aux of below), and its sum over the rows, dbias[inputs]
+//            in aux what the way back needs
+//   input:   from dz[rows][outputs], the gradient before this layer's act, that before the act of
+//            the layer below, which made x: (dz weight) * act'(aux of below), and its sum over the
+//            rows, dbias[inputs]
 //   weight:  dweight[outputs][inputs] = dz^T x, and, unless dbias is NULL, dbias[outputs]: the sum
-//   of dz over the rows
+//            of dz over the rows
 // inputs and outputs are multiples of 8; those that have an act (forward: outputs, input: inputs)
 // of 128. aux: relu rows * columns / 8 bytes, gelu rows * columns * 2; identity has none, and its
 // input pass no dbias.
@@ -246,9 +247,10 @@ int kernel_hash_evict(const struct kernel_hash *hash, uint32_t step,
 // either may be none. Head h reads head h * key_heads / heads of k and v. causal: the last query
 // sees all keys of its sequence, the one before it all but the last, and so on.
 //   softmax: out = softmax(scale * q k^T) v; lse: log of the sum of exponentials, which the way
-//   back reads. No keys: 0, and -infinity. SiLU (HSTU): out = weight * silu(scale * q k^T + bias)
-//   v, bias[h][span - 1 + (place of the query - place of the key)], places from the ends of the
-//   sequence; NULL: none. lse is neither read nor written.
+//       back reads. No keys: 0, and -infinity.
+//   SiLU (HSTU): out = weight * silu(scale * q k^T + bias) v, bias[h][span - 1 + (place of the
+//       query - place of the key)], places from the ends of the sequence; NULL: none. lse is
+//       neither read nor written.
 // float16 or bfloat16, sums in float32; dim 64, 128 or (SiLU) 256. A NaN may reach the sequence
 // before its own. -ENOSYS: not a Hopper GPU. The offsets are read on the device and trusted: they
 // start at 0, never fall, end at queries or keys; no sequence is longer than said.

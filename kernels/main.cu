@@ -6,9 +6,10 @@
 //     upgate_kernels quick [NAME…]     fewer and smaller ones, for compute-sanitizer
 //     upgate_kernels time  [NAME…]     the shapes of the table, checked and timed
 //     upgate_kernels tune  [NAME…]     the same, and every variant of a kernel that has some
-//     upgate_kernels sides SIDE=DIRECTORY… [NAME…]   the shapes of the table by kernels of other
-//     compilers too (*.cubin there): each
-//                                      side's checked, then timed in turns with the program's own
+//     upgate_kernels sides SIDE=DIRECTORY… [NAME…]
+//                                      the shapes of the table by kernels of other compilers too
+//                                      (*.cubin there): each side's checked, then timed in turns
+//                                      with the program's own
 // UPGATE_KERNELS_SECONDS: no suite begins later than that.
 // Exit 0: all right; 1: a wrong result (a ratio below its target is ci/gpu/kernels' to judge); 2:
 // usage; 4: CUDA failed, or there was nothing that a suite could check (no cuBLASLt).

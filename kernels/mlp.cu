@@ -4,8 +4,8 @@
 //     nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I. -c kernels/mlp.cu
 // Operations: 2 * rows * inputs * outputs each pass. Bytes that the epilogue saves: forward the
 // product written and read once more; input the same, and the result read again for dbias. Bound by
-// the matrix units. Row-major tensors are its column-major ones turned: y^T = weight x^T. The
-// references are ops_gemm, ops_relu, ops_gelu, ops_column_sum of the native models in float64.
+// the matrix units. Row-major tensors are its column-major ones turned: y^T = weight x^T.
+// The references are ops_gemm, ops_relu, ops_gelu, ops_column_sum of the native models in float64.
 // Expected on an H200: docs/KERNELS-GPU.md.
 #include "kernels/bench.h"
 
@@ -68,8 +68,8 @@ static int mlp_fastest(
     for (int i = 0; i < count && error == cudaSuccess && !rc; i++) {
         float ms = 0;
         p->algorithm = found[i];
-        if (kernel_mlp_run(
-                    p, 0, err)) // one that the library proposes and then refuses is passed over
+        // one that the library proposes and then refuses is passed over
+        if (kernel_mlp_run(p, 0, err))
             continue;
         error = cudaEventRecord(begin, 0);
         for (int run = 0; run < MLP_RUNS && error == cudaSuccess && !rc; run++)

@@ -5,7 +5,7 @@
 // limit.
 //
 //     canary_sim [--rollouts N] [--jobs N] [--table 0..9] [--write FILE]     1,000 rollouts a row,
-//     12 to 20 min; docs/CANARY-SIM.md is written with it
+//         12 to 20 min; docs/CANARY-SIM.md is written with it
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 // Reads nothing; writes tables to stdout; exit 1 when a rate leaves its limit.
 //
 //     gate_sim [--markdown] [GATES]   10,000 gates a row of ratios, a hundredth of that a row of
-//     steps
+//                                     steps
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -94,8 +94,8 @@ struct sim_noise {
     double rho;         // of the last pair
     double ties;        // the noise comes in multiples of this
     double mix_share, mix_size; // share of launches of the candidate that lose this much
-    double launch_sd,
-            drift_sd; // of the design's own simulation: each launch, a drift with rho .95 …
+    // of the design's own simulation: each launch, a drift with rho .95 …
+    double launch_sd, drift_sd;
     double spike_rate, spike; // … and a share of launches hit, mean of the (exponential) hit
 };
 

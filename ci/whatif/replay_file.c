@@ -3,7 +3,7 @@
 // each step. For bytedance.py.
 //
 //     replay_file [RANK…] < FILE      RANK: what if these ranks took the ideal time; and only these
-//     what they took
+//                                     what they took
 //
 // FILE: "OPS STEPS RANKS KINDS GROUPS STAGES", the stage of each rank, the begin of each step, and
 // for each operation "BEGIN END RANK STEP KIND GROUP COMMUNICATES N" with N dependencies behind it;

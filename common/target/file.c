@@ -131,8 +131,8 @@ static int target_open_inside(const char *proc, pid_t pid, const char *path, uin
     int found = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
     if (found < 0 && cached)
         errno = ENOENT; // a file system would have to be asked, or Linux is older than 5.12
-    else if (found < 0 &&
-            (errno == ENOSYS || errno == EPERM)) // before 5.6, or filtered in a container
+    else if (found < 0 && (errno == ENOSYS || errno == EPERM))
+        // before 5.6, or filtered in a container
         found = target_walk(root, path);
     target_close(root);
     return target_take(found, NULL);

@@ -32,8 +32,9 @@
 
 enum {
     READER_WAIT_MS = 1000,
+    // when it is seen to that the process waits, and not for the CPU
     READER_LOOK_MS = 2,
-    READER_LOOK_MAX_MS = 64,    // when it is seen to that the process waits, and not for the CPU
+    READER_LOOK_MAX_MS = 64,
     READER_RUNNABLE_MS = 10000, // for the CPU
     READER_SHARE = 20,          // of all time one part may be spent waiting,
     READER_SHARE_MS = 2000,     // so much of it at once
@@ -76,8 +77,8 @@ static struct {
     int64_t share_ns, share_at_ns; // what may be waited, as of then
 } reader = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .forker_fd = -1};
 
-static _Atomic clockid_t
-        reader_clock; // of its CPU time; 0: there is none (that is the wall clock's)
+// of its CPU time; 0: there is none (that is the wall clock's)
+static _Atomic clockid_t reader_clock;
 static _Atomic int64_t reader_spent_ns; // by those before it
 
 static int64_t reader_cpu_ns(void)

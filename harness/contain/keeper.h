@@ -27,8 +27,8 @@ int keeper_start(void (*child)(void *arg), void *arg, const char *group, bool ge
 pid_t keeper_pid(const struct keeper *keeper);
 // Waits for the root to end. -ESRCH: the keeper was killed, and the root with it.
 int keeper_wait(const struct keeper *keeper, int *ret_status, struct rusage *ret_usage);
-int keeper_fd(const struct keeper
-                *keeper); // readable once the root has ended: keeper_wait() does not wait then
+// readable once the root has ended: keeper_wait() does not wait then
+int keeper_fd(const struct keeper *keeper);
 // SIGKILL to every descendant that still lives; returns when none is left, or after 5 s. NULL ok.
 void keeper_free(struct keeper *keeper);
 

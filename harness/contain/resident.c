@@ -14,9 +14,9 @@
 #include "common/strings.h"
 
 enum {
-    RESIDENT_PAGES_MAX =
-            8 << 20,            // are looked at: 80 ms at 10 ns each, while the launch stands still
-    RESIDENT_PAGES_READ = 4096, // at a time
+    // are looked at: 80 ms at 10 ns each, while the launch stands still
+    RESIDENT_PAGES_MAX = 8 << 20,
+    RESIDENT_PAGES_READ = 4096,  // at a time
     RESIDENT_RANGES_MAX = 16384, // PyTorch has some 3,000
 };
 

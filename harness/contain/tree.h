@@ -62,8 +62,8 @@ bool tree_is_empty(const struct tree *tree); // does nothing of it live any more
 // rest goes on stopping (a busy machine gives a process the CPU it needs to stop only when it can).
 // Below 0 nobody looks: -EINPROGRESS whether it has stopped or not.
 int tree_freeze(struct tree *tree, int64_t patience_ns);
-bool tree_stopped(
-        const struct tree *tree); // has every process stopped by now? True when all have ended
+// has every process stopped by now? True when all have ended
+bool tree_stopped(const struct tree *tree);
 int tree_thaw(struct tree *tree);
 // SIGKILL to every process, thawing first; returns when none is left, or after 5 s with -ETIMEDOUT.
 int tree_kill(struct tree *tree);

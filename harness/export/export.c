@@ -17,9 +17,8 @@
 #include "harness/export/rows.h"
 #include "tracer/store/store.h"
 
-enum {
-    EXPORT_LOOK_INSTRUCTIONS = 100000
-}; // of SQLite between two looks at a signal: some milliseconds
+// of SQLite between two looks at a signal: some milliseconds
+enum { EXPORT_LOOK_INSTRUCTIONS = 100000 };
 
 struct export_place {
     char *dir, *partial;

@@ -18,8 +18,8 @@
 enum {
     SUSPICION_IMPLIED = 4,  // behind a component or package that is listed itself
     SUSPICION_NEUTRAL = 14, // a setting that one side does not know, and that is off on the other
-    SUSPICION_EDITABLE =
-            61, // a package of which one side has the source tree: it is what is worked on
+    // a package of which one side has the source tree: it is what is worked on
+    SUSPICION_EDITABLE = 61,
     BUILD_ID_SHOWN = 12,
     WORDS_CHARACTERS_MAX = 400,
 };

@@ -148,9 +148,8 @@ static char *cpuinfo_model(const char *text)
             {"0x41", "0xd0c", "ARM Neoverse-N1"},
             {"0x41", "0xd40", "ARM Neoverse-V1"},
             {"0x41", "0xd42", "ARM Cortex-A78AE"},
-            // Grace, Graviton 4
             {"0x41", "0xd49", "ARM Neoverse-N2"},
-            {"0x41", "0xd4f", "ARM Neoverse-V2"},
+            {"0x41", "0xd4f", "ARM Neoverse-V2"}, // Grace, Graviton 4
             {"0xc0", "0xac3", "Ampere-1"},
             {"0x4e", "0x004", "NVIDIA Carmel"},
     };

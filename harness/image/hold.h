@@ -51,9 +51,9 @@ struct image_start {
 int image_hold_start(struct image_hold *hold, const struct image_start *start, struct error *err);
 // The next event, within the time; -ESRCH: the container is gone, -ETIME.
 int image_hold_event(struct image_hold *hold, int64_t deadline_ns, struct inside_event *ret_event);
-int image_hold_fd(
-        const struct image_hold *hold); // readable when an event has come or the container is gone
-void image_hold_let_go(
-        struct image_hold *hold); // its processes are ended; an event may still follow
+// readable when an event has come or the container is gone
+int image_hold_fd(const struct image_hold *hold);
+// its processes are ended; an event may still follow
+void image_hold_let_go(struct image_hold *hold);
 
 #endif

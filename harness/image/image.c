@@ -35,11 +35,11 @@ enum {
 struct image_engine {
     const char *name;
     const char *version[IMAGE_WORDS]; // prints its version; then, on a line of its own, its runtime
-    const char *inspect[IMAGE_WORDS]; // and the image: id, digests as JSON, user, a line each;
-                                      // empty: images are files
-    const char
-            *run[IMAGE_WORDS]; // as a bare process has it: network and shared memory of the machine
-    const char *same_cgroup;   // word by which a container stays in our cgroup; of crun
+    // and the image: id, digests as JSON, user, a line each; empty: images are files
+    const char *inspect[IMAGE_WORDS];
+    // as a bare process has it: network and shared memory of the machine
+    const char *run[IMAGE_WORDS];
+    const char *same_cgroup; // word by which a container stays in our cgroup; of crun
     // words before a value; NULL: it has no such
     const char *mount, *name_word, *label_word, *entrypoint, *env;
     const char *gpus;

@@ -37,8 +37,8 @@ void image_clear(struct image *image);
 const char *image_engine_name(const struct image *image);
 // "registry/train:torch2.1 (sha256:1234…), run by podman 4.3.1". The caller frees.
 char *image_describe(const struct image *image);
-json_t *image_to_json(const struct image
-                *image); // {name, digest, id, engine}, for the fingerprint; new reference
+// {name, digest, id, engine}, for the fingerprint; new reference
+json_t *image_to_json(const struct image *image);
 
 struct image_run {
     const char *container;      // its name; NULL = the engine's choice

@@ -257,8 +257,8 @@ static void inside_child(int fd, int pipe_fd, pid_t parent, int ptrace_error)
         inside_fail(pipe_fd, INSIDE_AT_START, EPROTO);
     cpu_set_t cpus;
     memcpy(&cpus, start.cpus, sizeof cpus);
-    sched_setaffinity(0, sizeof cpus,
-            &cpus); // a cpuset of the container's may forbid them: the fingerprint shows it
+    // a cpuset of the container's may forbid them: the fingerprint shows it
+    sched_setaffinity(0, sizeof cpus, &cpus);
     if (*dir[0] && chdir(dir[0]) < 0)
         inside_fail(pipe_fd, INSIDE_AT_WORKDIR, errno);
     for (char **name = env; *name; name++)
@@ -320,8 +320,8 @@ static void inside_kill_all(int fd, pid_t child, int *status)
         ssize_t got = children >= 0 ? read(children, list, sizeof list - 1) : -1;
         if (children >= 0)
             close(children);
-        if (got < 0 &&
-                kill(child, SIGKILL) == 0) // a kernel without the lists, or a /proc that is covered
+        // a kernel without the lists, or a /proc that is covered
+        if (got < 0 && kill(child, SIGKILL) == 0)
             got = 1;
         if (got <= 0)
             return;

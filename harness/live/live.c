@@ -59,8 +59,8 @@ static void live_catch_signals(void)
     struct sigaction action = {.sa_handler = live_on_signal}; // no SA_RESTART: poll() must end
     live_signal = live_resized = 0;
     signals_catch_end(live_on_signal);
-    sigaction(SIGQUIT, &action,
-            NULL); // by default it ends us at once, and the terminal stays as it is
+    // by default it ends us at once, and the terminal stays as it is
+    sigaction(SIGQUIT, &action, NULL);
     sigaction(SIGWINCH, &action, NULL);
     signal(SIGPIPE, SIG_IGN); // a reader that has gone is an error in words
 }

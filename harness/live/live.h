@@ -12,8 +12,8 @@
 #include "harness/record/recording.h"
 
 struct live_opts {
-    struct recording_opts
-            recording;   // path NULL: in the directory for temporary files, and gone at the end
+    // path NULL: in the directory for temporary files, and gone at the end
+    struct recording_opts recording;
     int64_t window_ns;   // that is looked at
     int64_t every_ns;    // between two looks
     int64_t duration_ns; // 0: until q, a signal, or the end of the target

@@ -212,9 +212,9 @@ static int look_make_index(sqlite3 *to, struct error *err)
 
 static int look_copy(const struct look *look, const char *path, struct error *err)
 {
+    // in order
     static const char end[] =
             "UPDATE run SET state = 'done', writer_pid = NULL, writer_start = NULL; UPDATE recording SET end_ns = "
-            // in order
             "(SELECT max(at_ns) FROM counter WHERE recording_id = recording.id) WHERE end_ns IS NULL";
     sqlite3 *from = NULL, *to = NULL;
     // a recording holds what root saw

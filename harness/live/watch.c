@@ -267,8 +267,8 @@ int watch_run(const struct watch_opts *opts, struct error *err)
     if (opts->recording.command && !opts->recording.symbol)
         watch.renew.recording.steps_path = watch.steps_path =
                 recording_steps_reserve(&watch.steps_fd);
-    watch.renew.recording.path =
-            NULL; // of its own: what it holds is kept when something has happened
+    // of its own: what it holds is kept when something has happened
+    watch.renew.recording.path = NULL;
     watch.renew.recording.progress = false;
     watch.renew.recording.duration_ns = 0;
     watch_signal = 0;

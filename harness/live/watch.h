@@ -27,8 +27,8 @@ struct trigger {
 int trigger_parse(const char *text, struct trigger *ret, struct error *err);
 
 struct watch_opts {
-    struct recording_opts
-            recording; // path: of the incidents, NAME.db becomes NAME-20261126-150512.db
+    // path: of the incidents, NAME.db becomes NAME-20261126-150512.db
+    struct recording_opts recording;
     struct trigger trigger;
     const char *trigger_text;
     int64_t after_ns; // so long it is recorded further before what is kept becomes a store

@@ -12,20 +12,22 @@
 #include "common/error.h"
 #include "contracts/metrics.h"
 
+// stored by name
 enum plan_interleave {
     PLAN_INTERLEAVE_AUTO,
     PLAN_INTERLEAVE_STEPS,
     PLAN_INTERLEAVE_SLICES,
     PLAN_INTERLEAVE_LAUNCHES,
     PLAN_INTERLEAVE_COUNT
-}; // stored by name
+};
 enum plan_mode { PLAN_MODE_TRAIN, PLAN_MODE_INFER, PLAN_MODE_COMMAND, PLAN_MODE_COUNT };
+// AUTO: with 10 gating cells or more
 enum plan_confirm {
     PLAN_CONFIRM_AUTO,
     PLAN_CONFIRM_ALWAYS,
     PLAN_CONFIRM_NEVER,
     PLAN_CONFIRM_COUNT
-}; // AUTO: with 10 gating cells or more
+};
 enum plan_parity { PLAN_PARITY_FP64_ANCHORED, PLAN_PARITY_OFF, PLAN_PARITY_COUNT };
 enum plan_calibrate {       // what to do where no certificate covers cells that pass
     PLAN_CALIBRATE_AUTO,    // run a control at the end
@@ -174,8 +176,8 @@ const char *plan_mode_name(enum plan_mode mode);
 // or "graph"? Else -EINVAL.
 int plan_check_step(const char *step, struct error *err);
 bool plan_step_is_symbol(const char *step); // a function of native code; NULL: no
-bool plan_step_is_injected(
-        const char *step); // marked by the library in the program: a range, or replays; NULL: no
+// marked by the library in the program: a range, or replays; NULL: no
+bool plan_step_is_injected(const char *step);
 // Can this be the name of an image? Else -EINVAL: it goes to an engine as a word, and must not be
 // taken for an option of it.
 int plan_check_image(const char *name, struct error *err);

@@ -391,8 +391,8 @@ static int plan_metrics_from_json(const json_t *json, void *target, struct error
         if (id < 0)
             return error_set(err, -EBADMSG, "unknown metric '%s'; a newer upgate wrote it", name);
         gate->metrics[id].present = true;
-        if (!json_object_get(value,
-                    "floors")) // of stores from before there were any: the same verdict again
+        // of stores from before there were any: the same verdict again
+        if (!json_object_get(value, "floors"))
             gate->metrics[id].floor_count = 0;
         int rc = schema_from_json(value, plan_fields_of_metric(id), &gate->metrics[id], err);
         if (rc)

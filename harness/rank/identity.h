@@ -24,8 +24,8 @@ void identity_clock_read(struct identity_clock *ret);
 
 struct identity {
     struct launcher_rank launcher; // .launcher NULL: nobody says so; it is then rank 0 of 1
-    char run[IDENTITY_RUN_MAX];    // letters, digits, '.', '-' and '_'; never starts with '.': the
-                                   // name of a directory
+    // letters, digits, '.', '-' and '_'; never starts with '.': the name of a directory
+    char run[IDENTITY_RUN_MAX];
     // boot: one clock, one numbering of CPUs and processes
     char host[IDENTITY_NAME_MAX], boot[IDENTITY_NAME_MAX];
     struct identity_clock clock;

@@ -37,8 +37,8 @@ struct merge_rank { // that is missing, or there twice
 struct merge_node {
     const char *host, *boot; // of a shard
     int64_t ranks;
-    int64_t wall_minus_monotonic_ns,
-            error_ns;     // two clocks are known within the sum of their errors; -1: not known
+    // two clocks are known within the sum of their errors; -1: not known
+    int64_t wall_minus_monotonic_ns, error_ns;
     struct clock_map map; // its times onto the clock of the first node
     bool by_collectives;  // they told more of its clock than its kernel
     int64_t process_first, process_last, cpu_first, cpus;

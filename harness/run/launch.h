@@ -33,10 +33,10 @@ struct launch_env {
     char *models_dir;                // holds native/ and torch/
     uint64_t count;                  // launches so far: unique names
     struct image images[PLAN_SIDES]; // of the sides that are images, opened
-    struct inject
-            inject; // by which steps are marked in programs; library NULL: no workload has such
-    struct inside_hello
-            guests[PLAN_SIDES]; // what their last container said of itself; magic 0: none yet
+    // by which steps are marked in programs; library NULL: no workload has such
+    struct inject inject;
+    // what their last container said of itself; magic 0: none yet
+    struct inside_hello guests[PLAN_SIDES];
 };
 
 // Where a launch is a node's part of a job on several.
@@ -66,8 +66,8 @@ struct launch_spec {
     const struct launch_nodes *nodes; // NULL: the only one
     bool held_only;                   // is never frozen: its turns end at the gate
     bool finds_steps; // of a program that makes no step calls: of Python, or by a symbol
-    const volatile int
-            *stop; // becomes non-zero on a signal: a container is not waited for any more. NULL ok
+    // becomes non-zero on a signal: a container is not waited for any more. NULL ok
+    const volatile int *stop;
 };
 
 enum launch_state { // names as in the store
@@ -84,8 +84,8 @@ struct launch {
     struct tree *tree;
     struct keeper *keeper; // waits for the root
     struct reader *reader;
-    struct native_calls
-            *calls; // who sees its steps, where they are calls of a native function; else NULL
+    // who sees its steps, where they are calls of a native function; else NULL
+    struct native_calls *calls;
     struct machine *machine; // what the machine does to it in its turns
     char *steps_path;
     pid_t pid;     // of the root; of a container: its engine, while the program lives. -1 = it has

@@ -293,8 +293,8 @@ void launch_image_wait(struct launch *launch, int *ret_status, struct rusage *re
 void launch_image_kill(struct launch *launch)
 {
     struct pollfd end = {.fd = launch->pid_fd, .events = POLLIN};
-    bool engine = launch->engine_fd <
-            0; // no container has begun: nobody but the engine is there, which is not of the tree
+    // no container has begun: nobody but the engine is there, which is not of the tree
+    bool engine = launch->engine_fd < 0;
     tree_thaw(launch->tree);
     image_hold_let_go(launch->hold);
     if (engine)

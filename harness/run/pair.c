@@ -34,13 +34,13 @@ enum {
     PAIR_SLICE_PATIENCE_NS = 1000000000, // the work itself must stop before the other side begins
     PAIR_LOOK_NS = 100000000,            // between two looks at a side that does not arrive
     PAIR_LOOK_COUPLES = 16, // after these, whether the held side has stopped is looked at in
-    PAIR_LOOK_SHARE =
-            4, // one turn of so many: a look and what follows are a quarter of a turn's cost
+    // one turn of so many: a look and what follows are a quarter of a turn's cost
+    PAIR_LOOK_SHARE = 4,
     PAIR_SLICES_TO_FINGERPRINT = 8, // of 20 ms: interpreters have loaded their libraries by then
-    PAIR_DRAIN_STEPS =
-            8192, // an eighth of the ring: drain before steps and their phases can fill it
-    PAIR_RANKS_NS =
-            5000000000 // for the other ranks to come to their first step, once one stands there
+    // an eighth of the ring: drain before steps and their phases can fill it
+    PAIR_DRAIN_STEPS = 8192,
+    // for the other ranks to come to their first step, once one stands there
+    PAIR_RANKS_NS = 5000000000
 };
 
 struct pair_run {

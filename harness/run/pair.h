@@ -17,8 +17,8 @@ struct pair_block { // as table block
     int64_t couple;
     int side;
     bool ran_first;
-    int64_t first_step,
-            steps; // -1 for slices and launches, whose turns are kept when they are recorded
+    // -1 for slices and launches, whose turns are kept when they are recorded
+    int64_t first_step, steps;
     int64_t begin_ns, active_ns;
     struct machine_turn turn;   // as read
     struct machine_share share; // as judged once begin_ns is known

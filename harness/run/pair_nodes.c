@@ -8,9 +8,8 @@
 #include "common/strings.h"
 #include "common/units.h"
 
-enum {
-    PAIR_NODES_LOOK_NS = 500000000
-}; // a look at what others say opens a file of a shared directory
+// a look at what others say opens a file of a shared directory
+enum { PAIR_NODES_LOOK_NS = 500000000 };
 
 void pair_nodes_fail(
         struct pair_nodes *nodes, const struct pair_spec *spec, int side, const char *how)

@@ -53,8 +53,8 @@ struct probe {
     char **argv;
     struct keeper *keeper;
     pid_t pid;
-    int in[2], out[2], err[2],
-            report[2];            // its stdin, stdout, stderr, and why it could not be executed
+    // its stdin, stdout, stderr, and why it could not be executed
+    int in[2], out[2], err[2], report[2];
     char tail[OUTPUT_TAIL_BYTES]; // the end of what it wrote to stderr
     size_t tail_len;
     int64_t deadline_ns;
@@ -286,8 +286,8 @@ static int read_answer(struct probe *probe, json_t **ret_answer, struct error *e
             probe_drain(probe);
         else if (wait[1].revents) // closed: it would be ready for ever
             probe_close(&probe->err[0]);
-        if (!wait[0].revents &&
-                wait[2].revents) { // it ended, and who hides may hold its output open for ever
+        // it ended, and who hides may hold its output open for ever
+        if (!wait[0].revents && wait[2].revents) {
             code = error_ended(probe, err);
             break;
         }

@@ -55,8 +55,8 @@ static void samples_on_named(
         string_make_utf8(name, strlen(name));
         named = samples_find(list, count, slot, name);
     }
-    if (!named &&
-            count >= SAMPLES_NAMES_MAX) { // a name per step would be a mistake; the first are kept
+    // a name per step would be a mistake; the first are kept
+    if (!named && count >= SAMPLES_NAMES_MAX) {
         samples->spans_over += phase && samples->traced;
         return;
     }

@@ -424,8 +424,8 @@ static int session_prepare_workloads(struct session *session, struct error *err)
         char *text = store_get_text(
                 session->store, "SELECT fingerprint FROM side WHERE id = ?", "i", (int64_t)side);
         session->fingerprinted[side] = text != NULL;
-        if (text &&
-                session->opts->resume) { // read once more: somebody may have upgraded it meanwhile
+        // read once more: somebody may have upgraded it meanwhile
+        if (text && session->opts->resume) {
             session->begun_with[side] = json_loads(text, 0, NULL);
             session->fingerprinted[side] = !session->begun_with[side];
         }

@@ -20,8 +20,8 @@ struct session_opts {
     const char *store_path;
     bool resume;
     bool aa;
-    const struct nodes_opts
-            *nodes; // one node of several; stop is set by the session. NULL: the only one. With it:
+    // one node of several; stop is set by the session. NULL: the only one. With it:
+    const struct nodes_opts *nodes;
     struct nodes **ret_nodes;   // of a run that was judged: the caller calls nodes_end once the
                                 // verdict is printed, and nodes_close
     bool progress;              // live display on stderr

@@ -71,8 +71,8 @@ struct session {
     int lost;                    // pairs in a row for which another node was lost
     bool traced_told;            // why launches are not traced, or not wholly
     bool launched;               // a pair was stored
-    int64_t ended_before_ns; // of a run that was done and is gone on with: when, by the wall clock;
-                             // else 0
+    // of a run that was done and is gone on with: when, by the wall clock; else 0
+    int64_t ended_before_ns;
     // What the display shows.
     int workload_idx;
     const char *phase;

@@ -577,8 +577,8 @@ static int session_try_alone(struct session *session, struct session_workload *w
     if (rc)
         return rc;
     if (alone->state == PAIR_STOPPED) {
-        pair->state =
-                PAIR_STOPPED; // nobody knows what it was: another part of the run makes it anew
+        // nobody knows what it was: another part of the run makes it anew
+        pair->state = PAIR_STOPPED;
     } else if (alone->state == PAIR_VALID) {
         char *reason = xasprintf(
                 "%s; it ran out of memory beside the other side, and not alone: `interleave: launches` runs them one after the other",

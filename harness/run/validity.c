@@ -10,8 +10,8 @@
 enum {
     VALIDITY_SUSPENDED_NS_MAX = 10000000, // a suspend lasts longer; clock slewing stays far below
     VALIDITY_OVERLAP_SHARE = 100, // a hundredth of its CPU time, half of what the gate looks for
-    VALIDITY_HELD_SHARE =
-            20, // from a twentieth on is told what a side did that was held, not frozen
+    // from a twentieth on is told what a side did that was held, not frozen
+    VALIDITY_HELD_SHARE = 20,
     // Foreign CPU use, or steal, that one launch met and the other did not, in launches mode: a
     // tenth of a CPU moves the 2 % that a gate looks for. In turns both sides share what comes, so
     // it does not void.

@@ -15,96 +15,51 @@ extern const struct verb verb_canary;
 
 // --- options -------------------------------------------------------------------------------------
 
-// clang-format off: one row an option
+// One row an option.
+// clang-format off
 #define AT(member) offsetof(struct canary_values, member)
 #define COMMON_NO_FILE OPTIONS_COMMON(struct canary_values, common, "FILE", NULL, NULL)
 #define RUN_OPTIONS \
-    {.group = "Running", \
-            .name = "wait", \
-            .kind = OPTION_DURATION, \
-            .value = "TIME", \
-            .default_text = "the stage's patience", \
-            .help = "how long a pause that nobody asked for waits for a person; then the traffic goes to the baseline and it ends with 3", \
-            .offset = AT(wait_ns)}, \
-    { \
-        .name = "anew", .kind = OPTION_FLAG, \
-        .help = "begin a new rollout where one has ended or its plan has changed; the old store stays beside the new one", \
-        .offset = AT(anew) \
-    }
+    {.group = "Running", .name = "wait", .kind = OPTION_DURATION, .value = "TIME", .default_text = "the stage's patience", \
+     .help = "how long a pause that nobody asked for waits for a person; then the traffic goes to the baseline and it ends with 3", \
+     .offset = AT(wait_ns)}, \
+    {.name = "anew", .kind = OPTION_FLAG, \
+     .help = "begin a new rollout where one has ended or its plan has changed; the old store stays beside the new one", \
+     .offset = AT(anew)}
 #define STATUS_OPTIONS \
-    { \
-        .group = "Looking", .name = "watch", .kind = OPTION_FLAG, \
-        .help = "again every second, until the rollout has ended", .offset = AT(watch) \
-    }
+    {.group = "Looking", .name = "watch", .kind = OPTION_FLAG, .help = "again every second, until the rollout has ended", \
+     .offset = AT(watch)}
 #define ASK_OPTIONS \
-    {.group = "Asking", \
-            .letter = 'm', \
-            .name = "reason", \
-            .kind = OPTION_TEXT, \
-            .value = "TEXT", \
-            .help = "stored with the decision, and shown", \
-            .offset = AT(reason)}, \
-    { \
-        .name = "heard-within", .kind = OPTION_DURATION, .value = "TIME", .default_text = "15s", \
-        .help = "how long the controller may take to hear of it, and to move the traffic", \
-        .offset = AT(taken_ns) \
-    }
+    {.group = "Asking", .letter = 'm', .name = "reason", .kind = OPTION_TEXT, .value = "TEXT", \
+     .help = "stored with the decision, and shown", .offset = AT(reason)}, \
+    {.name = "heard-within", .kind = OPTION_DURATION, .value = "TIME", .default_text = "15s", \
+     .help = "how long the controller may take to hear of it, and to move the traffic", .offset = AT(taken_ns)}
 #define SERVE_OPTIONS \
-    {.group = "Serving", \
-            .name = "listen", \
-            .kind = OPTION_TEXT, \
-            .value = "ADDRESS", \
-            .default_text = "127.0.0.1:8080", \
-            .help = "HOST:PORT; :PORT is every address; port 0 is a free one", \
-            .offset = AT(listen)}, \
-            {.name = "name", \
-                    .kind = OPTION_TEXT, \
-                    .value = "NAME", \
-                    .default_text = "the plan's", \
-                    .help = "of the rollout, in the paths", \
-                    .offset = AT(name)}, \
-            {.name = "token-file", \
-                    .kind = OPTION_TEXT, \
-                    .value = "FILE", \
-                    .help = "bearer tokens, one a line", \
-                    .offset = AT(token_file)}, \
-            {.name = "no-token", \
-                    .kind = OPTION_FLAG, \
-                    .help = "listen on other than loopback addresses without a token", \
-                    .offset = AT(no_token)}, \
-            {.name = "open-metrics", \
-                    .kind = OPTION_FLAG, \
-                    .help = "/metrics without the token", \
-                    .offset = AT(open_metrics)}, \
-            {.name = "tls-cert", \
-                    .kind = OPTION_TEXT, \
-                    .value = "FILE", \
-                    .help = "PEM certificate, with --tls-key", \
-                    .offset = AT(tls_cert)}, \
-    { \
-        .name = "tls-key", .kind = OPTION_TEXT, .value = "FILE", .help = "PEM key", \
-        .offset = AT(tls_key) \
-    }
+    {.group = "Serving", .name = "listen", .kind = OPTION_TEXT, .value = "ADDRESS", .default_text = "127.0.0.1:8080", \
+     .help = "HOST:PORT; :PORT is every address; port 0 is a free one", .offset = AT(listen)}, \
+    {.name = "name", .kind = OPTION_TEXT, .value = "NAME", .default_text = "the plan's", \
+     .help = "of the rollout, in the paths", .offset = AT(name)}, \
+    {.name = "token-file", .kind = OPTION_TEXT, .value = "FILE", .help = "bearer tokens, one a line", .offset = AT(token_file)}, \
+    {.name = "no-token", .kind = OPTION_FLAG, .help = "listen on other than loopback addresses without a token", \
+     .offset = AT(no_token)}, \
+    {.name = "open-metrics", .kind = OPTION_FLAG, .help = "/metrics without the token", .offset = AT(open_metrics)}, \
+    {.name = "tls-cert", .kind = OPTION_TEXT, .value = "FILE", .help = "PEM certificate, with --tls-key", .offset = AT(tls_cert)}, \
+    {.name = "tls-key", .kind = OPTION_TEXT, .value = "FILE", .help = "PEM key", .offset = AT(tls_key)}
 
-static const struct option_spec canary_options[] = {RUN_OPTIONS, STATUS_OPTIONS, ASK_OPTIONS,
-        SERVE_OPTIONS,
-        OPTIONS_COMMON(struct canary_values, common, "FILE",
-                "plan, run, report: write there; the ending picks .html, .md or .json", NULL),
-        {.name = NULL}};
+static const struct option_spec canary_options[] = {
+    RUN_OPTIONS, STATUS_OPTIONS, ASK_OPTIONS, SERVE_OPTIONS,
+    OPTIONS_COMMON(struct canary_values, common, "FILE", "plan, run, report: write there; the ending picks .html, .md or .json", NULL),
+    {.name = NULL}};
 static const struct option_spec plan_options[] = {
-        OPTIONS_COMMON(
-                struct canary_values, common, "FILE", "write there instead of stdout", "stdout"),
-        {.name = NULL}};
-static const struct option_spec run_options[] = {RUN_OPTIONS,
-        OPTIONS_COMMON(struct canary_values, common, "FILE",
-                "write a report at the end; its ending picks .html, .md or .json", NULL),
-        {.name = NULL}};
+    OPTIONS_COMMON(struct canary_values, common, "FILE", "write there instead of stdout", "stdout"), {.name = NULL}};
+static const struct option_spec run_options[] = {
+    RUN_OPTIONS,
+    OPTIONS_COMMON(struct canary_values, common, "FILE", "write a report at the end; its ending picks .html, .md or .json", NULL),
+    {.name = NULL}};
 static const struct option_spec status_options[] = {STATUS_OPTIONS, COMMON_NO_FILE, {.name = NULL}};
 static const struct option_spec ask_options[] = {ASK_OPTIONS, COMMON_NO_FILE, {.name = NULL}};
 static const struct option_spec report_options[] = {
-        OPTIONS_COMMON(struct canary_values, common, "FILE",
-                "the ending picks the form: .html, .md, .json", "stdout"),
-        {.name = NULL}};
+    OPTIONS_COMMON(struct canary_values, common, "FILE", "the ending picks the form: .html, .md, .json", "stdout"), {.name = NULL}};
 static const struct option_spec serve_options[] = {SERVE_OPTIONS, COMMON_NO_FILE, {.name = NULL}};
 // clang-format on
 

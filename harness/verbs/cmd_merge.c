@@ -220,8 +220,8 @@ static int merge_go(const struct merge_values *values, const char *dir, const ch
         log_info("would merge %lld of %d ranks of run '%s', restart %lld, into '%s'",
                 (long long)result.merged, (int)result.ranks, result.run, (long long)result.restart,
                 result.path);
-    else if (rc ==
-            0) // within a part nobody is late yet: whom its ranks wait for may be on another node
+    else if (rc == 0)
+        // within a part nobody is late yet: whom its ranks wait for may be on another node
         rc = opts.part ? store_open(result.path, STORE_READ, &store, err)
                        : merge_analyse(result.path, &store, &stalls, err);
     if (json && !opts.dry_run && (rc == 0 || result.duplicate_count))

@@ -140,8 +140,8 @@ static int main_dispatch(int argc, char **argv)
     if (!verb)
         return EXIT_CODE_USAGE;
 #ifdef UPGATE_HAVE_STEPS
-    reader_sweep(
-            "/dev/shm", "upgate-"); // what a killed `ab` or `record` left is memory of the machine
+    // what a killed `ab` or `record` left is memory of the machine
+    reader_sweep("/dev/shm", "upgate-");
 #endif
     return verb->run(argc - 1, argv + 1);
 }

@@ -19,8 +19,8 @@ struct exchange {
     struct device *device;
     struct kernel_comm *comm;
     cudaStream_t stream;
-    cudaEvent_t ready,
-            gathered[MODEL_UNITS_MAX]; // ready: one that is recorded and waited for at once
+    // ready: one that is recorded and waited for at once
+    cudaEvent_t ready, gathered[MODEL_UNITS_MAX];
     size_t units, first[MODEL_UNITS_MAX + 1];
     size_t bucket_end, bucket_bytes; // narrow values from bucket_end on are on their way
 };

@@ -39,8 +39,8 @@ struct layer_arrays {
 void layer_plan(
         struct layer *layer, struct device *device, bool train, const struct layer_arrays *arrays);
 void layer_forward(const struct layer *layer);
-void layer_backward(const struct layer
-                *layer); // the gradients of the weight (with no activation: and the bias), then dx
+// the gradients of the weight (with no activation: and the bias), then dx
+void layer_backward(const struct layer *layer);
 void layer_free(struct layer *layer);
 
 #endif

@@ -18,8 +18,8 @@ enum params_kind {
 
 struct params_entry {
     enum params_kind kind;
-    size_t in, out, in_padded,
-            offset; // of the CPU's [in][out]; offset: into the arrays of its kind, then into all
+    // of the CPU's [in][out]; offset: into the arrays of its kind, then into all
+    size_t in, out, in_padded, offset;
 };
 
 struct params {

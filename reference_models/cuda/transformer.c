@@ -49,8 +49,8 @@ struct model {
     const struct model_ranks *ranks;        // NULL: alone, and the native model
     struct exchange *exchange;              // of several ranks that train; else NULL
     size_t unit_first[MODEL_UNITS_MAX + 1]; // as exchange_new() takes them
-    size_t rows, decode,
-            prompt; // rows: batch * context; bytes decoded one at a time, and those before
+    // rows: batch * context; bytes decoded one at a time, and those before
+    size_t rows, decode, prompt;
     size_t token, position;
     size_t pieces; // of a row of the tables, each a bag of its own
     struct block block[TRANSFORMER_LAYERS_MAX];

@@ -30,10 +30,10 @@ struct model_ranks {
     void *updated_value; // these; NULL: the flat arrays
     const void *updated_grad;
     void *arg;
-    void (*before)(void *arg,
-            size_t unit); // forward() is about to read the unit's parameters; NULL: nobody asks
-    void (*after)(void *arg,
-            size_t unit); // backward() has written its gradients; the last unit comes first
+    // forward() is about to read the unit's parameters; NULL: nobody asks
+    void (*before)(void *arg, size_t unit);
+    // backward() has written its gradients; the last unit comes first
+    void (*after)(void *arg, size_t unit);
     const struct alltoall *alltoall; // dlrm-sharded: what the ranks send each other
                                      // (ops/alltoall.h), all in the same order
 };
@@ -93,8 +93,8 @@ struct model_ops {
     // On a device, where the four above only start the work (NULL on the CPU): waits for it; the
     // loss, which loss() has not.
     double (*settle)(struct model *model);
-    void (*poison)(struct model *model); // NaN into every parameter; NULL: params() are the
-                                         // parameters themselves, not copies
+    // NaN into every parameter; NULL: params() are the parameters themselves, not copies
+    void (*poison)(struct model *model);
     // With opts.ranks, whatever it is now: unit u is reals first[u] up to first[u + 1], multiples
     // of REDUCE_BLOCK. Returns how many units.
     size_t (*units)(const struct model_opts *opts, size_t first[MODEL_UNITS_MAX + 1]);

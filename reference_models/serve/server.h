@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HTTP side of upgate-serve, on libmicrohttpd, one thread of its own:
 //   POST /score  {"id": …, "features": […]} -> {"id": …, "scores": […], "model": "…"}; 400, 413,
-//   503 GET /health  200 while answers come; 503 when the oldest request waits too long GET /ready
-//   200 once a warm model is in place; 503 before, and while the server drains POST /reload
-//   {"path": "…"}: hot swap, answered when the new model is in place; 400, 409 while another one
-//   runs GET /stats   what was answered so far
+//                503
+//   GET /health  200 while answers come; 503 when the oldest request waits too long
+//   GET /ready   200 once a warm model is in place; 503 before, and while the server drains
+//   POST /reload {"path": "…"}: hot swap, answered when the new model is in place; 400, 409 while
+//                another one runs
+//   GET /stats   what was answered so far
 // Every answer has `x-upgate-side`; one whose score is not finite has `x-upgate-wrong: 1`.
 #ifndef UPGATE_SERVE_SERVER_H
 #define UPGATE_SERVE_SERVER_H

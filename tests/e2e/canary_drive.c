@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface of traffic and sources, driven by a test: `canary_drive PLAN`, PLAN is JSON;
 // commands on stdin, one a line, one line of JSON as the answer of each.
-//   {"traffic": {"socket", "backend", "baseline", "candidate", "baseline2" | "set": […], "get":
-//   […], "drain": […] | "hook_url",
-//    "timeout_ms", "retries"}, "sources": [{"listen" | "file" | "url", "step_ms", "token_file",
-//    "baseline": {…}, "candidate": {…} | "baseline": PATH, "candidate": PATH, "steps": true where
-//    these are step files}]}
+//   {"traffic": {"socket", "backend", "baseline", "candidate", "baseline2"
+//                | "set": […], "get": […], "drain": […] | "hook_url",
+//                "timeout_ms", "retries"},
+//    "sources": [{"listen" | "file" | "url", "step_ms", "token_file",
+//                 "baseline": {…}, "candidate": {…}
+//                 | "baseline": PATH, "candidate": PATH, "steps": true where these are step
+//                 files}]}
 //   traffic | sources          opens it
 //   set P | aa P | get | look | drain ARM SECONDS
 //   poll MILLISECONDS          reads for so long

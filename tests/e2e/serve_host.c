@@ -2,7 +2,7 @@
 // The server of `upgate canary serve` and nothing else, for the end-to-end tests and
 // ci/bench/canary_serve.py: a store by its path instead of a rollout file. Not the verb: no help.
 //     serve_host STORE [name=N] [listen=HOST:PORT] [token=FILE] [cert=PEM] [key=PEM] [no-token]
-//     [open-metrics] [connections=N] [per-address=N]
+//         [open-metrics] [connections=N] [per-address=N]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

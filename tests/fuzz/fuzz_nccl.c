@@ -57,8 +57,8 @@ static void open_comm(struct nccl_world *world, struct comm *comm, struct fuzz_i
             : plugin->init_v5(
                       &comm->context, hash, &world->mask, text(input), 1, ranks, rank, NULL);
     fuzz_require(rc == 0, "recording fails no communicator");
-    for (int i = 0; i < COMMS;
-            i++) // who uses a context that has ended uses this one now, and speaks its version
+    // who uses a context that has ended uses this one now, and speaks its version
+    for (int i = 0; i < COMMS; i++)
         if (world->comms[i].context == comm->context)
             world->comms[i].version = version;
 }

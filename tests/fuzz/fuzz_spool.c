@@ -18,8 +18,8 @@ enum { SEGMENTS = 4, SEGMENT_BYTES = 4096, ACTS_MAX = 200, TAIL_MAX = 32 };
 static const uint64_t clock_ns = 2500000000; // where times of records are counted from
 
 static int64_t now_ns;
-int64_t __wrap_clock_monotonic_ns(
-        void); // what the recorder gets for clock_monotonic_ns (ld --wrap)
+// what the recorder gets for clock_monotonic_ns (ld --wrap)
+int64_t __wrap_clock_monotonic_ns(void);
 int64_t __wrap_clock_monotonic_ns(void)
 {
     return now_ns;

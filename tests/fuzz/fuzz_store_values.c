@@ -5,8 +5,9 @@
 //
 //   readers 2                    bits of enum store_reader; all without it
 //   set TABLE COLUMN ROW VALUE   VALUE: null, i NUMBER, r NUMBER, t TEXT, b TEXT (a blob of it), c
-//   COLUMN (another one's) drop TABLE ROW               ROW counts from 0, modulo the rows there
-//   are; * is all of them copy TABLE ROW
+//                                COLUMN (another one's)
+//   drop TABLE ROW               ROW counts from 0, modulo the rows there are; * is all of them
+//   copy TABLE ROW
 #include <ctype.h>
 #include <sqlite3.h>
 #include <stdbool.h>

@@ -20,9 +20,8 @@
 #include "tracer/store/store.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum {
-    FAULTS_TRIED_MAX = 40
-}; // of a reader; beyond, every second, third, ...; each takes three times as long there
+// of a reader; beyond, every second, third, ...; each takes three times as long there
+enum { FAULTS_TRIED_MAX = 40 };
 #else
 enum { FAULTS_TRIED_MAX = 120 };
 #endif

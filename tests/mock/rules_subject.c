@@ -5,7 +5,7 @@
 //
 // usage: rules_subject WAY COUNT US    US: microseconds of CPU time in each of COUNT iterations
 //   SLEEPS=1  it sleeps for as long instead;  SLOWER_PCT=N  each takes so much longer;  WAITS=FILE
-//   gets a line: how often the device was waited for
+//       gets a line: how often the device was waited for
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints what the capture delivers, one JSON object a line, for the tests of this folder:
 //   capture_dump [-t threshold_ns] [-z hz] [-r ring_bytes] [-d ms] [-n] [-c cgroup] [-l] [-L] [-S]
-//   [-u N]
-//   [-o] [-p] PID...
+//       [-u N] [-o] [-p] PID...
 // -n: no children; -l: look at the begin; -L: look every 20 ms; -p: do not poll before the end;
 // -o: as on a kernel without bpf_loop; -u N: of N switches to a target one is not seen; -S: the
 // table of sources. "ready" is printed when attached. It ends after -d ms or when its stdin closes.

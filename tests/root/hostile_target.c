@@ -2,9 +2,11 @@
 // Targets that do their worst to who records them, one a mode; each prints "ready" and goes on
 // until it is killed.
 //   stacks MAPPINGS PROCESSES   return addresses that are no code, in processes with that many
-//   mappings threads                     threads that live for a moment, as fast as they can be
-//   made exec NAME...                processes that run the next of these programs (copies of this
-//   one) every 20 ms map FILE                    maps FILE for execution, and sleeps in its pages
+//                               mappings
+//   threads                     threads that live for a moment, as fast as they can be made
+//   exec NAME...                processes that run the next of these programs (copies of this one)
+//                               every 20 ms
+//   map FILE                    maps FILE for execution, and sleeps in its pages
 //   sockets COUNT               that many connections to itself, each read from in turn
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -36,8 +36,8 @@ struct canary_world {
     uint64_t lost;    // lines, so far
     int64_t next_s;   // next second of the sources
     int polls, opens;
-    int kill_at_poll,
-            kill_at_set; // 0: never. A set has two moments: before it (2n-1) and after it (2n)
+    // 0: never. A set has two moments: before it (2n-1) and after it (2n)
+    int kill_at_poll, kill_at_set;
     int moments;
     void (*script)(struct canary_world *world); // called at each poll
     const char *path;                           // of the store, for scripts

@@ -6,8 +6,8 @@
 #define UPGATE_TESTS_UNIT_GOLDEN_H
 
 char *golden_path(const char *name); // below tests/; the caller frees
-char *golden_read(
-        const char *name); // below tests/; fails the case when it is not there; the caller frees
+// below tests/; fails the case when it is not there; the caller frees
+char *golden_read(const char *name);
 // of tests/golden/; tells the first line that differs
 void golden_compare(const char *got, const char *name);
 

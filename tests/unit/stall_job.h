@@ -72,8 +72,8 @@ static inline void job_step(struct job *job, int count, double at, const double 
     for (int i = 0; i < count; i++)
         last = compute[i] > last ? compute[i] : last;
     for (int i = 0; i < count; i++)
-        if (last - compute[i] >=
-                0.5) // with half a ms of communication more: shorter waits are not recorded
+        // with half a ms of communication more: shorter waits are not recorded
+        if (last - compute[i] >= 0.5)
             job_wait(job, i, at + compute[i], at + last + 0.5);
 }
 

@@ -332,9 +332,9 @@ TEST(a_rollback_waits_for_a_baseline_that_is_down)
     CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 60 * (int64_t)NS);
     // as soon as it is up
     CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] < 61 * (int64_t)NS);
+    // decided and stored at once, and once
     CHECK_INT(
             rig_int("SELECT count(*) FROM rollout_decision WHERE state_to = 'rolled_back' AND rule = 'tripwire-errors' AND "
-                    // decided and stored at once, and once
                     "effect_ns - at_ns > 58000000000"),
             1);
     CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE state_to = 'rolled_back'"),
@@ -605,9 +605,9 @@ TEST(lost_lines_withhold_a_pass)
     CHECK_CONTAINS(rig_text("SELECT reason FROM rollout_decision WHERE rule = 'patience' LIMIT 1"),
             "wrong_answers would pass, but 3 log lines of this stage were lost");
     CHECK_INT(rig_int("SELECT lost FROM rollout_stage WHERE number = 0"), 3);
+    // who reads the store hears the same
     CHECK_INT(
             rig_int("SELECT count(*) FROM rollout_cell WHERE metric = 'wrong_answers' AND verdict = 'pass' AND at_s > "
-                    // who reads the store hears the same
                     "(SELECT begin_s FROM rollout_stage WHERE number = 0) + 3"),
             0);
     rig_end();

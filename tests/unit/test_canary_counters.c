@@ -129,8 +129,8 @@ TEST(what_began_anew_is_counted)
         CHECK_INT(look.behind, 0);
         counter_free(&counter);
     }
-    struct counter counter = {
-            0}; // and where one is, it is so for no longer than a beginning would have needed
+    // and where one is, it is so for no longer than a beginning would have needed
+    struct counter counter = {0};
     looked_at(&counter, 100, 950);
     looked_at(&counter, 105, 1000);
     CHECK_INT(looked_at(&counter, 110, 990).behind, 1);
@@ -177,8 +177,8 @@ TEST(many_series_in_another_order_each_time)
         CHECK_INT(look.grown, 0);
     }
     CHECK_INT(counter.count, PROMETHEUS_SAMPLES_MAX);
-    CHECK(clock() - began <
-            CLOCKS_PER_SEC); // 840 million comparisons, where each is looked for one by one
+    // 840 million comparisons, where each is looked for one by one
+    CHECK(clock() - began < CLOCKS_PER_SEC);
     for (int i = 0; i < 2; i++)
         prometheus_answer_free(&answers[i]);
     counter_free(&counter);

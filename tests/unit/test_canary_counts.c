@@ -114,8 +114,8 @@ TEST(nothing_and_one_arm_only)
     canary_counts_bounds(&none, 0.01, &low, &high);
     CHECK_DBL(low, 0, 0);
     CHECK(isinf(high));
-    canary_counts_add(
-            &counts, 5, 0, 100, 0, 1); // without requests of the candidate nothing is compared
+    // without requests of the candidate nothing is compared
+    canary_counts_add(&counts, 5, 0, 100, 0, 1);
     canary_counts_add(&counts, 0, 5, 0, 100, 1);
     canary_counts_add(&counts, 0, 0, 100, 100, 1);
     CHECK_DBL(counts.all, 0, 0);

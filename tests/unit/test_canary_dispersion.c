@@ -6,8 +6,8 @@
 #include "tests/unit/runner.h"
 
 struct made {
-    double mean, burst, drift,
-            spell; // spell: the arm's rate is doubled or halved for 10 s at a time
+    // spell: the arm's rate is doubled or halved for 10 s at a time
+    double mean, burst, drift, spell;
 };
 
 static double made_events(

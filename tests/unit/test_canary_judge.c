@@ -225,8 +225,8 @@ TEST(soak_and_requests)
     facts.requests[CANARY_CANDIDATE] = 0; // of nothing nothing follows, whatever the plan asks for
     judge_stage(&rollout, 3, &facts, &answer);
     CHECK(!answer.requests_enough);
-    facts.requests[CANARY_BASELINE] =
-            7; // an A/A stage without a second baseline has its requests on the first
+    // an A/A stage without a second baseline has its requests on the first
+    facts.requests[CANARY_BASELINE] = 7;
     judge_stage(&rollout, 1, &facts, &answer);
     CHECK(answer.requests_enough);
     rollout.traffic.baseline2 = "old2";

@@ -24,8 +24,8 @@ TEST(thresholds)
     bins[520] = 8;
     CHECK_INT(threshold_of(bins, 0.01), 520); // 0.8 % above its lower border, 2 % above that of 510
     CHECK_INT(threshold_of(bins, 0.02), 510);
-    CHECK_INT(threshold_of(bins, 0.5),
-            500); // one value has most of it: all above its border, the nearest there is
+    // one value has most of it: all above its border, the nearest there is
+    CHECK_INT(threshold_of(bins, 0.5), 500);
     bins[510] = bins[520] = 0;
     CHECK_INT(threshold_of(bins, 0.01), 500); // never one with nothing above it
 }

@@ -53,8 +53,8 @@ TEST(a_pause_waits_for_its_person)
 {
     rig_begin(STAGES);
     canary_world->script = pause_and_resume;
-    CHECK_INT(
-            rig_run_with(1, false), 0); // a pause that was asked for is no pause that waits in vain
+    // a pause that was asked for is no pause that waits in vain
+    CHECK_INT(rig_run_with(1, false), 0);
     CHECK(canary_world->set_ns[1] - canary_world->set_ns[0] > 100 * (int64_t)NS);
     CHECK_INT(rig_int("SELECT count(*) FROM rollout_request WHERE taken_ns IS NOT NULL"), 2);
     rig_end();
@@ -327,8 +327,8 @@ TEST(killed_at_every_move)
 // gets nothing more.
 TEST(killed_and_cannot_go_on)
 {
-    for (int moment = 2; moment <= 4;
-            moment++) { // the first weight set, not yet confirmed; the second to be set, and set
+    // the first weight set, not yet confirmed; the second to be set, and set
+    for (int moment = 2; moment <= 4; moment++) {
         rig_begin(STAGES);
         canary_world->kill_at_set = moment;
         CHECK_INT(rig_run(), KILLED);
@@ -541,8 +541,8 @@ TEST(two_baselines_that_differ)
     rig_end();
     rig_begin(
             "stages: [{percent: 20, name: aa, soak: 3s, warm_up: 0s}, {percent: 100, soak: 3s}]\n");
-    canary_world->no_baseline2 =
-            true; // the proxy lacks it: the baseline alone, and its requests count
+    // the proxy lacks it: the baseline alone, and its requests count
+    canary_world->no_baseline2 = true;
     canary_world->rate = 1000;
     CHECK_INT(rig_run_with(5 * (int64_t)NS, false), 3);
     rig_end();

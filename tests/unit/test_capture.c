@@ -291,8 +291,8 @@ TEST(descendants_of_a_long_chain_are_found_in_no_time)
     descendants_mark(all, COUNT, 1000 + COUNT - 1, 1);
     for (int i = 0; i < COUNT; i++)
         CHECK(all[i].below);
-    CHECK(cpu_s() - before_s <
-            5); // 0.02 s; going through the list until nothing is new would not end
+    // 0.02 s; going through the list until nothing is new would not end
+    CHECK(cpu_s() - before_s < 5);
     free(all);
 }
 

@@ -37,8 +37,8 @@ static struct cost_tree *step(const struct kernel *kernels, size_t count, int *t
     uint32_t phase = place(tree, 0, COST_PHASE, "forward", NULL);
     uint32_t *occurrence = calloc(count + 1, sizeof *occurrence),
              *order = calloc(count + 1, sizeof *order);
-    uint32_t *last = malloc(
-            65536 * sizeof *last); // of a hash of name, grid and place: the newest occurrence
+    // of a hash of name, grid and place: the newest occurrence
+    uint32_t *last = malloc(65536 * sizeof *last);
     memset(last, 0xff, 65536 * sizeof *last);
     for (size_t i = 0; i < count; i++) {
         uint32_t hash = kernels[i].grid * 31 + kernels[i].place * 7;

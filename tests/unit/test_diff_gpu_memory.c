@@ -108,8 +108,8 @@ static void grown(void)
             release(launch, 800 + i, 1 + i);
         allocate(launch, 900, 1, 30); // behind the peak
         event(launch, 1, PINNED, 750, 31, 500);
+        // the last one lies in no call
         sql("INSERT INTO sample VALUES (%d, 601, 0, 0, NULL, 2, 1), (%d, 611, 0, 0, NULL, 2, 1), (%d, 701, 0, 0, NULL, 2, NULL), "
-            // the last one lies in no call
             "(%d, 650, 0, 0, NULL, 2, NULL)",
                 launch, launch, launch, launch);
     }

@@ -421,9 +421,8 @@ TEST(ranks_of_another_namespace_in_the_order_of_pids)
     CHECK_INT(trace->ranks[0].process_id, 5);
     CHECK_INT(trace->ranks[1].process_id, 1);
     CHECK(doubts(trace, "in the order of their pids"));
-    world_sql(&world,
-            // one is known: the other may be anybody
-            "UPDATE launch_rank SET pid = 1001 WHERE rank = 0");
+    // one is known: the other may be anybody
+    world_sql(&world, "UPDATE launch_rank SET pid = 1001 WHERE rank = 0");
     trace = world_load(&world);
     CHECK_INT(trace->ranks[0].process_id, 1);
     CHECK_INT(trace->ranks[1].process_id, 0);
@@ -626,8 +625,8 @@ TEST(calls_syncs_marks_ranges_collectives_nodes)
             "'f32', 'Ring', 'LL', 1024, 4096, 8, 16, 4);"
             "INSERT INTO gpu_graph_node VALUES (1, 5, 10, 1200000000, NULL);");
     const struct launch_trace *trace = world_load(&world);
-    CHECK_INT(trace->call_count,
-            3); // the sync that has its call is one with it; the one of the GPU is none
+    // the sync that has its call is one with it; the one of the GPU is none
+    CHECK_INT(trace->call_count, 3);
     CHECK_STR(trace->calls[0].name, "cudaLaunchKernel");
     CHECK_STR(trace->calls[1].name, "cudaStreamSynchronize");
     CHECK_INT(trace->calls[1].end, at_ms(303));
@@ -643,8 +642,8 @@ TEST(calls_syncs_marks_ranges_collectives_nodes)
     CHECK_INT(trace->nccl_count, 1);
     CHECK_STR(trace->nccl[0].protocol, "LL");
     CHECK_INT(trace->nccl[0].kernel_end - trace->nccl[0].kernel_begin, 1800000);
-    CHECK_INT(
-            trace->nccl[0].sequence, 41 * 8); // of AllReduce: each function has numbers of its own
+    // of AllReduce: each function has numbers of its own
+    CHECK_INT(trace->nccl[0].sequence, 41 * 8);
     CHECK_INT(trace->node_count, 1);
     CHECK_INT(trace->nodes[0].node, 5);
     CHECK_INT(trace->nodes[0].rank, 0);

@@ -119,8 +119,8 @@ TEST(a_batch_is_of_seed_mode_and_number)
                   drawn.shape.batch * sizeof *drawn.batch.label) == 0);
     drawn_end(&other);
     drawn_begin(&other, 4, true);
-    dlrm_cached_draw(
-            &other.stream, &other.batch); // the second of another seed, and of the other mode
+    // the second of another seed, and of the other mode
+    dlrm_cached_draw(&other.stream, &other.batch);
     CHECK(memcmp(other.batch.dense, drawn.batch.dense, sizeof(double) * DLRM_DENSE) != 0);
     drawn_end(&other);
     drawn_begin(&other, 3, false);

@@ -643,8 +643,8 @@ TEST(a_start_up_or_an_end_that_is_much_longer_does_not_pass)
     take_outside(NULL, 1, 1, 0.1, 9);
     CHECK_INT(world_judge(&world), EXIT_CODE_INCONCLUSIVE);
     CHECK_CONTAINS(world_text(&world, REASON), "what lies outside the steps and start-up takes 9");
-    world_sql(
-            &world, "DELETE FROM launch_value"); // a store that does not say where the steps begin
+    // a store that does not say where the steps begin
+    world_sql(&world, "DELETE FROM launch_value");
     CHECK_INT(world_judge(&world), EXIT_CODE_PASS);
     CHECK_STR(world_text(&world, OUTSIDE), "");
     world_close(&world);

@@ -100,8 +100,8 @@ TEST(a_fail_by_a_crash_counts_the_cells_that_fail)
     CHECK_CONTAINS(world_text(&world, VERDICT_REASON), "the candidate alone in 1");
     CHECK_CONTAINS(world_text(&world, VERDICT_REASON), want);
     world_close(&world);
-    world_open_calibrated(
-            &world, NULL, NULL); // nothing of it was ever measured: the finding says all of it
+    // nothing of it was ever measured: the finding says all of it
+    world_open_calibrated(&world, NULL, NULL);
     for (int i = 0; i < 2; i++)
         world_pair(&world,
                 (struct world_pair){.state = "failed", .fate_a = "stopped", .no_steps_b = 1});

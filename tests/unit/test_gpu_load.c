@@ -370,8 +370,8 @@ TEST(what_is_lost_is_told)
     CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.kernel' AND breach = 1"), 5);
     CHECK_INT(number("SELECT seen FROM ledger WHERE producer = 'gpu.kernel'"), 8);
     CHECK_INT(number("SELECT dropped FROM ledger WHERE producer = 'gpu.copy' AND breach = 1"), 4);
-    CHECK_INT(totals.dropped,
-            5 + 4 + 3 + 2 + 1); // no room, vanished, CUPTI's own, of no known kind, without times
+    // no room, vanished, CUPTI's own, of no known kind, without times
+    CHECK_INT(totals.dropped, 5 + 4 + 3 + 2 + 1);
     CHECK_INT(
             number("SELECT dropped FROM ledger WHERE producer = 'gpu.cupti' AND kind = 'records' AND breach = 1"),
             3);

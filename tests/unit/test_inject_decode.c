@@ -84,8 +84,8 @@ static void add_kernel(const struct version *v, uint64_t start, uint64_t end, ui
     put(6, 96, 2);
     put(16, start, 8);
     put(24, end, 8);
-    for (int i = 0; i < 12;
-            i++) // device, context, stream, grid, block, static and dynamic shared memory, local
+    // device, context, stream, grid, block, static and dynamic shared memory, local
+    for (int i = 0; i < 12; i++)
         put(40 + 4 * i, 1000 + (uint64_t)i, 4);
     put(92, correlation, 4);
     put(104, (uintptr_t)kernel_name, 8);
@@ -249,10 +249,8 @@ static void add_all(const struct version *v)
     add_memory(v);
     add_others(v);
 }
-enum {
-    ALL_READ = 18,
-    ALL_WRITTEN = 13
-}; // records in the buffer; in the spool, without strings and calls
+// records in the buffer; in the spool, without strings and calls
+enum { ALL_READ = 18, ALL_WRITTEN = 13 };
 
 // --- what came out -------------------------------------------------------------------------------
 
@@ -472,8 +470,8 @@ TEST(every_kind_of_every_version)
     const struct ug_spool_counts *counts = rig->header->counts;
     CHECK_INT(counts[UG_PRODUCER_KERNEL].seen, VERSIONS * 4);
     CHECK_INT(counts[UG_PRODUCER_COPY].seen, VERSIONS * 6);
-    CHECK_INT(counts[UG_PRODUCER_CALL].seen,
-            0); // calls are recorded by callbacks: these are passed over
+    // calls are recorded by callbacks: these are passed over
+    CHECK_INT(counts[UG_PRODUCER_CALL].seen, 0);
     CHECK_INT(counts[UG_PRODUCER_MEMORY].seen, VERSIONS * 4);
 }
 

@@ -31,8 +31,8 @@ TEST(wait_behind_others_is_the_machines)
             .wait_ns = 9 * MS,
             .foreign_ns = 10 * MS,
             .rest_ns = -1});
-    CHECK_INT(
-            share.wait_ns, 8 * MS); // what it waited before the first step is no part of the block
+    // what it waited before the first step is no part of the block
+    CHECK_INT(share.wait_ns, 8 * MS);
     CHECK_INT(share.steal_ns, 0);
     CHECK_INT(share.machine_ns, 8 * MS);
 }
@@ -44,12 +44,12 @@ TEST(wait_behind_own_helpers_is_not)
             .wait_ns = 10 * MS,
             .foreign_ns = 50 * MS,
             .rest_ns = -1};
-    CHECK_INT(
-            judge(turn).machine_ns, 0); // helpers ran for 9 ms: all of it may have been behind them
+    // helpers ran for 9 ms: all of it may have been behind them
+    CHECK_INT(judge(turn).machine_ns, 0);
     turn.cpu_ns = 13 * MS;
     CHECK_INT(judge(turn).machine_ns, 6 * MS); // for 3 ms only
-    turn.cpu_ns =
-            9 * MS; // microseconds of one, nanoseconds of the other: a little below is nothing
+    // microseconds of one, nanoseconds of the other: a little below is nothing
+    turn.cpu_ns = 9 * MS;
     CHECK_INT(judge(turn).machine_ns, 9 * MS);
 }
 

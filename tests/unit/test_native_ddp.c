@@ -160,8 +160,8 @@ static void check_ranks(uint32_t ranks, double first_loss)
         struct results *got = &results[sharded];
         size_t total = training.plan.first[training.plan.units], updated = 0;
         CHECK_INT(train(training, got), 0);
-        CHECK_DBL(got->loss[0][0], first_loss,
-                0); // the same parameters, and rank 0 reads the same, however many there are
+        // the same parameters, and rank 0 reads the same, however many there are
+        CHECK_DBL(got->loss[0][0], first_loss, 0);
         for (size_t step = 0; step < STEPS; step++) {
             double mean = 0;
             for (uint32_t rank = 0; rank < ranks; rank++)

@@ -14,10 +14,8 @@
 
 static char made_dir[64], made_run[80];
 
-enum {
-    SHORTLY_MS = 300,
-    LONG_MS = 60000
-}; // what is missing is waited for so long, and what is on its way
+// what is missing is waited for so long, and what is on its way
+enum { SHORTLY_MS = 300, LONG_MS = 60000 };
 
 // How long the others are waited for, and each of their answers.
 static struct nodes_opts made_opts(int node, int64_t wait_ms, int64_t handover_ms)

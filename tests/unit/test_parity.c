@@ -480,8 +480,8 @@ TEST(booleans_that_match_by_chance_are_not_judged)
     CHECK_INT(booleans(2000, 128), MISMATCH_VAGUE);
     CHECK_INT(booleans(1100, 128), MISMATCH_VAGUE);
     CHECK_INT(booleans(800, 128), MISMATCH_WITHIN); // as many as of the baseline
-    CHECK_INT(
-            booleans(1280, 82), MISMATCH_VAGUE); // four of five are the same: 32 % differ by chance
+    // four of five are the same: 32 % differ by chance
+    CHECK_INT(booleans(1280, 82), MISMATCH_VAGUE);
     // many classes: half are right, which no chance explains
     CHECK_INT(booleans(2000, 255), MISMATCH_WITHIN);
 }

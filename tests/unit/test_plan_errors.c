@@ -196,8 +196,8 @@ TEST(metrics_of_two_workloads)
             {SIDES "workloads: [{name: two, command: [x, a], ranks: 2}, {name: one, command: [x, b]}]\n"
                    "gate: {metrics: {scaling_efficiency: {}}}\n",
                     ":4:18: ", "can measure 'scaling_efficiency'"},
+            // of one thing by steps of another
             {SIDES "workloads: [{name: two, command: [x], ranks: 2, step: \"nvtx:step\"}, {name: one, command: [x], step: \"nvtx:forward\"}]\n"
-                   // of one thing by steps of another
                    "gate: {metrics: {scaling_efficiency: {}}}\n",
                     ":4:18: ", "can measure 'scaling_efficiency'"},
             {SIDES "workloads: [{name: two, command: [x], ranks: 2, steps_from: calls}, {name: one, command: [x]}]\n"

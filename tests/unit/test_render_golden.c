@@ -475,8 +475,8 @@ TEST(markdown_stays_within_its_limit)
     CHECK_CONTAINS(text, "dlrm-train"); // what failed is there
     CHECK_CONTAINS(text, "**Calibration**");
     free(text);
-    struct report *report =
-            NULL; // beside a section on the difference, or what a step summary has already
+    // beside a section on the difference, or what a step summary has already
+    struct report *report = NULL;
     CHECK_INT(report_load(store, &report, &err), 0);
     text = markdown_make(report, FORMS_MARKDOWN_BYTES_MIN);
     CHECK(strlen(text) <= FORMS_MARKDOWN_BYTES_MIN);

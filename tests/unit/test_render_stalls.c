@@ -506,8 +506,8 @@ TEST(ranks_by_time_in_words)
     heat.worst = heat.rows[2];
     heat.worst_block = 5;
     check_head(&heat, "of the part from 3.33 s to 4 s");
-    heat.end_ns = heat.begin_ns +
-            90000000000; // a part of 15 s, as of longer recordings one of some seconds
+    // a part of 15 s, as of longer recordings one of some seconds
+    heat.end_ns = heat.begin_ns + 90000000000;
     check_head(&heat, "of the part from 75 s to 90 s");
     heat.end_ns = heat.begin_ns + 4000000000;
     heat.worst = heat.rows[1];

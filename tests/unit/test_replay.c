@@ -300,8 +300,8 @@ TEST(a_pipeline_takes_what_its_formula_says)
     CHECK_INT(job_end(&job, job_measured(&job), false), (8 + 4 - 1) * 300);
     job_free(&job);
 
-    job_pipeline(&job, 4, 8, heavy,
-            0); // the last stage is never idle: its batches, and the way to it and back
+    // the last stage is never idle: its batches, and the way to it and back
+    job_pipeline(&job, 4, 8, heavy, 0);
     int64_t *other = xcalloc(job.op_count, sizeof *other);
     CHECK_INT(job_end(&job, job_measured(&job), false), 8 * 540 + 3 * 300);
     CHECK(replay_if_balanced(job.replay, other));

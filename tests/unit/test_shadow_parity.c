@@ -59,8 +59,8 @@ TEST(numbers_in_units_of_the_rms)
     // a number that was whole by chance
     parity_is("{\"a\": 1}", "{\"a\": 1.0000001}", true, NULL);
     struct shadow_compared compared = parity("[[3.0, 4.0]]", "[[3.0, 4.5]]", NULL);
-    CHECK_DBL(compared.distance, 0.5 / 5,
-            1e-12); // rms of the difference over rms: both over two elements
+    // rms of the difference over rms: both over two elements
+    CHECK_DBL(compared.distance, 0.5 / 5, 1e-12);
     shadow_compared_clear(&compared);
 }
 

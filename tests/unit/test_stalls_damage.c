@@ -311,6 +311,7 @@ TEST(only_the_turns_of_a_side_count)
                     .in = 3001,
                     .state = 0x104,
                     .kernel = "do_signal_stop;get_signal"}); // frozen by us
+    // over both turns
     story_gap(&story,
             (struct story_gap){.thread = story.worker,
                     .out = 1500,
@@ -318,7 +319,6 @@ TEST(only_the_turns_of_a_side_count)
                     .in = 3300,
                     .state = 1,
                     .flags = UG_GAP_FROZEN,
-                    // over both turns
                     .kernel = "do_sys_poll;do_restart_poll"});
     one_wait(&story, 3100, 3200);
     one_wait(&story, 5000, 6000); // the other side's turn
@@ -369,8 +369,8 @@ TEST(times_out_of_range)
         story_sql(&story, "UPDATE recording SET end_ns = NULL"); // until the last event
         story_analyse(&story);
         story_sql(&story, rows[i / 2].sql);
-        bool apart =
-                i % 2; // gaps and samples of a large store are read by connections of their own
+        // gaps and samples of a large store are read by connections of their own
+        bool apart = i % 2;
         if (apart) {
             story_sql(&story,
                     "INSERT INTO note (at_ns, level, text) VALUES (1, 'info', printf('%.*c', 600000, 'x'))");

@@ -635,8 +635,8 @@ TEST(the_last_seconds_tell_the_same_of_waits_for_a_gpu)
         long until_ms;
         double total_ms;
     } cases[] = {{10000, 250 * 3}, {8500, 175 * 3},
-            {6000, 50 * 3 + 200 * 5}}; // still to come: not told; not for long: nothing is recorded
-                                       // any more
+            // still to come: not told; not for long: nothing is recorded any more
+            {6000, 50 * 3 + 200 * 5}};
     const struct stalls_opts opts = {.last_ns = 5000000000};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct job job;

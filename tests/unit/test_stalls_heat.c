@@ -32,8 +32,8 @@ static void heat_step(struct job *job, double at, int late, double more, double 
                         .to = at + work[i],
                         .why = UG_SAMPLE_TARGET | UG_SAMPLE_USER,
                         .python = "main@/x/ddp.py:30"});
-        if (last - work[i] >=
-                0.5) // with half a ms of communication more: shorter waits are not recorded
+        // with half a ms of communication more: shorter waits are not recorded
+        if (last - work[i] >= 0.5)
             job_wait(job, i, at + work[i], at + last + 0.5);
     }
 }

@@ -141,8 +141,8 @@ TEST(each_look_sees_what_came_since)
     // What has been read is not read again.
     story_sql(&looks.story, "UPDATE gap SET state = 77");
     looks_kept(&looks);
-    CHECK_INT(looks.trace->gap_count,
-            29); // the recorder came 100 ms further: one wait has left the window
+    // the recorder came 100 ms further: one wait has left the window
+    CHECK_INT(looks.trace->gap_count, 29);
     for (size_t i = 0; i < looks.trace->gap_count; i++)
         CHECK_INT(looks.trace->gaps[i].state, 2);
     looks_close(&looks);

@@ -421,8 +421,8 @@ TEST(a_stage_on_another_node_is_named_as_far_as_clocks_tell)
 {
     for (int host = 0; host < 2; host++)
         for (int known = 0; known < 2; known++) {
-            struct pipe job = pipe_of(
-                    4, 1); // a step takes some 100 ms, in which no stage works for 200 ms at one go
+            // a step takes some 100 ms, in which no stage works for 200 ms at one go
+            struct pipe job = pipe_of(4, 1);
             job.host = host;
             job.extra[1] = 4;
             pipe_open(&job);
@@ -530,8 +530,8 @@ TEST(a_late_stage_is_found_though_records_were_lost)
 
 TEST(a_recording_that_begins_at_different_messages)
 {
-    struct pipe job =
-            pipe_of(4, 1); // each rank was attached to some messages later than the one before
+    // each rank was attached to some messages later than the one before
+    struct pipe job = pipe_of(4, 1);
     job.extra[2] = 4;
     pipe_open(&job);
     pipe_run(&job);

@@ -342,8 +342,8 @@ TEST(two_ranks_on_one_cpu_take_turns_and_none_is_late)
 
 TEST(two_ranks_on_each_cpu_take_turns_and_none_is_late)
 {
-    struct job
-            job; // always the same one of each pair goes second; who of those two is last changes
+    // always the same one of each pair goes second; who of those two is last changes
+    struct job job;
     job_open(&job, 4, 4);
     for (int i = 0; i < STEPS; i++) {
         double at = STEP_MS * i, compute[RANKS_MOST] = {7.5, 10, 7.5, 10};
@@ -592,8 +592,8 @@ static void check_nobody(struct job *job)
 
 TEST(nobody_is_named_for_the_network_of_all)
 {
-    for (int back = 0; back < 2;
-            back++) { // few bytes back, which take long for what they are, or none
+    // few bytes back, which take long for what they are, or none
+    for (int back = 0; back < 2; back++) {
         struct job job;
         ring_open_ways(&job, 4, 5, 0.1, back);
         check_nobody(&job);

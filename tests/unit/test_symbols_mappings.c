@@ -111,8 +111,8 @@ TEST(random_events_against_a_list)
                      pages = 1 + (uint64_t)rand_r(&seed) % 6;
             snprintf(paths[i], sizeof(paths[i]), "/%d", ordered ? rand_r(&seed) % 4 : i);
             events[i] = mapping_of(first, pages, paths[i], 10 * ((uint64_t)i + 1));
-            events[i].offset =
-                    events[i].start; // pieces of one path mean the same wherever they lie
+            // pieces of one path mean the same wherever they lie
+            events[i].offset = events[i].start;
         }
         for (int i = 0; i < LIST - 4 && !ordered; i++) { // at most some places from its own
             int j = i + rand_r(&seed) % 4;

@@ -439,8 +439,8 @@ TEST(the_text_of_a_file_that_the_kernel_makes_in_pieces_is_whole)
         found += begin >= (uintptr_t)area && begin < (uintptr_t)area + PAGES * page;
     }
     free(text);
-    CHECK(found >= PAGES - 2 &&
-            found <= PAGES); // the first and the last may have been joined to a neighbour
+    // the first and the last may have been joined to a neighbour
+    CHECK(found >= PAGES - 2 && found <= PAGES);
     text = target_file_text(path, 100, &len);
     CHECK(text && len == 100 && strlen(text) == len);
     free(text);

@@ -113,8 +113,8 @@ static struct ug_unwind_rule rule_of(Dwarf_Frame *frame, bool *ret_simple)
     *ret_simple = dwarf_frame_register(frame, 16, memory, &ops, &count) == 0;
     if (*ret_simple && count == 0 && ops == memory)
         return (struct ug_unwind_rule){.cfa = UG_UNWIND_END};
-    *ret_simple = count == 2 && ops[1].atom == DW_OP_plus_uconst &&
-            (int64_t)ops[1].number == -8; // else in a register: vfork
+    // else in a register: vfork
+    *ret_simple = count == 2 && ops[1].atom == DW_OP_plus_uconst && (int64_t)ops[1].number == -8;
     if (!*ret_simple)
         return rule;
     if (dwarf_frame_cfa(frame, &ops, &count)) {

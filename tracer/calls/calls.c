@@ -40,8 +40,8 @@ enum {
     CALLS_QUICK_MANY = 4096, // such steps, and half of all: it is no step
     CALLS_NAMES_BYTES = 4 << 20,
     CALLS_TEXT_BYTES = 200,
-    CALLS_IDLE_MANY =
-            4096, // breakpoints met without a call, and so many times as often as with one
+    // breakpoints met without a call, and so many times as often as with one
+    CALLS_IDLE_MANY = 4096,
     CALLS_IDLE_TIMES = 8,
     CALLS_SHOWN_MAX = 80, // of a name in a sentence
     // A process that is not stopped may have mapped its libraries before the loader had its
@@ -190,8 +190,8 @@ static struct calls_process *calls_process(
         if (calls->opts.holds) // else nobody has stopped it, and its handler of SIGCONT would be
                                // called
             calls_continue(process->pid_fd);
-        if (calls->opts.holds &&
-                calls->claimed) // at the first one the pair fails for want of memory
+        // at the first one the pair fails for want of memory
+        if (calls->opts.holds && calls->claimed)
             calls_give_up(calls,
                     xasprintf("'%.*s' is called by more processes than the %u that can be held",
                             CALLS_SHOWN_MAX, calls->find.name, calls->claimed));
@@ -269,8 +269,8 @@ static void calls_look_into(struct native_calls *calls, pid_t pid, const struct 
 static void calls_look(struct native_calls *calls, pid_t pid)
 {
     struct mappings mappings = {0};
-    uint32_t own_last =
-            UINT32_MAX; // behind the mappings of the program itself, which are the lowest
+    // behind the mappings of the program itself, which are the lowest
+    uint32_t own_last = UINT32_MAX;
     char dir[32];
     if (calls->attached || calls->left)
         return;

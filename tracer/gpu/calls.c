@@ -13,8 +13,8 @@
 
 enum {
     CALLS_BITS_MIN = 10,
-    CALLS_BITS_MAX =
-            19, // 524,288 x 40 bytes: a second of the highest launch rate before CUPTI hands over
+    // 524,288 x 40 bytes: a second of the highest launch rate before CUPTI hands over
+    CALLS_BITS_MAX = 19,
     CALLS_PROBES_MAX = 16,
     CALLS_KEEP_MAX = 1 << (CALLS_BITS_MAX - 2), // launches of which nothing came yet
 };

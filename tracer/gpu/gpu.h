@@ -42,8 +42,8 @@ struct gpu_opts {
 ERROR_CHECKED int gpu_recorder_new(struct store *store, int64_t recording_id,
         const struct gpu_callbacks *callbacks, const struct gpu_opts *opts,
         struct gpu_recorder **ret_gpu, struct error *err);
-void gpu_recorder_free(
-        struct gpu_recorder *gpu); // NULL ok; switches off what is still on, does not wait for it
+// NULL ok; switches off what is still on, does not wait for it
+void gpu_recorder_free(struct gpu_recorder *gpu);
 
 // Looks for the spool of a process and switches it on. Reads /proc/PID/fd: a try costs about 1 us a
 // file descriptor, so try a few times a second, for as long as -ENOENT comes. 0 also when it is

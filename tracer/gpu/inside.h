@@ -46,8 +46,8 @@ enum {
 // What is counted for the ledger, of a process.
 struct gpu_counters {
     uint64_t read[UG_PRODUCER_COUNT]; // records by the producer they belong to
-    uint64_t zero_times, unknown_strings,
-            no_room; // no_room: streams, threads, strings beyond what is remembered
+    // no_room: streams, threads, strings beyond what is remembered
+    uint64_t zero_times, unknown_strings, no_room;
     uint64_t ops, ops_without_call;
     uint64_t order_violations;
     uint64_t order_worst_ns;
@@ -157,8 +157,8 @@ struct gpu_recorder {
     int64_t now_ns, heartbeat_next_ns, commit_next_ns;
     int64_t call_slots_left, raw_left;
     struct intern *target_ids, *work_ids, *kernel_ids;
-    struct gpu_target
-            *targets[GPU_GENERATIONS]; // of a generation each, by the low bits of a target's number
+    // of a generation each, by the low bits of a target's number
+    struct gpu_target *targets[GPU_GENERATIONS];
     size_t target_capacity[GPU_GENERATIONS];
     uint32_t generation, target_last; // slot of the present one; the last number in it
     uint32_t *works, *kernels;        // rows

@@ -247,8 +247,8 @@ uint64_t retention_rows(const struct retention *retention)
 
 int retention_end(struct retention *retention, const int64_t *launch_id, struct error *err)
 {
-    int rc = retention_step(
-            retention, err); // what was held back until the end has just been written
+    // what was held back until the end has just been written
+    int rc = retention_step(retention, err);
     if (rc || !retention_rows(retention))
         return rc;
     char *span = xasprintf("the first %.0f s, up to %" PRId64 " ns of CLOCK_MONOTONIC",

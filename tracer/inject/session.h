@@ -22,7 +22,7 @@ void session_stop(void);
 // The process exits: everything is flushed, CUPTI stays.
 void session_finish(void);
 bool session_is_on(void);
-uint64_t session_timestamp(
-        void); // of CUPTI, as its records have it; 0: none. Any thread, while kinds of CUPTI are on
+// of CUPTI, as its records have it; 0: none. Any thread, while kinds of CUPTI are on
+uint64_t session_timestamp(void);
 
 #endif

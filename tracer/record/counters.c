@@ -19,8 +19,8 @@ enum {
     COUNTERS_GROUP_FILE_MAX = 4096,
     COUNTERS_CPUS_MAX = 1024,
     COUNTERS_DIRECTORIES_MAX = 200000, // then the walk ends: more than that is the answer, too
-    COUNTERS_RANKS_SHARE =
-            100, // reading those of ranks takes one part of so many: of a thousand not each second
+    // reading those of ranks takes one part of so many: of a thousand not each second
+    COUNTERS_RANKS_SHARE = 100,
 };
 
 static const ino_t counters_first_namespace = 0xEFFFFFFB; // PROC_CGROUP_INIT_INO of linux/proc_ns.h
@@ -329,8 +329,8 @@ void counters_read(struct counters *counters, int64_t now_ns, bool last)
     counters_pressure(counters, now_ns);
 }
 
-static _Thread_local int64_t
-        counters_directories; // nftw has no context; recorders may run on several threads
+// nftw has no context; recorders may run on several threads
+static _Thread_local int64_t counters_directories;
 
 static int counters_on_directory(
         const char *path, const struct stat *info, int kind, struct FTW *where)

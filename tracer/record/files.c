@@ -21,9 +21,9 @@ enum {
     FILES_KEEP_NS = 20000000, // a descriptor may be closed and opened again at any time: a round of
                               // the recorder
     FILES_SOCKETS_NS = 1000000000, // the table of connections is read at most this often
-    FILES_TABLE_MAX =
-            1 << 20,   // bytes of /proc/PID/net/tcp: some 7,000 connections; the rest have no peer
-    FILES_OWNERS = 64, // sockets whose process is known, by hash
+    // bytes of /proc/PID/net/tcp: some 7,000 connections; the rest have no peer
+    FILES_TABLE_MAX = 1 << 20,
+    FILES_OWNERS = 64,            // sockets whose process is known, by hash
     FILES_HOLDERS_MAX = 64,       // processes that have one socket; of more not all are looked at
     FILES_OWNERS_NS = 1000000000, // every process's descriptors are read at most this often: some 5
                                   // ms for 200 processes

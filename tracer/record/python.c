@@ -19,8 +19,8 @@
 
 enum {
     PYTHON_SHARE_DIVISOR = 64, // of one core: 1.6 %; the rest of the recorder takes 0.6 %
-    PYTHON_PROMPT_DIVISOR =
-            5, // 20 %: a walk takes up to 100 us, and 1,000 samples a second want one
+    // 20 %: a walk takes up to 100 us, and 1,000 samples a second want one
+    PYTHON_PROMPT_DIVISOR = 5,
     PYTHON_QUIET_NS_MAX = 20000000, // between looks when the last ones found every thread as it was
     PYTHON_IDLE_NS_MAX = 640000000, // and when they have nothing to walk
     PYTHON_REFRESH_NS = 1000000000, // a stack that was seen before may be of other functions so
@@ -29,8 +29,8 @@ enum {
     PYTHON_REFRESH_BURST_NS = PYTHON_BURST_NS / 2, // of one look: the other half is for walks
     PYTHON_WALKS_MAX = 256,                        // of one look
     PYTHON_HOLDERS_MAX = 128,                      // looks whose GIL holder is remembered: 0.6 s
-    PYTHON_SAMPLE_OLD_NS =
-            8000000, // a sample read later than this is no guide to what the thread does now
+    // a sample read later than this is no guide to what the thread does now
+    PYTHON_SAMPLE_OLD_NS = 8000000,
     // From then on a stack may be of another function: of phases of 5 ms two thirds of the stacks
     // that were up to 8 ms late belonged to another phase, of those within 1 ms 6 %.
     PYTHON_SAMPLE_LATE_NS = 1000000,

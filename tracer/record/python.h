@@ -40,8 +40,8 @@ uint32_t python_found(const struct python_reader *reader); // ever
 bool python_look_begin(struct python_reader *reader, int64_t now_ns);
 void python_state(
         struct python_reader *reader, struct task_thread *thread, const struct ug_state *state);
-void python_moved(struct python_reader
-                *reader); // the look found a thread that runs, or has run since the last one
+// the look found a thread that runs, or has run since the last one
+void python_moved(struct python_reader *reader);
 void python_look_end(struct python_reader *reader);
 int64_t python_next_look_ns(const struct python_reader *reader, int64_t now_ns);
 

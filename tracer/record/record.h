@@ -18,8 +18,8 @@
 struct recorder;
 
 struct recorder_opts {
-    const pid_t
-            *pids; // process ids; their children and threads born later belong to the target too
+    // process ids; their children and threads born later belong to the target too
+    const pid_t *pids;
     size_t pid_count;
     const char *cgroup;       // directory of a cgroup, or NULL
     const int64_t *launch_id; // of a traced launch; NULL for `upgate record`

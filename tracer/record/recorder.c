@@ -27,22 +27,22 @@ enum {
     RECORDER_PROCESSES_MIN = 256,  // 64 ranks with two workers each, and what disturbs them
     RECORDER_PROCESSES_MAX = 2048, // 12 MB of kernel memory
     RECORDER_PROCESSES_MORE = 2,   // times those that are there
-    RECORDER_SAMPLE_HZ =
-            199, // no divisor of the timer tick, so that it does not walk in step with it
+    // no divisor of the timer tick, so that it does not walk in step with it
+    RECORDER_SAMPLE_HZ = 199,
     RECORDER_ROUND_MS = 20,        // 4 MiB of ring hold 50 ms of the worst flood
     RECORDER_BUSY_RECORDS = 2000,  // a round with more is followed by the next at once
     RECORDER_RESOLVE_NS = 4000000, // symbols of a round
     RECORDER_SECOND_NS = 1000000000,
     RECORDER_SEARCH_NS = 100000000, // for new interpreters
-    RECORDER_LOOK_SHARE =
-            200, // a look at all threads takes one part of so many: of very many not every second
+    // a look at all threads takes one part of so many: of very many not every second
+    RECORDER_LOOK_SHARE = 200,
     RECORDER_GPU_SENTENCES = 8,
-    RECORDER_CHILDREN_SHARE =
-            100, // looking for children takes one part of so many, and so does telling of ranks
+    // looking for children takes one part of so many, and so does telling of ranks
+    RECORDER_CHILDREN_SHARE = 100,
     RECORDER_ALIVE_SHARE = 400, // of thousands of processes of which one ends in every round
     RECORDER_DRAIN_ROUNDS = 1000,
-    RECORDER_DRAIN_NS =
-            500000000, // before detaching: a target that never pauses fills the rings for ever
+    // before detaching: a target that never pauses fills the rings for ever
+    RECORDER_DRAIN_NS = 500000000,
 };
 
 // --- start ---------------------------------------------------------------------------------------
@@ -278,8 +278,8 @@ static int recorder_start_gpu(
 {
     struct gpu_side_opts gpu = {
             .kinds = opts->gpu_kinds, .launch_id = opts->launch_id, .library = opts->gpu_library};
-    struct error own = {
-            0}; // an empty table's highest number is an error to those who ask, and none to us
+    // an empty table's highest number is an error to those who ask, and none to us
+    struct error own = {0};
     int rc = 0;
     if (opts->gpu_kinds)
         rc = gpu_side_new(recorder->store, recorder->recording_id, recorder->writer,
@@ -689,8 +689,8 @@ static void recorder_detach(struct recorder *recorder)
     while (capture_poll(recorder->capture, 0) > 0 && clock_monotonic_ns() < drain_end_ns)
         ;
     recorder_put_waiting(recorder, true);
-    int looked =
-            capture_look(recorder->capture); // who holds what those wait for that never came back
+    // who holds what those wait for that never came back
+    int looked = capture_look(recorder->capture);
     recorder->look_rc = looked < 0 ? looked : 0;
     int told = capture_totals(recorder->capture);
     recorder->totals_rc = told < 0 ? told : 0;

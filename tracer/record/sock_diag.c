@@ -9,9 +9,8 @@
 #include <netinet/in.h>
 #include <string.h>
 
-enum {
-    SOCK_DIAG_ESTABLISHED = 1
-}; // TCP_ESTABLISHED, whose header defines struct tcp_info once more
+// TCP_ESTABLISHED, whose header defines struct tcp_info once more
+enum { SOCK_DIAG_ESTABLISHED = 1 };
 
 struct sock_diag_question {
     struct nlmsghdr head;

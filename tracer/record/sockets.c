@@ -28,19 +28,19 @@ enum {
     SOCKETS_BATCH = 30, // questions at one go, of ten links: the kernel holds some 2 KiB for an
                         // answer, and 208 KiB for a socket
     SOCKETS_ASKS = 3,   // of a look at a link: the first end, the second, the first again
-    SOCKETS_DRAIN_MAX =
-            128, // answers of some 130 bytes, half a buffer at a time: twice what PAIRS_ENDS_MAX is
+    // answers of some 130 bytes, half a buffer at a time: twice what PAIRS_ENDS_MAX is
+    SOCKETS_DRAIN_MAX = 128,
     SOCKETS_SEARCH_NS = 1000000000,
     SOCKETS_LOOK_NS = 10000000, // in each round of the recorder, but not where rounds follow each
                                 // other at once
     SOCKETS_ROW_NS = 500000000,
     SOCKETS_ROW_LOOKS = 4, // a row of fewer would tell by chance
-    SOCKETS_QUIET_ROWS =
-            120,         // a minute without a byte, as before the first one: looked at once a row
+    // a minute without a byte, as before the first one: looked at once a row
+    SOCKETS_QUIET_ROWS = 120,
     SOCKETS_SHARE = 100, // one part of the time so many for lists, and for looks
     SOCKETS_BURST_NS = 20000000,
-    SOCKETS_UNREAD_MAX =
-            4096, // bytes: a reader that waits leaves a packet or two until it has the CPU
+    // bytes: a reader that waits leaves a packet or two until it has the CPU
+    SOCKETS_UNREAD_MAX = 4096,
 };
 
 struct sockets_space { // a network namespace

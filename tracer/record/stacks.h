@@ -40,8 +40,8 @@ void stacks_python_store(struct stacks *stacks, uint32_t id, const char *leaf,
 size_t stacks_resolve(struct stacks *stacks, int64_t wait_ns);
 // Before a commit: what waits has a row that says so, should nobody live to name it.
 void stacks_tell_waiting(struct stacks *stacks);
-void stacks_finish(
-        struct stacks *stacks); // nothing is left; what takes too long has one frame that says so
+// nothing is left; what takes too long has one frame that says so
+void stacks_finish(struct stacks *stacks);
 
 uint64_t stacks_seen(const struct stacks *stacks);    // distinct, as far as that is remembered
 uint64_t stacks_dropped(const struct stacks *stacks); // not stored: too many new ones at once

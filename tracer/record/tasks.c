@@ -18,10 +18,10 @@
 
 enum {
     TASKS_BUCKETS = 8192,
-    TASKS_KEEP_NS =
-            2000000000, // a record may name somebody this long after the end: rings are read in ms
-    TASKS_CHECK_NS =
-            1000000000,     // how long a stranger's pid is taken to be the same process unasked
+    // a record may name somebody this long after the end: rings are read in ms
+    TASKS_KEEP_NS = 2000000000,
+    // how long a stranger's pid is taken to be the same process unasked
+    TASKS_CHECK_NS = 1000000000,
     TASKS_UNNAMED_S = 10,   // how long a stranger that called exec is kept for a record to name it
     TASKS_RANKS_MAX = 4096, // of a job, with the processes that inherit their environment
     TASKS_ASKED_MAX = 8192, // strangers asked for a sign of life a flush: 2 ms
@@ -389,14 +389,14 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
             process->named_ns = at_ns;
         }
         if (main_thread && event->target)
-            tasks_read_cmdline(tasks,
-                    process); // strangers are read when a record names them or they call exec
+            // strangers are read when a record names them or they call exec
+            tasks_read_cmdline(tasks, process);
     }
     if (fork && main_thread && tasks_has_left(tasks, event->ppid))
         tasks_set_left(process);
     if (event->target)
-        tasks_make_target(
-                tasks, process); // before its thread is added, which is never refused then
+        // before its thread is added, which is never refused then
+        tasks_make_target(tasks, process);
     if (main_thread) {
         process->ppid = event->ppid;
         process->checked_ns = at_ns;

@@ -26,8 +26,8 @@ size_t unwinder_saw(struct unwinder *unwinder, const struct task_process *proces
 void unwinder_forget(struct unwinder *unwinder, uint32_t tgid);
 
 struct unwinder_counts {
-    uint64_t tables, without, evicted,
-            late; // built; code without any; thrown out; put off for what they cost
+    // built; code without any; thrown out; put off for what they cost
+    uint64_t tables, without, evicted, late;
     uint64_t words, rules;
 };
 void unwinder_counts(const struct unwinder *unwinder, struct unwinder_counts *ret);

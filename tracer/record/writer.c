@@ -9,8 +9,8 @@
 #include "common/strings.h"
 
 enum {
-    WRITER_BUSY_MS =
-            20, // a reader may hold the store this long before the commit is put off by a second
+    // a reader may hold the store this long before the commit is put off by a second
+    WRITER_BUSY_MS = 20,
     // Who opens a store at the moment of a commit takes it alone for a moment, to see whether a
     // journal was left behind. Starved of CPU, that moment is longer. There is no transaction yet
     // that could become longer instead.

@@ -51,8 +51,8 @@ uint32_t writer_next_id(struct writer *writer, enum writer_table table);
 // For those that write rows of their own into the transaction: opens it unless it is open. 0, or
 // why nothing can be written.
 ERROR_CHECKED int writer_begin(struct writer *writer);
-void writer_fail(
-        struct writer *writer); // a statement of theirs failed: rolls back and closes the writer
+// a statement of theirs failed: rolls back and closes the writer
+void writer_fail(struct writer *writer);
 struct row writer_row(struct writer *writer, enum writer_table table);
 void row_int(struct row *row, int64_t value);
 void row_id(struct row *row, int64_t id);         // 0 becomes NULL

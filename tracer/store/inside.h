@@ -9,8 +9,8 @@
 #include "tracer/store/store.h"
 
 enum {
-    STORE_STATEMENTS_MAX =
-            256, // distinct SQL texts a process uses: upgate ab with its diff some 100
+    // distinct SQL texts a process uses: upgate ab with its diff some 100
+    STORE_STATEMENTS_MAX = 256,
     STORE_DAMAGE_BYTES = 96
 };
 

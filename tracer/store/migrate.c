@@ -194,8 +194,8 @@ int migrate(sqlite3 *db, const char *schema_sql, bool temporary)
         rc = migrate_drop_views(db, present);
     if (rc == SQLITE_OK)
         rc = migrate_objects(db, present, temporary, false, "table");
-    if (rc == SQLITE_OK &&
-            !temporary) // temporary tables are empty, and what a view shows has its table's
+    // temporary tables are empty, and what a view shows has its table's
+    if (rc == SQLITE_OK && !temporary)
         rc = migrate_objects(db, present, temporary, false, "index");
     if (rc == SQLITE_OK)
         rc = migrate_objects(db, present, temporary, temporary, "view");

@@ -81,8 +81,8 @@ static bool mapping_table_splice(struct mapping_table *table, uint32_t first, ui
         table->dropped++;
         return false;
     }
-    if (count >
-            table->capacity) { // half more: 256 processes keep theirs, and a mapping has 88 bytes
+    // half more: 256 processes keep theirs, and a mapping has 88 bytes
+    if (count > table->capacity) {
         table->capacity = count + count / 2;
         table->all = xrealloc(table->all, table->capacity * sizeof(*table->all));
     }

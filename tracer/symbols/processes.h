@@ -43,8 +43,8 @@ struct processes {
     uint64_t recheck_ns, used;
     bool follows;     // events tell what is mapped
     uint64_t lost_ns; // when events were lost last; 0: never
-    uint64_t maps_bytes,
-            perf_bytes; // of the mappings and the perf maps of all: at most half of the budget each
+    // of the mappings and the perf maps of all: at most half of the budget each
+    uint64_t maps_bytes, perf_bytes;
     struct budget budget; // of reading maps again, for all
     struct held_events held;
     struct elf_files *files;
@@ -77,6 +77,7 @@ struct symbol_file *processes_file(
 void processes_free(struct processes *processes);
 
 // Inside of the processes_*.c.
+
 // start 0: the newest
 struct symbol_process *processes_known(struct processes *processes, pid_t tgid, uint64_t start);
 // events from before it was known

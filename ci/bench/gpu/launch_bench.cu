@@ -4,12 +4,17 @@
 // is decided by its environment and by who opens its spool (spool_switch). Single-threaded but for
 // `soak`. Nothing is written.
 //     loop N        N empty kernels into one stream: ns a launch, of all, the median and the tenth
-//     part of chunks of 250 burst N B     the same in bursts of B with a wait between them that is
-//     not counted: the CPU's share alone graph R       R replays of a graph of 1,000 empty kernels:
-//     ns a replay, the wait at the end included soak S T      S seconds of launches from T threads,
-//     each with a stream (T 0: what launches most of 1, 2 and 4) soakgraph S   S seconds of replays
+//                   part of chunks of 250
+//     burst N B     the same in bursts of B with a wait between them that is not counted: the CPU's
+//                   share alone
+//     graph R       R replays of a graph of 1,000 empty kernels: ns a replay, the wait at the end
+//                   included
+//     soak S T      S seconds of launches from T threads, each with a stream (T 0: what launches
+//                   most of 1, 2 and 4)
+//     soakgraph S   S seconds of replays
 //     play          the script of a small program, see play_all(): prints what a trace of it must
-//     hold quit
+//                   hold
+//     quit
 #include <algorithm>
 #include <atomic>
 #include <cstdio>

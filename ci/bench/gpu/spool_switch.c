@@ -5,7 +5,7 @@
 // and counts them. One thread.
 //     spool_switch status PID
 //     spool_switch drain PID KINDS [SECONDS]    until the time is over, SIGTERM, the end of its
-//     stdin or of the process
+//                                               stdin or of the process
 // One line of JSON once it is on ("on_ms"), one at the end.
 #include <dirent.h>
 #include <errno.h>

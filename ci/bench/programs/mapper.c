@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maps and unmaps as fast as it can, for ci/bench/record_cost.py --mappings.
 //     mapper code|data SECONDS     a page of this program's file as code; or 256 KiB of memory, as
-//     large arrays are
+//                                  large arrays are
 // Prints "MAPPINGS NS_A_MAPPING", the second the median CPU time of bursts of 1,000.
 #include <fcntl.h>
 #include <stdbool.h>

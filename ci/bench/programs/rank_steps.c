@@ -5,8 +5,10 @@
 // ranks is known. A step ends at its time by the clock, and the late rank takes longer. All sleep:
 // a thousand that compute would be late by each other on few CPUs.
 //     rank_steps job FILE STEPS STEP_MS LATE LATE_MS     rank LATE takes LATE_MS longer for each
-//     step rank_steps turn FILE AT_ONCE COMMAND…              becomes COMMAND when all but AT_ONCE
-//     of the ranks before it have begun with their job
+//                                                        step
+//     rank_steps turn FILE AT_ONCE COMMAND…              becomes COMMAND when all but AT_ONCE of
+//                                                        the ranks before it have begun with their
+//                                                        job
 // FILE has MEETING_BYTES bytes, zeros at first. Which rank it is Slurm's environment says. Exits
 // with 2 for usage, 4 without the file.
 #include <errno.h>

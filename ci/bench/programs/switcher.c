@@ -3,7 +3,7 @@
 // threads on one CPU hand a byte back and forth through pipes, in a burst each millisecond. A round
 // trip is two switches.
 //     switcher SWITCHES_PER_S SECONDS [CPU]     0 = as many as go; prints "ROUND_TRIPS
-//     NS_A_ROUND_TRIP"
+//                                               NS_A_ROUND_TRIP"
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

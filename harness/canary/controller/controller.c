@@ -437,8 +437,8 @@ int controller_run(
     if (rc)
         return rc;
     controller_signals = 0;
-    sigaddset(&action.sa_mask,
-            SIGTERM); // neither comes between the other's reading of the count and its writing
+    // neither comes between the other's reading of the count and its writing
+    sigaddset(&action.sa_mask, SIGTERM);
     sigaddset(&action.sa_mask, SIGINT);
     sigaction(SIGTERM, &action, &term);
     sigaction(SIGINT, &action, &interrupt);

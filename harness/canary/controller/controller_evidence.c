@@ -12,11 +12,11 @@
 #include "harness/canary/controller/controller_internal.h"
 
 enum {
-    EVIDENCE_FUTURE_S = 2,     // a second that ends later was written before the clock was set back
-    EVIDENCE_UNSEEN_TIMES = 2, // of `stale`: counters may be scraped so seldom, those of the arms
-                               // at different moments
-    EVIDENCE_SILENT_OWED =
-            20 // requests, without one of which a candidate that answers is not, but once in e^20
+    EVIDENCE_FUTURE_S = 2, // a second that ends later was written before the clock was set back
+    // of `stale`: counters may be scraped so seldom, those of the arms at different moments
+    EVIDENCE_UNSEEN_TIMES = 2,
+    // requests, without one of which a candidate that answers is not, but once in e^20
+    EVIDENCE_SILENT_OWED = 20
 };
 #define EVIDENCE_BUSY_MAX_NS 30000000000
 

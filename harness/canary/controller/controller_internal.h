@@ -16,8 +16,8 @@
                 // have brought it about
 
 enum {
-    CONTROLLER_PENDING_MAX =
-            900, // seconds that wait for a locked store, 9 KiB each; then it counts as failed
+    // seconds that wait for a locked store, 9 KiB each; then it counts as failed
+    CONTROLLER_PENDING_MAX = 900,
     CONTROLLER_TEXT = 600
 };
 
@@ -75,8 +75,8 @@ struct controller {
     bool store_failed, traffic_wrong;
     bool waits; // a rollback that is decided and stored: the baseline is down
     int signals;
-    int64_t back_ns,
-            health_ns;     // since when it is decided; the last look that told ctl->up, 0: none
+    // since when it is decided; the last look that told ctl->up, 0: none
+    int64_t back_ns, health_ns;
     int64_t store_busy_ns; // since when it has been locked; 0: it is not
     // the last good look; since when it is silent, another one; 0: it is not
     int64_t proxy_seen_ns, proxy_silent_ns, proxy_anew_ns;
@@ -98,6 +98,7 @@ struct controller {
 };
 
 // controller_open.c
+
 // store, traffic, sources; the machine as stored
 int controller_open(struct controller *ctl, struct error *err);
 // *ret_percent: of the candidate now; NaN: it cannot be read. *ret_forgot: see machine_start().
@@ -106,6 +107,7 @@ int controller_begin(
 void controller_close(struct controller *ctl); // also half open
 
 // controller_evidence.c
+
 // the stored seconds, when it starts
 int controller_fold(struct controller *ctl, struct error *err);
 void controller_take(struct controller *ctl);  // what sources and the shadow stage have
@@ -124,6 +126,7 @@ void controller_recent_look(struct controller *ctl);
 void controller_recent_clear(struct controller *ctl);
 
 // controller_act.c
+
 // of a transaction that was rolled back
 void controller_store_error(struct controller *ctl, const struct error *err);
 // false: ended

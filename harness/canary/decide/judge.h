@@ -37,9 +37,10 @@ struct judge_answer {
 // both arms have not failed together. Which cells:
 //   with traffic on both arms  every gated one has passed, on requests of both in this stage
 //   100 %                      nothing is left to compare with: none has failed, and the last 10 s
-//   were as the baseline's were (alone.h) A/A                        the arms are equal, none has
-//   failed shadow                     the answers: wrong_answers, where it is gated, has passed; no
-//   other has failed
+//                              were as the baseline's were (alone.h)
+//   A/A                        the arms are equal, none has failed
+//   shadow                     the answers: wrong_answers, where it is gated, has passed; no other
+//                              has failed
 void judge_stage(const struct rollout *rollout, int stage, const struct judge_facts *facts,
         struct judge_answer *ret);
 

@@ -214,8 +214,9 @@ static bool machine_danger(const struct machine_plan *plan, const struct machine
                                : machine_none(machine);
     else if (input->signals == 1 && machine->state == ROLLOUT_PAUSED &&
             machine->rule == RULE_PERSON)
+        // stays the person's pause
         *ret = input->lingered ? machine_end(machine, EXIT_CODE_INCONCLUSIVE)
-                               : machine_none(machine); // stays the person's pause
+                               : machine_none(machine);
     else if (input->signals == 1)
         *ret = machine_record(machine, ROLLOUT_PAUSED, RULE_SIGNAL);
     else

@@ -20,8 +20,8 @@ enum rollout_source_kind {
 };
 
 struct rollout_queries { // of one arm; NULL: not asked
-    char *requests, *errors, *wrong,
-            *rejected;     // counters: what they grew by between two looks is counted
+    // counters: what they grew by between two looks is counted
+    char *requests, *errors, *wrong, *rejected;
     char *latency_buckets; // a histogram's buckets, sum by (le)
 };
 

@@ -199,8 +199,8 @@ int64_t window_next(const struct rollout *rollout, int64_t at_s)
             return at;
         struct tm tm = window_local(zone, at);
         int left = WINDOW_DAY_MIN - tm.tm_hour * 60 - tm.tm_min - WINDOW_DST_MIN;
-        if (answer == WINDOW_FROZEN &&
-                left > 0) // a frozen day: to its last hours at once, for a day may be shorter
+        // a frozen day: to its last hours at once, for a day may be shorter
+        if (answer == WINDOW_FROZEN && left > 0)
             at += (int64_t)left * 60;
     }
     return -1;

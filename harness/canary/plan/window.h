@@ -15,6 +15,7 @@ enum window_answer window_at(const struct rollout *rollout, int64_t at_s);
 int64_t window_next(const struct rollout *rollout, int64_t at_s);
 
 // Words of a plan. 0, or -EINVAL in words.
+
 // "mon-thu", "mon,wed,sat-sun"
 int window_parse_days(const char *text, uint8_t *ret_days, struct error *err);
 // "09:00" .. "24:00"

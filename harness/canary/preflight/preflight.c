@@ -66,9 +66,8 @@ int preflight_gate(const char *path, struct preflight *ret)
     int code = 0;
     if (store_failed(store, &err))
         code = preflight_fail(ret, EXIT_CODE_OPERATIONAL, "%.400s", err.text);
-    else if (kind &&
-            strcmp(kind, "aa") ==
-                    0) // the baseline against itself: it passes whatever the candidate does
+    else if (kind && strcmp(kind, "aa") == 0)
+        // the baseline against itself: it passes whatever the candidate does
         code = preflight_fail(ret, EXIT_CODE_INCONCLUSIVE,
                 "'%s' is an A/A run, which judges no candidate: the offline gate is a run of `upgate ab` "
                 "without --aa",

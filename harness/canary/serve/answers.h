@@ -2,9 +2,12 @@
 // Request in, answer out: no socket, no store, no clock. Prepared once a snapshot, asked many
 // times. Paths, exact:
 //   GET  /v1/gate/NAME?stage=N          Argo Rollouts: upgate's verdict as JSON, always 200 for
-//   this rollout POST /v1/flagger/NAME/HOOK?stage=N  Flagger: 200 or a refusal with its reason;
-//   `rollback` is 200 only after a fail GET, POST /api/v1/query             Prometheus' instant
-//   query, of vector(N) and of one of our series GET  /metrics, /healthz
+//                                       this rollout
+//   POST /v1/flagger/NAME/HOOK?stage=N  Flagger: 200 or a refusal with its reason; `rollback` is
+//                                       200 only after a fail
+//   GET, POST /api/v1/query             Prometheus' instant query, of vector(N) and of one of our
+//                                       series
+//   GET  /metrics, /healthz
 // docs/SERVE.md has the statuses.
 #ifndef UPGATE_HARNESS_CANARY_SERVE_ANSWERS_H
 #define UPGATE_HARNESS_CANARY_SERVE_ANSWERS_H

@@ -8,9 +8,8 @@
 
 #include "harness/canary/serve/answers_parts.h"
 
-enum {
-    JSON_CELLS_MAX = 32
-}; // Argo keeps the whole object of every measurement where jsonPath is {$}
+// Argo keeps the whole object of every measurement where jsonPath is {$}
+enum { JSON_CELLS_MAX = 32 };
 
 static json_t *number(double value)
 {

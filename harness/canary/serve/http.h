@@ -29,7 +29,7 @@ int http_start(const struct http_options *options, struct answers *answers, stru
 void http_set_answers(struct http *http, struct answers *answers);
 // what has come, or waits for it; cuts off who is too slow
 int http_run(struct http *http, int timeout_ms, struct error *err);
-void http_stop(struct http *http,
-        int grace_ms); // NULL ok. Takes no more, ends what is under way within `grace_ms`, frees
+// NULL ok. Takes no more, ends what is under way within `grace_ms`, frees
+void http_stop(struct http *http, int grace_ms);
 
 #endif

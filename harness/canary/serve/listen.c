@@ -14,9 +14,8 @@
 
 #include "common/strings.h"
 
-enum {
-    LISTEN_BACKLOG = 4096
-}; // connections that wait for the loop; the kernel has its own limit (net.core.somaxconn)
+// connections that wait for the loop; the kernel has its own limit (net.core.somaxconn)
+enum { LISTEN_BACKLOG = 4096 };
 
 static bool loopback(const struct sockaddr *address)
 {

@@ -65,8 +65,8 @@ struct snapshot {
     const char *state, *reason;
     bool has_stage; // false: not begun
     int64_t stage;
-    double percent,
-            wanted; // of the candidate: as read back; as the last decision wants it. NaN: not known
+    // of the candidate: as read back; as the last decision wants it. NaN: not known
+    double percent, wanted;
     bool rolls_back;      // decided, and not carried out yet
     int64_t heartbeat_ns; // CLOCK_REALTIME, of the controller
     bool controlled;      // a controller is at work
@@ -81,8 +81,9 @@ struct snapshot {
     int source_count;
 
     // run
-    const char *run_id, *run_kind,
-            *run_state;                   // run_id of a rollout's store: NULL where it has none
+
+    // run_id of a rollout's store: NULL where it has none
+    const char *run_id, *run_kind, *run_state;
     const char *verdict, *verdict_reason; // NULL: not judged yet
 
     // both

@@ -160,8 +160,8 @@ static void verdict_rollout(const struct snapshot *snapshot, const struct snapsh
         reason_add(verdict, "%s: %s", is(snapshot->state, "aborted") ? "aborted" : "rolled back",
                 reason);
     } else if (snapshot->rolls_back &&
-            (is(snapshot->state, "running") ||
-                    is(snapshot->state, "paused"))) { // nothing takes it back
+            (is(snapshot->state, "running") || is(snapshot->state, "paused"))) {
+        // nothing takes it back
         decide(verdict, VERDICT_FAIL, false);
         reason_add(verdict, "to be rolled back: %s", reason);
     } else if (is(snapshot->state, "promoted")) {

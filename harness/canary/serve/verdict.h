@@ -44,8 +44,7 @@ const char *verdict_name(enum verdict_kind kind); // "pass", "inconclusive", "fa
 // of a cell: whatever is neither pass nor fail is inconclusive
 enum verdict_kind verdict_by_cell(const char *text);
 
-enum {
-    VERDICT_CONTROLLER_S = 30
-}; // without a sign of life for so long, the controller is taken for dead; it gives one a second
+// without a sign of life for so long, the controller is taken for dead; it gives one a second
+enum { VERDICT_CONTROLLER_S = 30 };
 
 #endif

@@ -6,13 +6,14 @@
 //
 //     shadow_open(&opts, &shadow, &err)                   when the stage begins
 //     each round: shadow_traffic(shadow, requests)        what the arms answered to users since; a
-//     share of it is mirrored
+//                                                         share of it is mirrored
 //                 shadow_poll(shadow, timeout_ms, &err)
 //                 while (shadow_take(shadow, &at_s, arms)) insert rollout_second,
-//                 canary_evidence_add() while (shadow_example(shadow, &example)) insert
-//                 rollout_shadow, shadow_example_clear()
+//                     canary_evidence_add()
+//                 while (shadow_example(shadow, &example)) insert rollout_shadow,
+//                     shadow_example_clear()
 //     shadow_close(shadow)                                when it ends; requests under way are
-//     given up
+//                                                         given up
 #ifndef UPGATE_HARNESS_CANARY_SHADOW_H
 #define UPGATE_HARNESS_CANARY_SHADOW_H
 
@@ -33,10 +34,11 @@ enum {
 struct shadow_opts {
     const char *urls[CANARY_ARMS]; // base URLs: "http://127.0.0.1:8001"; the request's path follows
     const char *requests;          // file of JSON lines {"method", "path", "body"}, asked in turn
-    const char *const *methods;    // that may be sent twice; NULL-terminated. NULL: GET and HEAD,
-                                   // which change nothing (RFC 9110, 9.2.1)
-    const char *const
-            *ignore;    // members of JSON answers that may differ, by name; NULL-terminated or NULL
+    // that may be sent twice; NULL-terminated. NULL: GET and HEAD, which change nothing (RFC
+    // 9110, 9.2.1)
+    const char *const *methods;
+    // members of JSON answers that may differ, by name; NULL-terminated or NULL
+    const char *const *ignore;
     double mirror;      // fraction of the traffic
     double tolerance;   // of numbers, in units of the baseline's rms; 0: parity_spread_limit()'s
     int concurrent;     // pairs; 0: SHADOW_CONCURRENT

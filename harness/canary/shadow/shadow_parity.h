@@ -18,8 +18,8 @@ struct shadow_answer {
 struct shadow_rule {
     double limit;              // of the distance: parity_spread_limit()
     const char *const *ignore; // names of members; NULL-terminated or NULL
-    const char *const
-            *paths; // ".meta.time", "[]" for any element: not compared; NULL-terminated or NULL
+    // ".meta.time", "[]" for any element: not compared; NULL-terminated or NULL
+    const char *const *paths;
 };
 
 struct shadow_compared {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shadow stage as the controller calls it: its functions fit struct controller_shadow.
 //     struct shadow_stage stage = {.requests = "requests.jsonl", .methods = methods};
-//     const struct controller_shadow hook = {.arg = &stage, .begin = shadow_stage_begin, .traffic =
-//     shadow_stage_traffic,
-//                                            .take = shadow_stage_take, .end = shadow_stage_end};
+//     const struct controller_shadow hook = {.arg = &stage, .begin = shadow_stage_begin,
+//             .traffic = shadow_stage_traffic, .take = shadow_stage_take, .end = shadow_stage_end};
 #ifndef UPGATE_HARNESS_CANARY_SHADOW_STAGE_H
 #define UPGATE_HARNESS_CANARY_SHADOW_STAGE_H
 

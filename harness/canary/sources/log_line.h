@@ -10,8 +10,9 @@
 //
 //   http-request  set-var(txn.upgate_begin) date(0,us)
 //   http-response set-var(txn.upgate_wrong) int(1) if { res.fhdr(x-upgate-wrong) -m found } !{
-//   res.fhdr(x-upgate-wrong) 0 } log-format
-//   '{"upgate":1,"pid":%pid,"front":"%f","seq":%lc,"back":"%b","server":"%s","status":%ST,"end_us":%[date(0,us)],"us":"%[date(0,us),sub(txn.upgate_begin)]","ms":"%Ta","term":"%ts","bytes":"%B","wrong":"%[var(txn.upgate_wrong),json(utf8s)]"}'
+//       res.fhdr(x-upgate-wrong) 0 }
+//   log-format
+//       '{"upgate":1,"pid":%pid,"front":"%f","seq":%lc,"back":"%b","server":"%s","status":%ST,"end_us":%[date(0,us)],"us":"%[date(0,us),sub(txn.upgate_begin)]","ms":"%Ta","term":"%ts","bytes":"%B","wrong":"%[var(txn.upgate_wrong),json(utf8s)]"}'
 //
 // one line. The header's own words are not logged: a server that says much could have its lines cut
 // off. What may be missing or may have a sign ("+12" under `option logasap`) stands in quotes, so

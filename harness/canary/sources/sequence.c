@@ -2,9 +2,8 @@
 // Counting what never came.
 #include "harness/canary/sources/sequence.h"
 
-enum {
-    SEQUENCE_BACK = 65536
-}; // a number so far below the highest was not overtaken: the process began anew
+// a number so far below the highest was not overtaken: the process began anew
+enum { SEQUENCE_BACK = 65536 };
 #define SEQUENCE_FORWARD 4294967296u // nor is a gap of so many lines a loss
 #define SEQUENCE_SETTLE_NS 1000000000LL
 

@@ -15,8 +15,8 @@ struct source_clock {
     int64_t minute_began_ns;
     int64_t leap_ns;     // a difference that is not believed yet
     unsigned leap_count; // lines in a row that have it
-    int64_t behind_since_ns,
-            behind_best_ns; // all lines have been far behind since; 0: they are not
+    // all lines have been far behind since; 0: they are not
+    int64_t behind_since_ns, behind_best_ns;
 };
 
 // wall_ahead_ns: CLOCK_REALTIME - CLOCK_MONOTONIC; so long as no line tells otherwise, the clocks

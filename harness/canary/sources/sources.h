@@ -41,8 +41,8 @@ void sources_totals(
 struct source_state {    // of one source of the plan
     uint64_t seen, kept; // lines, datagrams or answers; kept: that became evidence of an arm
     uint64_t dropped;    // not understood, of other servers excepted (those are in neither)
-    uint64_t
-            lost; // known to be lost: gaps of the sequence number, the kernel's drops of the socket
+    // known to be lost: gaps of the sequence number, the kernel's drops of the socket
+    uint64_t lost;
     uint64_t late;     // of a second that had been taken; of the first source also: of seconds that
                        // nobody took in two minutes
     int64_t last_ns;   // CLOCK_MONOTONIC of the last evidence; 0: never

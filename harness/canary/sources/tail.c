@@ -12,9 +12,8 @@
 
 #include "common/strings.h"
 
-enum {
-    TAIL_READS_MAX = 64
-}; // of TAIL_LINE_MAX bytes: 4 MiB, 15,000 lines, before others get their turn
+// of TAIL_LINE_MAX bytes: 4 MiB, 15,000 lines, before others get their turn
+enum { TAIL_READS_MAX = 64 };
 #define TAIL_LOOK_NS 200000000LL
 
 static void tail_close(struct tail *tail)

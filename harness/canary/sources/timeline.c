@@ -5,9 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-enum {
-    TIMELINE_BEFORE = 60
-}; // seconds before the begin that may still be told, by counters that grew in them
+// seconds before the begin that may still be told, by counters that grew in them
+enum { TIMELINE_BEFORE = 60 };
 
 void timeline_begin(struct timeline *timeline, int64_t monotonic_ns, int64_t wall_ns)
 {

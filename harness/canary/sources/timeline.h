@@ -36,8 +36,8 @@ struct timeline_request {
     int64_t end_ns;   // CLOCK_MONOTONIC
     double latency_s; // NaN: none that counts
     bool error, truncated, wrong, refused;
-    bool rejected,
-            given_up; // 4xx, or (which is rejected, too) by the client before an answer began
+    // 4xx, or (which is rejected, too) by the client before an answer began
+    bool rejected, given_up;
 };
 
 void timeline_begin(struct timeline *timeline, int64_t monotonic_ns, int64_t wall_ns);

@@ -8,9 +8,8 @@
 
 #include "common/error.h"
 
-enum {
-    HAPROXY_ANSWER_MAX = 4 << 20
-}; // bytes: a line of statistics has 1,000; 4,000 servers of one backend
+// bytes: a line of statistics has 1,000; 4,000 servers of one backend
+enum { HAPROXY_ANSWER_MAX = 4 << 20 };
 
 // address: a path, "unix@PATH", or HOST:PORT. command: without line end. *ret_answer: without the
 // empty line at its end, the caller's, NUL-terminated, of plain characters. A connection that is

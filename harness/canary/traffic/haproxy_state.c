@@ -14,8 +14,7 @@
 enum {
     HAPROXY_FIELDS_MAX = 256, // `show stat` of 2.6 has 95
     HAPROXY_FIELD_LEN = 128,
-    // srv_admin_state of `show servers state`
-    // forced, inherited, configured, by the resolver
+    // srv_admin_state of `show servers state`: forced, inherited, configured, by the resolver
     HAPROXY_ADMIN_MAINTENANCE = 0x01 | 0x02 | 0x04 | 0x20 | 0x40,
     HAPROXY_ADMIN_DRAIN = 0x08
 };

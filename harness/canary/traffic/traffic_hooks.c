@@ -3,7 +3,7 @@
 //   set   "{percent}": of the candidate; exit 0, or 2xx: done
 //   get   prints the candidate's percent (also with a % sign); of an address: {"percent": 5}
 //   drain "{arm}": baseline or candidate; exit 0, or 2xx: nothing is in flight; of an address also
-//   {"in_flight": 3}
+//       {"in_flight": 3}
 // The address gets {"rollout": NAME, "verb": "set", "percent": 5.0}, {…, "verb": "get"}, {…,
 // "verb": "drain", "arm": "candidate"}. What fails is tried again while there is time. What is set
 // is read back where there is a `get`; else it is believed.

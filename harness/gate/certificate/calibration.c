@@ -52,8 +52,8 @@ static enum calibration_stage calibration_stage(const struct run_facts *run,
         const struct run_workload *workload, const struct cell *cell, const struct certificate *one)
 {
     char kind[CERTIFICATE_TEXT];
-    bool host = strcmp(one->scope, "host") ==
-            0; // so may a workload be named: that one's own is of its kind anyway
+    // so may a workload be named: that one's own is of its kind anyway
+    bool host = strcmp(one->scope, "host") == 0;
     bool own = !host && strcmp(one->scope, workload->facts.name) == 0;
     calibration_kind(&workload->facts, kind);
     if (one->metric != cell->metric || (!own && !host))

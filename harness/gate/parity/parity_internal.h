@@ -41,9 +41,9 @@ struct parity_tally {
     long sketched, truncated;    // long tensors that differ: with a sketch, without one
     long unseen;                 // whose digests differ and nothing else that is kept
     long unmatched;              // recorded by the baseline only
-    int lost,
-            left_out; // pairs with such outputs, by whether as many as these are on record as lost
-    int missing;      // of those that were left out, pairs in which the candidate recorded none
+    // pairs with such outputs, by whether as many as these are on record as lost
+    int lost, left_out;
+    int missing; // of those that were left out, pairs in which the candidate recorded none
 };
 struct parity_where {
     int64_t seed, step, rank;

@@ -68,8 +68,8 @@ void parity_pool_pair(struct parity_work *work, const struct pair_head *head,
     *pool = (struct parity_pool){.counted = parity_is_counted(head)};
     pool_fill(rows_a, &pool->sides[0], &pool->counts[0]);
     pool_fill(rows_b, &pool->sides[1], &pool->counts[1]);
-    if (!pool->counts[0] &&
-            !pool->counts[1]) { // beyond the room of a launch: digests are all that there is
+    // beyond the room of a launch: digests are all that there is
+    if (!pool->counts[0] && !pool->counts[1]) {
         free(pool->sides[0]);
         free(pool->sides[1]);
         work->pool_count--;

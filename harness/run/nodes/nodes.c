@@ -21,8 +21,8 @@ enum {
     NODES_FILE_BYTES_MAX = 16 << 20, // of another node: 40,000 pairs
     NODES_LOOK_NS_MIN = 5000000,     // between two looks at the others,
     NODES_LOOK_NS_MAX = 100000000,   // longer the longer they take
-    NODES_ORDER_HANDOVERS =
-            6 // node 0 waits for answers, stores, judges: so many times what it may wait for one
+    // node 0 waits for answers, stores, judges: so many times what it may wait for one
+    NODES_ORDER_HANDOVERS = 6
 };
 
 struct nodes_peer {

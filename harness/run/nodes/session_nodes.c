@@ -20,8 +20,8 @@
 enum {
     PEERS_BLOCK_STEPS = 10,    // of the first pair, when nobody knows how long a step is
     PEERS_BLOCK_STEPS_MIN = 4, // the first of them is not counted
-    PEERS_ARRIVAL_TIMES =
-            10, // a way to the first step so many times longer than the longest is no way any more
+    // a way to the first step so many times longer than the longest is no way any more
+    PEERS_ARRIVAL_TIMES = 10,
     PEERS_REASON_BYTES = 1000
 };
 

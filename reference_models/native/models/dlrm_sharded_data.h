@@ -10,8 +10,8 @@
 #include "reference_models/native/models/dlrm_data.h"
 
 struct dlrm_sharded_shape {
-    size_t tables, dim, batch,
-            pool; // of training: samples of a rank's batch, batches that come again and again
+    // of training: samples of a rank's batch, batches that come again and again
+    size_t tables, dim, batch, pool;
     // bag: mean ids of a bag, which has 1 to 2 * bag - 1
     struct dlrm_table_shape table[DLRM_TABLES_MAX];
 };

@@ -34,11 +34,11 @@ struct block {
 struct model {
     struct network net;
     struct transformer_shape shape;
-    size_t rows;           // batch * context
-    size_t decode, prompt; // bytes decoded one at a time, and those before; decode 0: none, all
-                           // rows at once
-    size_t pass_first,
-            pass_rows;    // of each sequence: rows in the cache, and the new ones of this pass
+    size_t rows; // batch * context
+    // bytes decoded one at a time, and those before; decode 0: none, all rows at once
+    size_t decode, prompt;
+    // of each sequence: rows in the cache, and the new ones of this pass
+    size_t pass_first, pass_rows;
     uint32_t *pass_token; // [batch][pass_rows]
     real *tail;           // [batch][dim]: the last row of each sequence
     struct text text;

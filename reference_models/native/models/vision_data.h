@@ -44,8 +44,8 @@ static inline size_t vision_side(size_t side, size_t stride)
 // A block: two convolutions, the first with the stride, and a way around them, which has a
 // convolution where the block's output is of another shape than its input.
 struct vision_block_shape {
-    size_t side, inputs, outputs,
-            stride; // side: height and width of its input; inputs, outputs: channels
+    // side: height and width of its input; inputs, outputs: channels
+    size_t side, inputs, outputs, stride;
     bool shortcut;
 };
 // Of a checked shape, in the order in which they follow the stem: how many of

@@ -45,8 +45,8 @@ struct reduce_ops {
     size_t real_bytes;
     void (*fill)(const struct reduce *reduce, uint64_t step); // writes input[rank]
     void (*scatter)(const struct reduce *reduce); // the rank's chunk of the sum -> output[rank]
-    void (*gather)(const struct reduce
-                    *reduce); // all other chunks -> output[rank]; sharded: all chunks -> whole
+    // all other chunks -> output[rank]; sharded: all chunks -> whole
+    void (*gather)(const struct reduce *reduce);
     // Looks at an eighth of output[rank], all of it in 8 steps. Returns the number of wrong sums
     // and in *ret_loss the mean square of what it saw.
     uint64_t (*check)(const struct reduce *reduce, uint64_t step, double *ret_loss);

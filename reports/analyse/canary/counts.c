@@ -10,8 +10,8 @@
 enum {
     COUNTS_BISECTIONS = 40 // halves 24 (of ln ratio) to 2e-11
 };
-static const double counts_log_ratio_max =
-        12; // what is beyond 160,000 times as much is without end
+// what is beyond 160,000 times as much is without end
+static const double counts_log_ratio_max = 12;
 
 // Bets: logarithms of ratios in steps of the root of 2, so that none is further off than a fifth
 // (which loses 3 % of the growth). Their weights favour what a canary is for, ratios of 1.3 to 2.5;

@@ -24,8 +24,8 @@ struct canary_dispersion {
         int seconds;                   // in the block that is being filled
     } now[CANARY_SCALES], before[CANARY_SCALES];
     struct canary_pairs pairs[CANARY_SCALES];
-    struct canary_pairs
-            together[CANARY_MEMORIES]; // of both arms together: a short memory and a longer one
+    // of both arms together: a short memory and a longer one
+    struct canary_pairs together[CANARY_MEMORIES];
     double together_events, together_requests; // of the second before
 };
 

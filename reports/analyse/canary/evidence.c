@@ -301,8 +301,8 @@ static void evidence_latency_add(
         evidence->learnt[i] += arms[CANARY_BASELINE].bins[i];
     evidence->learnt_count += (uint64_t)answered[CANARY_BASELINE];
     if (evidence->thresholds[EVIDENCE_P99].border < 0 && evidence->learnt_count >= EVIDENCE_LEARN) {
-        evidence_freeze(
-                evidence); // without an A/A stage: what comes from now on is compared with it
+        // without an A/A stage: what comes from now on is compared with it
+        evidence_freeze(evidence);
         memset(&evidence->latency, 0, sizeof evidence->latency);
     }
 }

@@ -19,14 +19,12 @@
 // that a fail needs does not say that it has been worse beyond the margin since some moment. Two
 // things are added, because the rule alone would hold a healthy candidate for ever:
 // * Few or no errors: nothing is then known of a ratio. A cell of counts passes also when the upper
-// bound of the candidate's
-//   own rate (`rate_bound`, stated in the cell) lies below 0.1 %: 4,820 requests without an error
-//   at alpha 1 %.
+//   bound of the candidate's own rate (`rate_bound`, stated in the cell) lies below 0.1 %: 4,820
+//   requests without an error at alpha 1 %.
 // * Small stages: at 1 % of the traffic the margin of a ratio is out of reach, and not needed,
-// since the next stage exposes
-//   little more. Told by canary_evidence_opens() what share comes next, a pass asks that the
-//   service as a whole, with so much traffic on the candidate, is not worse by more than the
-//   margin. The stage that opens 100 % asks for all of it.
+//   since the next stage exposes little more. Told by canary_evidence_opens() what share comes
+//   next, a pass asks that the service as a whole, with so much traffic on the candidate, is not
+//   worse by more than the margin. The stage that opens 100 % asks for all of it.
 // Where a stage has no baseline any more (100 %), nothing can be compared: cells repeat what the
 // last stage said, and tell that they do; wrong answers and the tripwires are watched on, and
 // alone.h holds the candidate against what the baseline was.
@@ -71,10 +69,11 @@ enum canary_verdict { CANARY_UNDECIDED, CANARY_PASS, CANARY_FAIL };
 struct canary_cell {
     enum canary_metric metric;
     int stage;
-    double value; // candidate / baseline (ratio of rates, of quantiles or means); wrong answers:
-                  // the count. NaN: not known
-    double low,
-            high; // of `value`, a confidence sequence, each end at alpha; NaN: not known, or no end
+    // candidate / baseline (ratio of rates, of quantiles or means); wrong answers: the count. NaN:
+    // not known
+    double value;
+    // of `value`, a confidence sequence, each end at alpha; NaN: not known, or no end
+    double low, high;
     double threshold;          // 1 + margin, or the limit
     double evidence;           // log of the e-value
     double needed;             // log(1/alpha) of this metric

@@ -13,8 +13,8 @@
 
 enum {
     EVIDENCE_STAGES_MAX = 32, // of a trail; older ones are summed up
-    EVIDENCE_LEARN =
-            1000, // requests of the baseline before a threshold is frozen: ten above its p99
+    // requests of the baseline before a threshold is frozen: ten above its p99
+    EVIDENCE_LEARN = 1000,
 };
 // Standard errors beyond the margin: evidence.h says why.
 #define EVIDENCE_BEYOND_SE 1.5

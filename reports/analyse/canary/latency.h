@@ -13,8 +13,8 @@
 // Sums over the seconds in which both arms answered.
 struct canary_latency {
     double count[CANARY_ARMS][CANARY_BINS];
-    double share[CANARY_ARMS]
-                [CANARY_BINS]; // each request times the candidate's share of its second
+    // each request times the candidate's share of its second
+    double share[CANARY_ARMS][CANARY_BINS];
 };
 
 // Nothing is added where an arm had none. ret_answered: requests in the bins of each arm.

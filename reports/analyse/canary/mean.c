@@ -76,8 +76,8 @@ void canary_means_bets(const struct canary_means *second, double scale, double i
 static double mean_mixture(double excess, double variance, double prior)
 {
     double z = excess / sqrt(variance + prior);
-    double tail =
-            distribution_normal_cdf(z); // 0 below -38: then the evidence is far below 0 anyway
+    // 0 below -38: then the evidence is far below 0 anyway
+    double tail = distribution_normal_cdf(z);
     return 0.5 * log(prior / (variance + prior)) + 0.5 * z * z + log(2 * fmax(tail, 1e-300));
 }
 

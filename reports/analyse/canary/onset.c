@@ -4,10 +4,10 @@
 
 #include <math.h>
 
-static const double onset_scale_s =
-        10; // beginnings within it weigh about the same: no onset is told more exactly
-static const double onset_wealth_max =
-        1e300; // of a metric that is observed only, and never ends the rollout
+// beginnings within it weigh about the same: no onset is told more exactly
+static const double onset_scale_s = 10;
+// of a metric that is observed only, and never ends the rollout
+static const double onset_wealth_max = 1e300;
 
 static double onset_left(double n)
 {

@@ -38,7 +38,7 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
     DIFF_MEMORY_ALLOC,
     DIFF_CLOCK_THROTTLE,
     DIFF_PARALLELISM,
-    // with all that it causes
+    // the next four: with all that they cause
     DIFF_CODE_ADDED,
     DIFF_CODE_REMOVED,
     DIFF_CODE_REPEATED,
@@ -47,8 +47,8 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
     DIFF_KIND_COUNT
 };
 const char *diff_kind_word(enum diff_kind kind); // "kernel_slower"
-bool diff_kind_is_code(
-        enum diff_kind kind); // added, removed, repeated, moved: told with all that it causes
+// added, removed, repeated, moved: told with all that it causes
+bool diff_kind_is_code(enum diff_kind kind);
 
 struct diff_contribution_part {
     enum diff_kind kind;
@@ -70,20 +70,22 @@ struct diff_contribution {
     const char *label;           // short, for people
     const char *where;           // "backward > layers.*.attn"
     double a_ns, b_ns;           // on the path, a step
-    double delta_ns, ci_lo_ns,
-            ci_hi_ns; // at 99 % for all contributions together; NAN: one traced pair gives none
-    double share;     // of the baseline's step
-    bool named; // its interval leaves out 0 and it is worth a line: what is not named is noise
-    bool few;   // not named for want of traced launches: more of them, that differ as little, would
-                // tell it
+    // at 99 % for all contributions together; NAN: one traced pair gives none
+    double delta_ns, ci_lo_ns, ci_hi_ns;
+    double share; // of the baseline's step
+    bool named;   // its interval leaves out 0 and it is worth a line: what is not named is noise
+    bool few; // not named for want of traced launches: more of them, that differ as little, would
+              // tell it
     double count_a, count_b;     // executions a step; of sampled functions NAN
     double busy_a_ns, busy_b_ns; // NAN: as a_ns
     const char **evidence;
     size_t evidence_count;
+    // "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds both functions"
     const char **suspects;
-    size_t suspect_count; // "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds both functions"
+    size_t suspect_count;
+    // of the alignment
     const uint32_t *groups;
-    size_t group_count; // of the alignment
+    size_t group_count;
     // Of one that is spread over a place, no part of which is told from noise alone: what it is
     // spread over, what adds most to it first. kind is that of most of it.
     struct diff_contribution_part *parts;
@@ -122,12 +124,12 @@ struct diff_straggler { // of the side's first traced launch; judged by all of t
 
 // Collectives of one function, type and class of sizes: NULL, NAN: not on that side.
 struct diff_collective {
-    const char *name;   // "AllReduce f32"
-    const char *size;   // "1 to 16 MiB"; "": not told
-    const char *how[2]; // algorithm and protocol: "RING LL", with several the ones that took most
-                        // first; "": not told
-    double count[2], busy_ns[2],
-            exposed_ns[2]; // a step. busy: of its kernels, with what they wait for each other
+    const char *name; // "AllReduce f32"
+    const char *size; // "1 to 16 MiB"; "": not told
+    // algorithm and protocol: "RING LL", with several the ones that took most first; "": not told
+    const char *how[2];
+    // a step. busy: of its kernels, with what they wait for each other
+    double count[2], busy_ns[2], exposed_ns[2];
 };
 
 // A part of the first steps, or of the slow ones, that every traced launch of one side has more of
@@ -148,8 +150,9 @@ struct diff_once_place {
 // on, or less, than every one of the baseline. Scaled to the untraced launches. Places of CPU time:
 // the phases of the threads that make steps, "thread NAME" of all others.
 struct diff_once { // all 0: its difference is not told from 0, or from that of all steps
+    // largest first
     struct diff_launch_part *parts;
-    size_t part_count; // largest first
+    size_t part_count;
     // outermost ones, as they come; of many those that differ most, and the others in one
     struct diff_once_place *phases;
     size_t phase_count;
@@ -169,15 +172,16 @@ struct diff_slow {
     bool tail; // the slowest requests: times are beyond a typical one, of one of them. Else what
                // the mean step loses
     double a_ns, b_ns; // of all launches; scaled as all else
+    // the same of each traced launch
     double *launch_ns[2];
-    size_t launch_count;  // the same of each traced launch
+    size_t launch_count;
     long count[2], of[2]; // slow ones, of so many
     int period[2];        // 0: none, or too few launches to tell
     const char *told[2];  // "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"
-    // largest first, also what goes the other way; shares are of b_ns - a_ns,
+    // largest first, also what goes the other way; shares are of b_ns - a_ns, or of all parts that
+    // go the same way, where they are more
     struct diff_launch_part *parts;
     size_t part_count;
-    // or of all parts that go the same way, where they are more
     double told_ns;    // of b_ns - a_ns: in parts
     double unseen_ns;  // and while nothing was seen to run
     const char *where; // the place of four fifths of it; "": none, or the launches overlap; NULL:
@@ -220,10 +224,10 @@ struct diff_memory_part { // means of the traced launches; 0: not there
 // last: means of them. Of the pages between two sampled faults each half belongs to the nearer one.
 // Of a GPU's memory: by the code that allocated what was held at its peak.
 struct diff_touch {
-    const char *caller,
-            *caller_file; // the innermost Python function that says something: "Adam.step",
-                          // "torch/optim/adam.py"; NULL of a GPU's memory the module of the model,
-                          // "backward of layers.*.attn", or the call, "cuMemAlloc"; no file
+    // the innermost Python function that says something: "Adam.step", "torch/optim/adam.py"; NULL
+    // of a GPU's memory the module of the model, "backward of layers.*.attn", or the call,
+    // "cuMemAlloc"; no file
+    const char *caller, *caller_file;
     const char *outside, *outside_file; // who called into that package: "train", "train.py"; NULL:
                                         // the same package, or nobody
     const char *function, *module; // the native function that touched more than half of it, short;
@@ -251,8 +255,9 @@ struct diff_memory {
     size_t part_count;
     size_t told_count;
     double more_bytes, less_bytes; // what is told of them, by sign
+    // as parts; none: nobody watched
     struct diff_touch *touches;
-    size_t touch_count; // as parts; none: nobody watched
+    size_t touch_count;
     size_t touch_told_count;
     double touch_more_bytes, touch_less_bytes;
     double seen[2]; // of held, whose first touch is known
@@ -276,20 +281,23 @@ struct diff_workload {
     double unaccounted[2]; // of a step: in no class (samples missing); a share of the step
     size_t traced_pairs, windows[2];
     struct diff_part parts[COST_CLASS_COUNT];
+    // all, by rank
     struct diff_contribution *contributions;
-    size_t contribution_count;   // all, by rank
+    size_t contribution_count;
     double slower_ns, faster_ns; // what is named of them, by sign; NAN: nothing is explained
     struct diff_row *rows;
     size_t row_count;
     struct diff_straggler *stragglers;
     size_t straggler_count;
+    // largest first
     struct diff_collective *collectives;
-    size_t collective_count;     // largest first
+    size_t collective_count;
     const char *nccl_version[2]; // that ran: "2.28.3"; NULL: not known
-    const char
-            *late; // the difference is a rank that others wait for: the sentence that says so; NULL
+    // the difference is a rank that others wait for: the sentence that says so; NULL
+    const char *late;
+    // what weakens the answer, sentences
     const char **notes;
-    size_t note_count;           // what weakens the answer, sentences
+    size_t note_count;
     double cold_a_ns, cold_b_ns; // first step; NAN
     double cpu_a_ns, cpu_b_ns;   // CPU time of a launch; NAN
     struct diff_once first, cpu;

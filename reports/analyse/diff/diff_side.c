@@ -30,8 +30,8 @@ static uint32_t side_ticks(
     for (size_t w = 0; w < trace->window_count; w++) {
         const struct launch_window *window = &trace->windows[w];
         if (window->rank !=
-                trace->windows[0]
-                        .rank) // ranks step together: the first one's windows stand for all
+                // ranks step together: the first one's windows stand for all
+                trace->windows[0].rank)
             break;
         uint32_t end = of->sample_first + of->sample_count;
         for (uint32_t s = trace_sample_from(host, thread, window->begin);

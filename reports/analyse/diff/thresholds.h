@@ -239,8 +239,8 @@ static const double diff_fewer =
 
 // ---- memory ----
 
-static const double memory_share_min = 0.1; // of the difference: a smaller part explains none of it
-                                            // [gpu_memory: reserve_and_who_allocated]
+// of the difference: a smaller part explains none of it [gpu_memory: reserve_and_who_allocated]
+static const double memory_share_min = 0.1;
 // A GPU's memory is the same to the byte in most launches: its interval leaves out 1 whatever the
 // difference. [gpu_memory: told_when_it_fails_is_open_or_differs]
 static const double memory_gpu_differs_min = 0.001;

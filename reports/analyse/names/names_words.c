@@ -160,8 +160,8 @@ bool names_identifier(struct names_out *out, const char *text, size_t len)
     size_t last_len = 0, lead = 0;
     while (lead < len && text[lead] == '_')
         lead++;
-    for (size_t at = lead; at < len;
-            at++) // does a word go? then the underscores of its spelling go too (__memcpy_evex)
+    // does a word go? then the underscores of its spelling go too (__memcpy_evex)
+    for (size_t at = lead; at < len; at++)
         if ((at == lead || text[at - 1] == '_') && text[at] != '_') {
             const char *end = memchr(text + at, '_', len - at);
             state.arch |= words_arch(text + at, end ? (size_t)(end - text) - at : len - at);

@@ -23,8 +23,8 @@ bool names_ident(char c); // of an identifier
 bool names_identifier(struct names_out *out, const char *text, size_t len);
 // says nothing about what the function does
 bool names_namespace_noise(const char *text, size_t len);
-bool names_plumbing(
-        const char *text, size_t len); // a type that differs between versions, with its arguments
+// a type that differs between versions, with its arguments
+bool names_plumbing(const char *text, size_t len);
 // one spelling for a type of several; NULL: as it is
 const char *names_type(const char *text, size_t len);
 // the whole of NCCL's own kernels; false: none of them

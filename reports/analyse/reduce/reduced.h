@@ -20,8 +20,8 @@ enum {
     REDUCED_RANKS_MAX = 1 << 20, // of a job, as `upgate merge` takes them
     REDUCED_NAME_MAX = 255,      // bytes of a run, a host, a boot
     REDUCED_UUID_SIZE = 16,
-    REDUCED_MODEL_MAX =
-            24, // bytes of "H100 80GB HBM3": with the rest of a rank and its window 1 KB
+    // bytes of "H100 80GB HBM3": with the rest of a rank and its window 1 KB
+    REDUCED_MODEL_MAX = 24,
     REDUCED_BYTES_MAX = 1 << 30,   // of a file: a million gists
     REDUCED_MEETINGS_MAX = 1 << 22 // collectives, of each node its own: 200 steps of 100
                                    // collectives on 200 nodes, 235 MB of memory

@@ -17,8 +17,8 @@ struct reduced_source { // whose shard it is
     const char *run, *host, *boot;
     int64_t restart;
     int32_t rank, ranks;
-    const int32_t
-            *several; // of a shard of several ranks: which, as they rise; NULL: it is of `rank`
+    // of a shard of several ranks: which, as they rise; NULL: it is of `rank`
+    const int32_t *several;
     size_t several_count;
     int64_t pid; // of the worker; of several ranks, of what started them
     int64_t wall_minus_monotonic_ns, clock_error_ns; // of its node; error -1: not known

@@ -17,9 +17,9 @@ struct reduced_row { // a rank
     double step_p50_ns, step_p99_ns; // NaN: no steps
     double step_error;               // by how much of themselves they may be wrong
     double ns[GIST_SPREAD_COUNT];    // of all steps together
-    struct gist_phase
-            phases[GIST_PHASES_MAX + 1]; // the last one, with the name "": others; count 0: none
-    uint64_t last;                       // collectives to which it came last
+    // the last one, with the name "": others; count 0: none
+    struct gist_phase phases[GIST_PHASES_MAX + 1];
+    uint64_t last;     // collectives to which it came last
     double late_ns;    // the others waited for it, in the mean of them, of all steps together; NaN:
                        // not known
     double more_share; // of the time of the steps, by how much that is more than for the others;

@@ -18,10 +18,10 @@ enum {
     SPREAD_BYTES_MAX = 96,
     SPREAD_BINS_MAX = SPREAD_BYTES_MAX / 2, // none takes less than 2 bytes
     SPREAD_LEVEL_MAX = 12,                  // all is one bin
-    SPREAD_HEAD_MAX =
-            2 + VARINT_SIZE_MAX, // of an encoded spread beside its bins: level, number of bins, sum
-    SPREAD_INDEX_END = 3776,     // bins of level 0: 64 ns and less, then 58 doublings
-    SPREAD_LEVEL_KNOWN = 6       // to here a bin is at most a doubling wide
+    // of an encoded spread beside its bins: level, number of bins, sum
+    SPREAD_HEAD_MAX = 2 + VARINT_SIZE_MAX,
+    SPREAD_INDEX_END = 3776, // bins of level 0: 64 ns and less, then 58 doublings
+    SPREAD_LEVEL_KNOWN = 6   // to here a bin is at most a doubling wide
 };
 
 // A sum that stays full where it does not fit: so it does not matter in which order things are

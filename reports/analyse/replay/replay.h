@@ -35,8 +35,8 @@ struct replay_job {
     const size_t *dep_first;     // [op_count + 1]: op i depends on deps[dep_first[i]] to
                                  // deps[dep_first[i + 1] - 1]
     const uint32_t *deps;        // indexes of ops
-    const int64_t *
-            step_begin_ns; // [step_count]: what depends on nothing begins then, and its delay later
+    // [step_count]: what depends on nothing begins then, and its delay later
+    const int64_t *step_begin_ns;
     const uint32_t *stage_of; // [rank_count] in [0, stage_count); NULL: there are no stages
     size_t step_count, rank_count, kind_count, group_count, stage_count;
 };

@@ -14,12 +14,11 @@
 #include "common/containers/vector.h"
 #include "reports/analyse/stalls/parts.h"
 
-enum {
-    GPU_JOIN_NS = 1000000
-}; // so near to each other idle times of a wait become one of as much: there may be thousands in a
-   // second
-static const int64_t gpu_comes_ns =
-        3000000000; // CUPTI hands its records over once a second, and only of what has ended
+// so near to each other idle times of a wait become one of as much: there may be thousands in a
+// second
+enum { GPU_JOIN_NS = 1000000 };
+// CUPTI hands its records over once a second, and only of what has ended
+static const int64_t gpu_comes_ns = 3000000000;
 
 struct gpu_waits {
     const struct work *work;

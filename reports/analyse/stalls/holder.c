@@ -141,8 +141,8 @@ static void holder_conclude(const struct trace *trace, struct part *part,
         part->cause = (uint8_t)activity;
     const struct trace_process *process = &trace->processes[trace->threads[best->thread].process];
     if (hint->is_mmap && part->cause == CAUSE_MMAP_LOCK && process->kind == TRACE_KERNEL &&
-            process->comm[0] == 'k' &&
-            process->comm[1] == 'h') // khugepaged itself, its stack unseen
+            // khugepaged itself, its stack unseen
+            process->comm[0] == 'k' && process->comm[1] == 'h')
         part->cause = CAUSE_KHUGEPAGED;
 }
 

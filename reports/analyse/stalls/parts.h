@@ -52,8 +52,8 @@ enum part_note {
     NOTE_UNFINISHED = 1 << 4,  // the wait began before or ended after the recording
     NOTE_DISAGREE = 1 << 5,    // owner and waker are different tasks
     NOTE_SHARED = 1 << 6,      // several had their share
-    NOTE_GPU_KNOWN =
-            1 << 7, // of a wait for a GPU: what that did was recorded, and it had nothing to do
+    // of a wait for a GPU: what that did was recorded, and it had nothing to do
+    NOTE_GPU_KNOWN = 1 << 7,
     NOTE_GPU_UNKNOWN = 1 << 8, // of one, too: that was not recorded
     NOTE_BITS = 9
 };

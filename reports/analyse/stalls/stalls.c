@@ -93,11 +93,11 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
 static int stalls_read_unended(struct store *store, struct stalls *stalls,
         const struct trace *trace, bool live, double *ret_trust, struct error *err)
 {
+    // totals: the last ones are the largest
     sqlite3_stmt *stmt = store_query(store, err,
             "SELECT c.name, coalesce(max(c.value), 0) AS dropped FROM recording r LEFT JOIN counter c ON "
             "c.recording_id = r.id AND c.source = 'drops' AND c.rowid > ? WHERE r.id = ? AND coalesce(r.end_ns, 0) = 0 "
             "GROUP BY c.name ORDER BY c.name",
-            // totals: the last ones are the largest
             "ii", trace->counters_before, stalls->recording_id);
     struct arena *arena = trace->arena;
     bool first = true;

@@ -90,8 +90,8 @@ char *diff_text_memory(const struct diff_workload *workload, const struct diff_m
 static void memory_held(struct strbuf *text, const struct diff_memory *memory)
 {
     for (int side = 0; side < 2; side++) {
-        bool told =
-                isfinite(memory->peak[side]); // not of launches that were too short to be watched
+        // not of launches that were too short to be watched
+        bool told = isfinite(memory->peak[side]);
         strbuf_add(text, "%s%s%s%s (%s)",
                 side ? ", " : "Where they were stopped last, the traced launches held ",
                 memory_bytes(memory->held[side], NUMBERS_BUFFER), told ? " of a peak of " : "",

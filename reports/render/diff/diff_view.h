@@ -34,17 +34,17 @@ json_t *diff_view_json_straggler(const struct diff_straggler *straggler);
 // "### Where the difference comes from" and what follows; "" when nothing was traced. The caller
 // frees.
 char *diff_view_markdown(const struct diff *diff);
-bool diff_view_explained(
-        const struct diff *diff); // has any workload contributions, or parts of its memory?
+// has any workload contributions, or parts of its memory?
+bool diff_view_explained(const struct diff *diff);
 
 // Sentences, the same in every form; the caller frees. Texts of the store are not cleaned here.
-char *diff_text_headline(const struct diff_workload *workload); // "dlrm-train: step 12.1 ms -> 15.2
-                                                                // ms (+25.3 %, 24.1 to 26.6 %)"
+// "dlrm-train: step 12.1 ms -> 15.2 ms (+25.3 %, 24.1 to 26.6 %)"
+char *diff_text_headline(const struct diff_workload *workload);
 // Both with the word between them, a unit they share once: "+1.1", " to ", "+1.3 ms".
 char *diff_text_join(const char *from, const char *word, const char *to);
 char *diff_text_interval(const struct diff_contribution *contribution); // "+1.1 to +1.3 ms"
-char *diff_text_share(
-        double share, char *buf); // "41 %", into a buffer of NUMBERS_SIZE, which is returned
+// "41 %", into a buffer of NUMBERS_SIZE, which is returned
+char *diff_text_share(double share, char *buf);
 // "Together 3.1 ms slower, 19 % of a step": what is named of one sign
 char *diff_text_list_sum(const struct diff_workload *workload, bool slower);
 char *diff_text_title(

@@ -52,9 +52,8 @@ enum {
     FLAG_CLEARED = 1,
     FLAG_NEEDS = 2,
 };
-enum {
-    LANE_TRACKS_MAX = 512
-}; // each event looks at all of them; what a damaged store has beyond becomes an instant
+// each event looks at all of them; what a damaged store has beyond becomes an instant
+enum { LANE_TRACKS_MAX = 512 };
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, PF_BUFFER_BYTES = 1 << 20 };
 
 struct pf_bytes {

@@ -72,8 +72,8 @@ struct rollout_view_source {
 };
 
 struct rollout_recording_row {
-    int64_t arm, begin_ns, end_ns,
-            requests; // wall clock; requests: that the arm answered meanwhile, -1: not known
+    // wall clock; requests: that the arm answered meanwhile, -1: not known
+    int64_t arm, begin_ns, end_ns, requests;
     char *path, *problem;
 };
 

@@ -14,8 +14,8 @@ int rollout_verdict_by_word(const char *word);                  // -1: none
 const char *rollout_verdict_word(enum rollout_verdict verdict); // "pass", "fail", "undecided"
 // "p99 latency"; the metric itself where it is not known
 const char *rollout_metric_title(const char *metric);
-const char *rollout_rule_title(
-        const char *rule); // what the rule says, a few words; the rule itself where not known
+// what the rule says, a few words; the rule itself where not known
+const char *rollout_rule_title(const char *rule);
 const char *rollout_arm_word(int arm); // "baseline"
 
 char *rollout_percent(double percent, char *buf);             // 25 -> "25 %"

@@ -18,8 +18,8 @@ enum {
     HEAT_LABEL_MIN = 8, // what a name is cut to at least
     HEAT_CELL = 2,      // columns of a cell where there is room
 };
-static const double heat_minute_ns =
-        60e9; // from here on times have tenths of minutes, and a part may be as short
+// from here on times have tenths of minutes, and a part may be as short
+static const double heat_minute_ns = 60e9;
 
 static const char *const heat_shades[2][HEAT_SHADES] = {
         {".", "-", "+", "*", "#"},

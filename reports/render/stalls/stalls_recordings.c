@@ -64,11 +64,11 @@ static int recordings_read_target(
 static int recordings_count(struct store *store, struct stalls_recording *recording, bool alone,
         struct stalls_tally *tally, struct error *err)
 {
+    // in the order of enum tally_table
     static const struct {
         const char *alone, *joined;
         size_t offset;
     } counts[TALLY_TABLES] = {
-            // in the order of enum tally_table
             // But for UG_GAP_SHORT: those below the threshold are samples.
             {"SELECT count(*) FROM gap WHERE ? NOTNULL AND NOT flags & 0x100000",
                     "SELECT count(*) FROM gap e JOIN thread t ON t.id = e.thread_id JOIN process p ON p.id = "

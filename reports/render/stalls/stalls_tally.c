@@ -9,9 +9,8 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 
-enum {
-    TALLY_CHUNKS_MAX = 1024
-}; // then the last one takes what comes: half an hour, and some hours fill a store
+// then the last one takes what comes: half an hour, and some hours fill a store
+enum { TALLY_CHUNKS_MAX = 1024 };
 
 struct tally_chunk {
     int64_t last, count; // rows up to this one, behind the chunk before

@@ -139,8 +139,8 @@ static void table_grid_make(
         struct table_grid *grid, const struct table *table, const struct report *report)
 {
     static const char *const names[TABLE_COLUMN_COUNT] = {"", "", "metric", "baseline", "candidate",
-            "change", "interval", "margin",
-            "pairs"}; // the first two give their place to the heading
+            // the first two give their place to the heading
+            "change", "interval", "margin", "pairs"};
     for (int i = 0; i < TABLE_COLUMN_COUNT; i++)
         grid->header.fields[i] = xstrdup(names[i]);
     grid->rows = xcalloc((size_t)report->cell_count, sizeof *grid->rows);

@@ -9,10 +9,8 @@
 
 #include "tracer/inject/spool/spool_writer.h"
 
-enum {
-    PAGE_BYTES = 4096,
-    TEXT_BYTES_MAX = 4001
-}; // the smallest page of any kernel: a larger one is asked for in parts
+// the smallest page of any kernel: a larger one is asked for in parts
+enum { PAGE_BYTES = 4096, TEXT_BYTES_MAX = 4001 };
 
 void decode_close(struct batch *batch)
 {

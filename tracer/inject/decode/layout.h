@@ -10,8 +10,8 @@
 
 enum {
     LAYOUT_KIND_COUNT = 64, // of CUpti_ActivityKind; 13.5 has 60
-    LAYOUT_VERSION_SHARED =
-            18 // CUPTI_API_VERSION of 11.8, 12.0 and 12.1, whose kernel records differ in size
+    // CUPTI_API_VERSION of 11.8, 12.0 and 12.1, whose kernel records differ in size
+    LAYOUT_VERSION_SHARED = 18
 };
 
 // Offsets; -1: this version has no such field. grid, block and cluster are three words in a row.

@@ -22,8 +22,8 @@ enum { STRINGS_ADDRESS_BITS = 12 }; // 64 KiB, in the cache of the second level
 // Of strings.c, seen here so that a kernel's name costs no call.
 #define STRINGS_HIDDEN __attribute__((visibility("hidden")))
 extern STRINGS_HIDDEN struct strings_address *strings_addresses;
-extern STRINGS_HIDDEN uint32_t
-        strings_generation; // grows with strings_run and with each module that is unloaded
+// grows with strings_run and with each module that is unloaded
+extern STRINGS_HIDDEN uint32_t strings_generation;
 extern STRINGS_HIDDEN uint32_t strings_run_number;
 
 // The id of a text by its address, 0: not remembered. Writes nothing, so it may be asked between

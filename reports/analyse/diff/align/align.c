@@ -12,8 +12,8 @@
 #include "reports/analyse/diff/align/align_inside.h"
 
 static const int64_t align_cells_max = 40000000; // of all edit distances: 0.3 s
-static const int64_t align_visits_max =
-        2000000; // of leftovers on their way up, and of nodes that say what a place is: 1 s
+// of leftovers on their way up, and of nodes that say what a place is: 1 s
+static const int64_t align_visits_max = 2000000;
 
 static uint32_t align_variant(const struct align_side *side, uint32_t node)
 {

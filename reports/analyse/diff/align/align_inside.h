@@ -25,14 +25,14 @@ struct align_leaf {
 
 struct align_side {
     const struct cost_tree *tree;
-    struct align_leaf
-            *leaves; // by order, functions by time; the same for the same tree with other ids
+    // by order, functions by time; the same for the same tree with other ids
+    struct align_leaf *leaves;
     size_t leaf_count;
     uint32_t *partner; // of each place: the other side's, COST_NONE
     uint32_t *pool;    // of each matched place
     double *below_ns;  // of each node
-    uint32_t *
-            variant; // of each node: the next one of its leaf, COST_NONE; NULL: no leaf has several
+    // of each node: the next one of its leaf, COST_NONE; NULL: no leaf has several
+    uint32_t *variant;
 };
 
 struct align_pool {
@@ -97,16 +97,16 @@ void align_leaves(struct align_job *job);   // fills the sides' leaves
 void align_variants(struct align_job *job); // one leaf of those that are one kernel in many shapes
 void align_places(struct align_job *job);   // finds partners of places, makes pools
 void align_fill_pools(struct align_job *job);
-void align_gather(
-        struct align_job *job); // kernels of places that one side has lost go to the pool above
-void align_new(struct align_job
-                *job); // leaves below functions that one side alone runs: they have no partner
+// kernels of places that one side has lost go to the pool above
+void align_gather(struct align_job *job);
+// leaves below functions that one side alone runs: they have no partner
+void align_new(struct align_job *job);
 void align_learn(struct align_job *job); // without common names: which of a is which of b
 void align_vote(struct align_job *job, const struct align_leaf *a, const struct align_leaf *b);
 void align_order(struct align_job *job, const struct align_pool *pool);     // kernels of a pool
 void align_functions(struct align_job *job, const struct align_pool *pool); // what has no order
-void align_rest_functions(
-        struct align_job *job); // what is at another place now, and what is left of functions
+// what is at another place now, and what is left of functions
+void align_rest_functions(struct align_job *job);
 void align_rest_neighbours(struct align_job *job); // what is left of kernels, and then everything
 
 // A new group of these leaves (indexes of leaves); either may be empty.

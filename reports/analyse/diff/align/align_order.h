@@ -20,8 +20,8 @@ struct order_item {
 // What is known of the names of a stretch's kernels.
 struct order_kin {
     float *similar; // of dense numbers of normalised names; NULL: too many
-    bool *
-    operator; // generated code and a kernel of one of the operators in its name; NULL: too many
+    // generated code and a kernel of one of the operators in its name; NULL: too many
+    bool *operator;
     uint32_t dense_b;
     bool gathered; // the stretch is of many places of one side: see align_gather.c
 };
@@ -55,9 +55,8 @@ void order_join(struct align_job *job, const uint32_t *a, size_t n, const uint32
 // By key; equal ones stay in their order.
 void order_sort(struct order_keyed *keys, size_t count);
 
-enum {
-    ORDER_LEVELS = 3
-}; // of what counts as equal: name and shape, normalised name and shape, name
+// of what counts as equal: name and shape, normalised name and shape, name
+enum { ORDER_LEVELS = 3 };
 
 // Keys that occur once on each side; or, with equal, as often on both sides (the k-th is the k-th
 // then). By a; the number of them.

@@ -22,8 +22,8 @@ struct code_run { // operations one behind the other that one side alone execute
     size_t count;
     uint32_t names[CODE_NAMES_MAX]; // normalised, sorted
     size_t name_count;
-    double votes,
-            called; // samples on the way to its launches; of the function that was asked for last
+    // samples on the way to its launches; of the function that was asked for last
+    double votes, called;
 };
 
 struct code {

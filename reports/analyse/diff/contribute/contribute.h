@@ -14,8 +14,8 @@ struct diff_group {
     int side;                                // of leaf
     double a, b;                             // ns a step, scaled
     double busy_a, busy_b, count_a, count_b; // a step
-    double launch_a,
-            launch_b; // of a and b: waiting for launches that it owns; negative: given to those
+    // of a and b: waiting for launches that it owns; negative: given to those
+    double launch_a, launch_b;
     const char *name_a, *name_b; // NULL: not on that side
     uint32_t native_place;       // of DIFF_NATIVE_CODE: the place that both sides have, of tree b
 };

@@ -57,10 +57,10 @@ struct diff_units {
 
 struct diff_estimate {
     double a, b, delta; // ns a step, scaled
-    double variance,
-            degrees; // of delta, by what launches of a side differ by; degrees 0: one launch a side
-    double within;   // the same, by what windows within a launch differ by
-    double squares;  // (a^2 + b^2) / launches of a side: variance, were it all of the size
+    // of delta, by what launches of a side differ by; degrees 0: one launch a side
+    double variance, degrees;
+    double within;      // the same, by what windows within a launch differ by
+    double squares;     // (a^2 + b^2) / launches of a side: variance, were it all of the size
     double step_half;   // what the untraced step's interval and unlike tracing of the sides add to
                         // half of the interval
     uint32_t units_hit; // in which it has any time

@@ -272,8 +272,8 @@ void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree)
 {
     if (!trace->has_steps)
         return;
-    struct launch_trace first =
-            *trace; // the same launch, of which only the first steps are looked at
+    // the same launch, of which only the first steps are looked at
+    struct launch_trace first = *trace;
     first.windows = xcalloc(trace->rank_count + 1, sizeof *first.windows);
     first.ranks = xcalloc(trace->rank_count + 1, sizeof *first.ranks);
     first.window_count = 0;
@@ -322,8 +322,8 @@ void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree)
 {
     if (!trace->host_work || !trace->rank_count)
         return;
-    struct launch_trace ticks =
-            *trace; // the same launch without its calls, of which there are ten millions
+    // the same launch without its calls, of which there are ten millions
+    struct launch_trace ticks = *trace;
     ticks.call_count = 0;
     struct host_path *host = host_path_new(&ticks, tree);
     uint32_t window = cost_tree_window(
@@ -340,8 +340,8 @@ void diff_cpu(struct diff_job *job)
     if (!cpu->trees[0])
         return;
     once_explain(job, DIFF_SUBJECT_CPU, &of->cpu, cpu);
-    for (size_t i = 0; i < cpu->part_count;
-            i++) { // the first one says the times again, as those of a step
+    // the first one says the times again, as those of a step
+    for (size_t i = 0; i < cpu->part_count; i++) {
         struct diff_contribution *made = &cpu->parts[i].contribution;
         if (!made->evidence_count)
             continue;

@@ -40,8 +40,8 @@ static size_t window_of(const struct launch_trace *trace, uint32_t rank, int64_t
 static void arrivals_load(struct search *search)
 {
     const struct launch_trace *trace = search->trace;
-    bool told = trace->nccl_count >
-            0; // when the kernels began: on every rank, or by the calls on every rank
+    // when the kernels began: on every rank, or by the calls on every rank
+    bool told = trace->nccl_count > 0;
     for (size_t i = 0; i < trace->nccl_count; i++)
         told &= trace->nccl[i].rank >= trace->rank_count || trace->nccl[i].kernel_begin > 0;
     search->told = told;
@@ -185,8 +185,8 @@ static int64_t overlap(int64_t a_begin, int64_t a_end, int64_t b_begin, int64_t 
 static void device_add(const struct launch_trace *trace, uint32_t rank, int64_t begin, int64_t end,
         double weight, double *sums)
 {
-    int64_t from =
-            begin - 10000000; // ops last far less than 10 ms; what began before that is left out
+    // ops last far less than 10 ms; what began before that is left out
+    int64_t from = begin - 10000000;
     for (size_t i = search_first(middle, trace->op_count, trace->ops[middle].start >= from);
             i < trace->op_count && trace->ops[i].start < end; i++) {
         const struct launch_op *op = &trace->ops[i];
@@ -311,8 +311,8 @@ size_t stragglers_find(const struct launch_trace *trace, struct cost_tree *tree,
     arrivals_load(&search);
     lates_find(&search);
     stragglers_exposed(&search);
-    if (stragglers_sum(
-                &search, tree, all)) // who is only counted counts as well where it never came last
+    // who is only counted counts as well where it never came last
+    if (stragglers_sum(&search, tree, all))
         for (; count < max && count < trace->rank_count && (all[count].last_count || !reasons);
                 count++) {
             ret[count] = all[count];

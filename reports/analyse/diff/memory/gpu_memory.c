@@ -23,8 +23,8 @@
 
 enum {
     GPU_LAUNCHES_MAX = 64,
-    GPU_EVENTS_MAX =
-            1 << 22, // allocations and releases of a launch; of one that has more nothing is told
+    // allocations and releases of a launch; of one that has more nothing is told
+    GPU_EVENTS_MAX = 1 << 22,
     GPU_LIVE_MAX = 1 << 14, // at the peak, the largest; a caching allocator has hundreds
     GPU_NAME_MAX = 256
 };

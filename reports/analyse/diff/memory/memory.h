@@ -15,8 +15,8 @@ int diff_memory(struct diff_job *job, struct error *err);
 struct diff_gpu_launch {
     int64_t id, step_ns; // step_ns: when its first step began; INT64_MAX: it has none
     int side;
-    double reserved, tensors,
-            held; // tensors, held: NAN: not told. held: most that a process had allocated at once
+    // tensors, held: NAN: not told. held: most that a process had allocated at once
+    double reserved, tensors, held;
 };
 int diff_gpu_memory(struct diff_job *job, struct diff_memory *memory, double least,
         struct diff_gpu_launch **ret_launches, size_t *ret_count, struct error *err);

@@ -25,8 +25,8 @@
 #include "reports/analyse/trace/trace.h"
 
 enum {
-    TOUCHED_FAULTS_MAX =
-            1 << 18, // of a launch: half an hour of a CPU that always faults, two minutes of 16
+    // of a launch: half an hour of a CPU that always faults, two minutes of 16
+    TOUCHED_FAULTS_MAX = 1 << 18,
     TOUCHED_RANGES_MAX = 1 << 16,
     TOUCHED_GROUPS_MAX = 1 << 14,
     TOUCHED_LAUNCHES_MAX = 64,

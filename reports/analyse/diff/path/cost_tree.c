@@ -300,8 +300,8 @@ const uint32_t *cost_tree_finish(struct cost_tree *tree)
         return memory->first;
     size_t nodes = tree->node_count;
     uint32_t *first = xcalloc(nodes + 2, sizeof *first);
-    for (size_t i = 2; i <= nodes;
-            i++) // first[n + 1] is where n's rows begin, and after filling where they end
+    // first[n + 1] is where n's rows begin, and after filling where they end
+    for (size_t i = 2; i <= nodes; i++)
         first[i] = first[i - 1] + memory->places[i - 2].rows;
     bool *turned = xcalloc(nodes + 1, sizeof *turned);       // nodes whose rows are not in order
     uint32_t *windows = xcalloc(nodes + 1, sizeof *windows); // behind their newest ones

@@ -24,9 +24,8 @@ enum {
     QUEUE_OTHERS,
     QUEUE_COUNT = QUEUE_OTHERS + GPU_LEVEL_COUNT
 };
-enum {
-    CHAIN_GAP_NS_MAX = 5000
-}; // from one kernel of the chain to the next, with others beside it: still the chain's
+// from one kernel of the chain to the next, with others beside it: still the chain's
+enum { CHAIN_GAP_NS_MAX = 5000 };
 
 struct running { // an operation that began and may not be over
     int64_t end;
@@ -240,8 +239,8 @@ static size_t sweep_window(struct sweep *sweep, const uint32_t *order, size_t co
             gpu_callers_add(&sweep->path, op, leaf);
         if (sweep->path.beside)
             gpu_beside_add(&sweep->path, op, leaf, op->start >= window->begin);
-        if (op->start <
-                window->begin) { // between turns, or cold: it counts as far as it reaches in
+        // between turns, or cold: it counts as far as it reaches in
+        if (op->start < window->begin) {
             if (end > window->begin)
                 sweep_push(sweep, QUEUE_OTHERS + level, (struct running){end, index, leaf});
             continue;

@@ -17,10 +17,10 @@
 #include "reports/analyse/names/wordlists.h"
 
 enum {
-    BETWEEN_NS_MAX = 20000, // between two operations that were queued; longer ones wait for
-                            // something that is not known
-    LATENCY_NS_MAX =
-            10000, // from the end of a call to the begin on an idle device; measured 3 to 8 us
+    // between two operations that were queued; longer ones wait for something that is not known
+    BETWEEN_NS_MAX = 20000,
+    // from the end of a call to the begin on an idle device; measured 3 to 8 us
+    LATENCY_NS_MAX = 10000,
     RESUME_NS_MAX = 50000, // from the return of a call that waited to the next operation in the
                            // queue: still that call's cost
     LATE_NS_MAX = 100000, // shorter ones between ticks 1 to 10 ms apart: samples would scatter them
@@ -353,8 +353,8 @@ void gpu_gap_add(struct gpu_path *path, int64_t begin, int64_t end, const struct
     if (known) {
         int64_t call = gpu_call_begin(next);
         launched = call + (next->call_dur == UINT32_MAX ? 0 : next->call_dur);
-        if (launched > end &&
-                call < begin) // it waited for the operation itself: the queue had it before
+        // it waited for the operation itself: the queue had it before
+        if (launched > end && call < begin)
             launched = call;
         latency = launched > begin || end - launched <= LATENCY_NS_MAX;
         launched = launched < begin ? begin : launched > end ? end : launched;

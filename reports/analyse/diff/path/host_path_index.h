@@ -83,8 +83,8 @@ struct host_off { // disjoint, in order
 struct host_thread {
     struct host_tick *ticks;
     struct host_off *offs;
-    struct trace_window *
-            shorts; // off the CPU, each time for less than a recorded gap takes; disjoint, in order
+    // off the CPU, each time for less than a recorded gap takes; disjoint, in order
+    struct trace_window *shorts;
     size_t tick_count, off_count, short_count;
     uint32_t *pool;       // ticks by chain, then time
     uint32_t *pool_first; // [chain_count + 1]

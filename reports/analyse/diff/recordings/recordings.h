@@ -24,8 +24,8 @@ enum recordings_kind {
 struct recordings_row {
     enum recordings_kind kind;
     const char *cause; // of a stall, of the table of causes; NULL: of any other
-    const char *name,
-            *where; // where: library without its version, source file from its package on; NULL
+    // where: library without its version, source file from its package on; NULL
+    const char *name, *where;
     double a_ns, b_ns, delta_ns; // of a unit
     double lo_ns, hi_ns; // of delta, at 99 % for all rows together; NAN: not tested (stalls, too
                          // few slices)

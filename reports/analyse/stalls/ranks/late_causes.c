@@ -25,11 +25,11 @@ static bool why_counts(const struct trace *trace, const struct part *part)
 static void why_culprit(const struct why *why, struct late_rank *straggler)
 {
     const struct trace *trace = why->ranks->trace;
+    // by each process; the last: by nobody known
     struct {
         int64_t sum, longest;
         const struct part *part;
-    } *done = xcalloc(
-            trace->process_count + 1, sizeof *done); // by each process; the last: by nobody known
+    } *done = xcalloc(trace->process_count + 1, sizeof *done);
     size_t most = trace->process_count;
     uint32_t last,
             first = parts_range(why->work, why->ranks->rows[straggler->row].thread, why->begin,

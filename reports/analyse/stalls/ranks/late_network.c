@@ -16,8 +16,8 @@
 #include "reports/analyse/stalls/ranks/ranks.h"
 
 enum {
-    NETWORK_ROW_NS =
-            500000000, // of table connection: shorter blocks would be parts of one row, and alike
+    // of table connection: shorter blocks would be parts of one row, and alike
+    NETWORK_ROW_NS = 500000000,
     NETWORK_BLOCKS_MIN = 8, // Student's t with 7 degrees of freedom exceeds 4, as late_ranks.c asks
                             // for, with probability 0.003
 };

@@ -22,8 +22,8 @@ struct why {
     struct why_sum *sums;  // of functions
     size_t function_count;
     uint32_t visit;
-    double all, python,
-            user; // of the late rank: what was added up, and of it with a stack of the kind
+    // of the late rank: what was added up, and of it with a stack of the kind
+    double all, python, user;
     // What it did more than the others, in ns: on its CPU, off it by its own will; and of that,
     // what has one of the causes; all causes.
     double ran, slept, cause_ran, cause_slept, causes;

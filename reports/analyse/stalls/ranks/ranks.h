@@ -62,8 +62,8 @@ static inline uint32_t ranks_node_of(const struct ranks *ranks, size_t row)
 {
     return ranks->trace->processes[ranks->rows[row].process].node;
 }
-uint32_t *ranks_row_of(
-        const struct ranks *ranks); // of each process; TRACE_NONE: it is no rank. The caller frees
+// of each process; TRACE_NONE: it is no rank. The caller frees
+uint32_t *ranks_row_of(const struct ranks *ranks);
 // Waits for other ranks are told as stragglers or as nobody's fault: they go from work's parts.
 void ranks_take_waits(const struct ranks *ranks, struct work *work);
 // Is this stay off the CPU a wait in a collective, a send or a receive?

@@ -32,8 +32,8 @@ struct graph_row {
     size_t held_count;
     uint32_t *ended; // that the next work depends on
     size_t ended_count;
-    struct graph_held
-            hidden; // the one that ends last of those that hold nothing up; op REPLAY_NONE: none
+    // the one that ends last of those that hold nothing up; op REPLAY_NONE: none
+    struct graph_held hidden;
     uint32_t hidden_step;
 };
 
