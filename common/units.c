@@ -15,34 +15,19 @@ struct unit {
     double factor;
 };
 
+// clang-format off
 static const struct unit unit_durations[] = {
-        {"ns", 1},
-        {"us", 1e3},
-        {"ms", 1e6},
-        {"s", 1e9},
-        {"sec", 1e9},
-        {"min", 6e10},
-        {"m", 6e10},
-        {"h", 3.6e12},
-        {"d", 8.64e13},
-        {NULL, 0},
+    {"ns", 1},    {"us", 1e3},   {"ms", 1e6},      {"s", 1e9},     {"sec", 1e9},
+    {"min", 6e10}, {"m", 6e10},  {"h", 3.6e12},    {"d", 8.64e13}, {NULL, 0},
 };
+// clang-format on
+// clang-format off
 static const struct unit unit_bytes[] = {
-        {"", 1},
-        {"B", 1},
-        {"K", 1024.0},
-        {"KiB", 1024.0},
-        {"M", 1048576.0},
-        {"MiB", 1048576.0},
-        {"G", 1073741824.0},
-        {"GiB", 1073741824.0},
-        {"T", 1099511627776.0},
-        {"TiB", 1099511627776.0},
-        {"kB", 1e3},
-        {"MB", 1e6},
-        {"GB", 1e9},
-        {NULL, 0},
+    {"", 1},           {"B", 1},          {"K", 1024.0},        {"KiB", 1024.0},
+    {"M", 1048576.0},  {"MiB", 1048576.0}, {"G", 1073741824.0}, {"GiB", 1073741824.0},
+    {"T", 1099511627776.0}, {"TiB", 1099511627776.0}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {NULL, 0},
 };
+// clang-format on
 static const struct unit unit_fractions[] = {{"", 1}, {"%", 0.01}, {NULL, 0}};
 static const struct unit unit_rates[] = {
         {"", 1}, {"/s", 1}, {"/min", 1.0 / 60}, {"/h", 1.0 / 3600}, {"Hz", 1}, {NULL, 0}};

@@ -47,7 +47,10 @@ static const char *const mpi_examples[] = {
         "one process a node is enough, with all of its CPUs",
         "srun --mpi=pmix --ntasks-per-node 4 upgate-mpi-reduce /local/run -o run.reduced",
         "the shards of a node are divided among its processes",
-        "upgate merge --reduced run.reduced", "the ranks of the file once more", NULL};
+        "upgate merge --reduced run.reduced",
+        "the ranks of the file once more",
+        NULL,
+};
 
 static const char mpi_exit_codes[] =
         "  0  reduced: every rank of the job is there\n"

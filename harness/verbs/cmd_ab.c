@@ -65,16 +65,21 @@ static const char *const ab_usage[] = {"ab PLAN.yaml [-o RUN.db]",
         "ab --baseline PYTHON --candidate PYTHON [-- COMMAND…]", "ab --aa PLAN.yaml",
         "ab --resume RUN.db", NULL};
 
-static const char *const ab_examples[] = {"upgate ab plan.yaml -o run.db",
+static const char *const ab_examples[] = {
+        "upgate ab plan.yaml -o run.db",
         "judge the upgrade a plan describes",
         "upgate ab -a envs/old/bin/python -b envs/new/bin/python",
         "the reference workloads under two environments",
         "upgate ab -a envs/old/bin/python -b envs/new/bin/python -- {python} train.py --steps {steps}",
         "a program of your own; {python} becomes each side's interpreter",
         "upgate ab -a image:train:torch2.1 -b image:train:torch2.6 --mount . -- python train.py",
-        "the same program in two container images", "upgate ab --aa plan.yaml -o aa.db",
-        "calibrate this host with the same workloads", "upgate ab --resume run.db",
-        "go on after an interruption, a crash or a reboot", NULL};
+        "the same program in two container images",
+        "upgate ab --aa plan.yaml -o aa.db",
+        "calibrate this host with the same workloads",
+        "upgate ab --resume run.db",
+        "go on after an interruption, a crash or a reboot",
+        NULL,
+};
 
 static const char ab_exit_codes[] =
         "  0  pass: every gating cell is shown to be within its margin\n"

@@ -82,114 +82,146 @@ static const char *const canary_usage[] = {"canary plan ROLLOUT.yaml",
         "canary pause|resume|promote|abort ROLLOUT.yaml|STORE.db [--reason TEXT]",
         "canary report ROLLOUT.yaml|STORE.db -o FILE",
         "canary serve ROLLOUT.yaml|STORE.db [--listen ADDRESS]", NULL};
-static const char *const canary_examples[] = {"upgate canary plan rollout.yaml",
+static const char *const canary_examples[] = {
+        "upgate canary plan rollout.yaml",
         "what each stage can see, and how long it takes",
         "upgate canary run rollout.yaml -o rollout.html",
         "shift the traffic stage by stage; killed and started again, it goes on",
-        "upgate canary status rollout.yaml --watch", "where it stands, every second",
+        "upgate canary status rollout.yaml --watch",
+        "where it stands, every second",
         "upgate canary abort rollout.yaml --reason 'wrong build'",
         "the traffic back to the baseline, also where no controller is at work",
-        "upgate canary status rollout.yaml --format json | jq .state", "for a script", NULL};
+        "upgate canary status rollout.yaml --format json | jq .state",
+        "for a script",
+        NULL,
+};
 
 static const char *const plan_usage[] = {"canary plan ROLLOUT.yaml [-o FILE]", NULL};
-static const char *const plan_examples[] = {"upgate canary plan rollout.yaml",
+static const char *const plan_examples[] = {
+        "upgate canary plan rollout.yaml",
         "what each stage can and cannot detect, and how long",
-        "upgate canary plan rollout.yaml --format json", "the same for a script",
-        "upgate canary plan rollout.yaml --dry-run", "the plan with every default filled in", NULL};
+        "upgate canary plan rollout.yaml --format json",
+        "the same for a script",
+        "upgate canary plan rollout.yaml --dry-run",
+        "the plan with every default filled in",
+        NULL,
+};
 static const char *const run_usage[] = {
         "canary run ROLLOUT.yaml [--wait TIME] [--anew] [-o FILE]", NULL};
-static const char *const run_examples[] = {"upgate canary run rollout.yaml",
+static const char *const run_examples[] = {
+        "upgate canary run rollout.yaml",
         "begin, or go on where it stands after a restart",
         "upgate canary run rollout.yaml --wait 0s",
         "in CI: without a verdict, back to the baseline at once, exit code 3",
         "upgate canary run rollout.yaml --anew",
         "begin again after a rollback or with a changed plan",
         "upgate canary run rollout.yaml --dry-run",
-        "check the plan and show it with every default filled in", NULL};
+        "check the plan and show it with every default filled in",
+        NULL,
+};
 static const char *const status_usage[] = {"canary status ROLLOUT.yaml|STORE.db [--watch]", NULL};
-static const char *const status_examples[] = {"upgate canary status rollout.yaml",
-        "state, stage, evidence, the last decisions", "upgate canary status rollout.yaml --watch",
-        "every second until it has ended", "upgate canary status ranker.rollout.db --format json",
-        "upgate.rollout/1", NULL};
+static const char *const status_examples[] = {
+        "upgate canary status rollout.yaml",
+        "state, stage, evidence, the last decisions",
+        "upgate canary status rollout.yaml --watch",
+        "every second until it has ended",
+        "upgate canary status ranker.rollout.db --format json",
+        "upgate.rollout/1",
+        NULL,
+};
 static const char *const pause_usage[] = {
         "canary pause ROLLOUT.yaml|STORE.db [--reason TEXT]", NULL};
-static const char *const pause_examples[] = {"upgate canary pause rollout.yaml",
+static const char *const pause_examples[] = {
+        "upgate canary pause rollout.yaml",
         "the traffic stays where it is, and is still watched",
-        "upgate canary pause rollout.yaml --reason 'incident 4711'", "with a word for the report",
-        "upgate canary resume rollout.yaml", "go on", NULL};
+        "upgate canary pause rollout.yaml --reason 'incident 4711'",
+        "with a word for the report",
+        "upgate canary resume rollout.yaml",
+        "go on",
+        NULL,
+};
 static const char *const resume_usage[] = {
         "canary resume ROLLOUT.yaml|STORE.db [--reason TEXT]", NULL};
-static const char *const resume_examples[] = {"upgate canary resume rollout.yaml",
-        "lift a pause; moves up wait for the windows", "upgate canary promote rollout.yaml",
+static const char *const resume_examples[] = {
+        "upgate canary resume rollout.yaml",
+        "lift a pause; moves up wait for the windows",
+        "upgate canary promote rollout.yaml",
         "lift it, and let the next move up happen outside the windows",
-        "upgate canary resume rollout.yaml --reason 'incident over'", "with a word for the report",
-        NULL};
+        "upgate canary resume rollout.yaml --reason 'incident over'",
+        "with a word for the report",
+        NULL,
+};
 static const char *const promote_usage[] = {
         "canary promote ROLLOUT.yaml|STORE.db [--reason TEXT]", NULL};
-static const char *const promote_examples[] = {"upgate canary promote rollout.yaml",
+static const char *const promote_examples[] = {
+        "upgate canary promote rollout.yaml",
         "lift a pause; the next move up needs its evidence and no window",
-        "upgate canary promote rollout.yaml --reason 'hotfix'", "with a word for the report",
-        "upgate canary status rollout.yaml", "what the stage still lacks", NULL};
+        "upgate canary promote rollout.yaml --reason 'hotfix'",
+        "with a word for the report",
+        "upgate canary status rollout.yaml",
+        "what the stage still lacks",
+        NULL,
+};
 static const char *const abort_usage[] = {
         "canary abort ROLLOUT.yaml|STORE.db [--reason TEXT]", NULL};
-static const char *const abort_examples[] = {"upgate canary abort rollout.yaml",
+static const char *const abort_examples[] = {
+        "upgate canary abort rollout.yaml",
         "the traffic back to the baseline, and the end of it",
         "upgate canary abort ranker.rollout.db",
         "with the plan that is stored, whatever became of the file",
-        "upgate canary run rollout.yaml --anew", "begin again", NULL};
+        "upgate canary run rollout.yaml --anew",
+        "begin again",
+        NULL,
+};
 static const char *const report_usage[] = {"canary report ROLLOUT.yaml|STORE.db [-o FILE]", NULL};
-static const char *const report_examples[] = {"upgate canary report rollout.yaml -o rollout.html",
+static const char *const report_examples[] = {
+        "upgate canary report rollout.yaml -o rollout.html",
         "the evidence over time, each decision, why it was rolled back",
-        "upgate canary report ranker.rollout.db -o rollout.md", "for a ticket",
-        "upgate canary report rollout.yaml -o rollout.json", "upgate.rollout/1", NULL};
+        "upgate canary report ranker.rollout.db -o rollout.md",
+        "for a ticket",
+        "upgate canary report rollout.yaml -o rollout.json",
+        "upgate.rollout/1",
+        NULL,
+};
 static const char *const serve_usage[] = {
         "canary serve ROLLOUT.yaml|STORE.db [--listen ADDRESS]", NULL};
-static const char *const serve_examples[] = {"upgate canary serve rollout.yaml",
+static const char *const serve_examples[] = {
+        "upgate canary serve rollout.yaml",
         "answer Argo Rollouts, Flagger and Prometheus on loopback",
         "upgate canary serve run.db --listen :8080 --token-file token",
         "the verdict of a finished `upgate ab`, to whoever has the token",
-        "upgate canary serve rollout.yaml --listen 127.0.0.1:0", "a free port, told in the log",
-        NULL};
+        "upgate canary serve rollout.yaml --listen 127.0.0.1:0",
+        "a free port, told in the log",
+        NULL,
+};
 
-#define SUBVERB(word, what, codes) \
+#define SUBVERB(word, what, codes, table) \
     { \
         .name = "canary " #word, .summary = what, .usage = word##_usage, \
         .examples = word##_examples, .exit_codes = codes, .positional_min = 1, \
-        .positional_max = 1, .options =
-static const struct verb
-        canary_verbs[] = {SUBVERB(plan,
+        .positional_max = 1, .options = table, \
+    }
+static const struct verb canary_verbs[] = {
+        SUBVERB(plan,
                 "Say what each stage of a rollout can and cannot detect, and how long it takes.",
-                canary_exits_simple) plan_options},
+                canary_exits_simple, plan_options),
         SUBVERB(run,
                 "Shift live traffic to the candidate stage by stage, and back when it is worse.",
-                canary_exits) run_options
-}
-, SUBVERB(status, "Show where a rollout stands.", canary_exits_simple) status_options
-}
-,
+                canary_exits, run_options),
+        SUBVERB(status, "Show where a rollout stands.", canary_exits_simple, status_options),
         SUBVERB(pause, "Hold a rollout: the traffic stays where it is, and is still watched.",
-                canary_exits_simple) ask_options
-}
-, SUBVERB(resume, "Let a paused rollout go on.", canary_exits_simple) ask_options
-}
-,
+                canary_exits_simple, ask_options),
+        SUBVERB(resume, "Let a paused rollout go on.", canary_exits_simple, ask_options),
         SUBVERB(promote,
                 "Let a rollout go on now, outside its windows, too; evidence is not skipped.",
-                canary_exits_simple) ask_options
-}
-,
-        SUBVERB(abort, "End a rollout: the traffic back to the baseline.",
-                canary_exits_simple) ask_options
-}
-, SUBVERB(report, "Write a rollout as HTML, Markdown or JSON.", canary_exits_simple) report_options
-}
-,
+                canary_exits_simple, ask_options),
+        SUBVERB(abort, "End a rollout: the traffic back to the baseline.", canary_exits_simple,
+                ask_options),
+        SUBVERB(report, "Write a rollout as HTML, Markdown or JSON.", canary_exits_simple,
+                report_options),
         SUBVERB(serve, "Answer Argo Rollouts, Flagger and Prometheus from a store.",
-                canary_exits_simple) serve_options
-}
-,
-}
-;
+                canary_exits_simple, serve_options),
+};
 enum { CANARY_VERBS = sizeof canary_verbs / sizeof *canary_verbs };
 
 static const char *canary_word(const struct verb *verb)

@@ -57,14 +57,19 @@ static const struct option_spec env_options[] = {
 static const char *const env_usage[] = {"env show PLAN.yaml|RUN.db [--side a|b]",
         "env diff PLAN.yaml|RUN.db", "env show|diff --baseline PYTHON --candidate PYTHON", NULL};
 
-static const char *const env_examples[] = {"upgate env diff plan.yaml",
-        "what the upgrade changes, most suspicious first", "upgate env diff run.db",
+static const char *const env_examples[] = {
+        "upgate env diff plan.yaml",
+        "what the upgrade changes, most suspicious first",
+        "upgate env diff run.db",
         "the same between the processes that a run measured",
         "upgate env diff -a envs/old/bin/python -b envs/new/bin/python",
-        "two interpreters, without a plan", "upgate env show plan.yaml --side b --all",
+        "two interpreters, without a plan",
+        "upgate env show plan.yaml --side b --all",
         "everything known about the candidate",
         "upgate env diff plan.yaml --format json | jq '.differences[:5]'",
-        "the five first suspects, for a script", NULL};
+        "the five first suspects, for a script",
+        NULL,
+};
 
 static const char env_exit_codes[] = "  0  done, whether the sides differ or not\n"
                                      "  2  usage or invalid plan\n"

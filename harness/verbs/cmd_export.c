@@ -45,7 +45,9 @@ static const char *const export_examples[] = {
         "upgate export run.db -o run --as csv --tables v_step,v_cell",
         "two views as CSV, which needs nothing else",
         "upgate export run.db -o run --format json | jq '.tables[] | select(.rows > 0)'",
-        "for a script", NULL};
+        "for a script",
+        NULL,
+};
 
 static const char export_exit_codes[] =
         "  0  written, all of it\n"

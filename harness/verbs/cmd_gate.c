@@ -42,13 +42,17 @@ static const struct option_spec gate_options[] = {
 
 static const char *const gate_usage[] = {"gate RUN.db [--policy POLICY.yaml] [-o FILE]", NULL};
 
-static const char *const gate_examples[] = {"upgate gate run.db",
+static const char *const gate_examples[] = {
+        "upgate gate run.db",
         "judge again as the run's plan says; the same pairs give the same answer",
-        "upgate gate run.db --policy nightly.yaml", "what the same pairs say under other margins",
+        "upgate gate run.db --policy nightly.yaml",
+        "what the same pairs say under other margins",
         "upgate gate run.db -o junit.xml --format json",
         "the verdict for a script, and a file for the CI system",
         "upgate gate run.db --policy nightly.yaml --dry-run",
-        "check the policy and show it with every default filled in", NULL};
+        "check the policy and show it with every default filled in",
+        NULL,
+};
 
 static const char gate_exit_codes[] =
         "0  pass: every gating cell is shown to be within its margin\n"

@@ -64,7 +64,9 @@ static const char *const merge_examples[] = {
         "upgate merge --reduced run.reduced",
         "the ranks of a reduced file: steps, waits, who is late",
         "upgate merge /shared/run --format json | jq '.stragglers[] | {rank, node, what}'",
-        "for a script", NULL};
+        "for a script",
+        NULL,
+};
 
 static const char merge_exit_codes[] =
         "  0  merged: every rank of the job is there; with --part: nothing tells of a missing one\n"

@@ -54,11 +54,14 @@ static const char *const node_examples[] = {
         "on each node of a Slurm job",
         "torchrun --nnodes 4 --nproc-per-node 1 --no-python upgate node plan.yaml -o /shared/ab",
         "under torchrun, with its options of a rendezvous",
-        "mpirun -np 4 --map-by ppr:1:node upgate node plan.yaml -o /shared/ab", "under Open MPI",
+        "mpirun -np 4 --map-by ppr:1:node upgate node plan.yaml -o /shared/ab",
+        "under Open MPI",
         "RANK=1 WORLD_SIZE=4 upgate node plan.yaml -o /shared/ab --job nightly --host node0",
         "without a launcher, each node by hand",
         "upgate report /shared/ab/nightly/run.db -o run.html",
-        "afterwards: the store of node 0 has the ranks of all nodes", NULL};
+        "afterwards: the store of node 0 has the ranks of all nodes",
+        NULL,
+};
 
 static const char node_exit_codes[] =
         "  0  pass: every gating cell is shown to be within its margin, on all nodes\n"

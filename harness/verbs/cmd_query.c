@@ -53,7 +53,9 @@ static const char *const query_examples[] = {
         "upgate query shards --map 'SELECT state, sum(in_ns - out_ns) AS off_ns FROM gap GROUP BY state'",
         "how long threads were off their CPUs",
         "upgate query shards --format json --map 'SELECT * FROM thread_total' | jq '.rows[]'",
-        "for a script", NULL};
+        "for a script",
+        NULL,
+};
 
 static const char query_exit_codes[] =
         "  0  every rank of the job is in the answer\n"

@@ -63,12 +63,17 @@ static const char *const rank_usage[] = {"rank -o DIR [--job NAME] -- COMMAND…
 
 static const char *const rank_examples[] = {
         "torchrun --nproc-per-node 8 --no-python upgate rank -o /shared/run -- python train.py",
-        "each rank of torchrun", "srun upgate rank -o /shared/run -- python train.py",
-        "each task of Slurm", "mpirun -np 4 upgate rank -o /shared/run -- ./solver",
-        "each process of MPI", "upgate merge /shared/run -o run.db; upgate stalls run.db",
+        "each rank of torchrun",
+        "srun upgate rank -o /shared/run -- python train.py",
+        "each task of Slurm",
+        "mpirun -np 4 upgate rank -o /shared/run -- ./solver",
+        "each process of MPI",
+        "upgate merge /shared/run -o run.db; upgate stalls run.db",
         "afterwards: which rank was late, and why",
         "srun upgate rank -o /shared/run --dry-run -- true",
-        "only say which rank of which run each would be", NULL};
+        "only say which rank of which run each would be",
+        NULL,
+};
 
 static const char rank_exit_codes[] =
         "  that of COMMAND, which becomes the process of `upgate rank`, recorded or not\n"

@@ -87,7 +87,8 @@ static const char *const record_usage[] = {"record [-o RUN.db] [--duration 30s] 
 
 static const char *const record_examples[] = {
         "upgate record --pid 4711 --duration 30s && upgate stalls run.db",
-        "why does this job stand still now and then?", "upgate record -o run.db -- python train.py",
+        "why does this job stand still now and then?",
+        "upgate record -o run.db -- python train.py",
         "a program from its first instruction to its end",
         "upgate record --container 3f2a9c81d0 --duration 1min",
         "everything in a container; Ctrl-C ends the recording, not the target",
@@ -96,7 +97,9 @@ static const char *const record_examples[] = {
         "upgate record --trigger 'stall > 500ms' --pid 4711 -o night.db",
         "leave it running for weeks: night-20261126-031207.db holds what led to a stall",
         "upgate record --print-env >> service.env",
-        "a service that can be recorded with its GPU side later on", NULL};
+        "a service that can be recorded with its GPU side later on",
+        NULL,
+};
 
 static const char record_exit_codes[] =
         "  0  recorded; Ctrl-C and the end of the target are no failures, whatever a command's own exit code\n"

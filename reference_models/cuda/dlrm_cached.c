@@ -413,25 +413,21 @@ static void cached_layers(struct model *model)
     const struct {
         struct layer *layer;
         struct layer_arrays arrays;
+        // clang-format off
     } layers[] = {
-            {&bottom[0],
-                    {rows, model->dense, model->dbottom[0], model->bottom_active[0], NULL, NULL}},
-            {&bottom[1],
-                    {rows, model->bottom_active[0], model->dbottom[1], model->bottom_active[1],
-                            model->dbottom[0], &bottom[0]}},
-            {&bottom[2],
-                    {rows, model->bottom_active[1], model->dbottom_out, model->bottom_out,
-                            model->dbottom[1], &bottom[1]}},
-            {&top[0],
-                    {rows, model->features, model->dtop[0], model->top_active[0], model->dfeatures,
-                            NULL}},
-            {&top[1],
-                    {rows, model->top_active[0], model->dtop[1], model->top_active[1],
-                            model->dtop[0], &top[0]}},
-            {&top[2],
-                    {rows, model->top_active[1], model->dlogits, model->logits, model->dtop[1],
-                            &top[1]}},
+        {&bottom[0], {rows, model->dense, model->dbottom[0], model->bottom_active[0], NULL, NULL}},
+        {&bottom[1], {rows, model->bottom_active[0], model->dbottom[1], model->bottom_active[1],
+         model->dbottom[0], &bottom[0]}},
+        {&bottom[2], {rows, model->bottom_active[1], model->dbottom_out, model->bottom_out,
+         model->dbottom[1], &bottom[1]}},
+        {&top[0], {rows, model->features, model->dtop[0], model->top_active[0], model->dfeatures,
+         NULL}},
+        {&top[1], {rows, model->top_active[0], model->dtop[1], model->top_active[1],
+         model->dtop[0], &top[0]}},
+        {&top[2], {rows, model->top_active[1], model->dlogits, model->logits, model->dtop[1],
+         &top[1]}},
     };
+    // clang-format on
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         layer_plan(layers[i].layer, &model->device, model->train, &layers[i].arrays);
 }

@@ -288,18 +288,13 @@ struct field {
     enum field_form form;
 };
 
+// clang-format off
 #define U(type, field) \
-    { \
-#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_U \
-    }
+    {#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_U}
 #define I(type, field) \
-    { \
-#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_I \
-    }
-#define S(type, field) \
-    { \
-#field, offsetof(struct type, field), 4, FORM_STRING \
-    }
+    {#field, offsetof(struct type, field), sizeof(((struct type *)0)->field), FORM_I}
+#define S(type, field) {#field, offsetof(struct type, field), 4, FORM_STRING}
+// clang-format on
 #define AT(type, text, field, i) \
     { \
         text, offsetof(struct type, field) + (i) * sizeof(((struct type *)0)->field[0]), \

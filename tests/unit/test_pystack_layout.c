@@ -19,10 +19,10 @@ static const struct {
     size_t offset; // of the field in struct layout
     int word_13, word_14, value;
 } fields[] = {
+// clang-format off
 #define FIELD(field, word_13, word_14, value) \
-    { \
-#field, offsetof(struct layout, field), word_13, word_14, value \
-    }
+    {#field, offsetof(struct layout, field), word_13, word_14, value}
+        // clang-format on
         FIELD(runtime_interpreters, 5, 5, 632),
         FIELD(interpreter_next, 8, 8, 7264),
         FIELD(interpreter_threads, 9, 9, 7344),

@@ -548,146 +548,53 @@ TEST(what_cannot_be_is_refused_in_words)
         const char *bytes;
         size_t size;
         const char *words; // "": it is a file
-    } bodies[] = {BODY(HEAD NODES MEMBERS GISTS MEETINGS, ""),
-            BODY("\x03"
-                 "job"
-                 "\x00\x81\x80\x40\x05" NODES MEMBERS GISTS MEETINGS,
-                    "how many ranks the job has is 1048577"),
-            BODY("\x03"
-                 "job"
-                 "\x00\x00\x05" NODES MEMBERS GISTS MEETINGS,
-                    "no ranks"),
-            BODY(HEAD "\x7f" NODES MEMBERS GISTS MEETINGS, "it counts 127 nodes"),
-            BODY(HEAD "\x02"
-                      "\x01"
-                      "b"
-                      "\x01"
-                      "h"
-                      "\x00\x01"
-                      "\x01"
-                      "b"
-                      "\x01"
-                      "h"
-                      "\x00\x01" MEMBERS GISTS MEETINGS,
-                    "node 1 is there twice"),
-            BODY(HEAD "\x01"
-                      "\x01"
-                      "b"
-                      "\x01"
-                      "h" TWO_TO_62 "\x01" MEMBERS GISTS MEETINGS,
-                    "the clock of node 0"),
-            BODY(HEAD NODES "\x7f"
-                            "\x00\x00\x03\x00" GISTS MEETINGS,
-                    "it counts 127 ranks"),
-            BODY(HEAD NODES "\x03"
-                            "\x00\x00\x03\x00"
-                            "\x00\x00\x03\x00" GISTS MEETINGS,
-                    "it counts 3 ranks of a job of 2"),
-            BODY(HEAD NODES "\x01"
-                            "\x02\x00\x03\x00" GISTS MEETINGS,
-                    "a rank behind 0 is not below 2"),
-            BODY(HEAD NODES "\x02"
-                            "\x01\x00\x03\x00"
-                            "\x00\x00\x03\x00" GISTS MEETINGS,
-                    "a rank behind 2 is not below 2"),
-            BODY(HEAD NODES "\x01"
-                            "\x00\x01\x03\x00" GISTS MEETINGS,
-                    "the node of a rank is 1"),
-            BODY(HEAD NODES "\x01"
-                            "\x00\x00\x20\x00" GISTS MEETINGS,
-                    "what is told of a rank is 32"),
-            BODY(HEAD NODES "\x01"
-                            "\x00\x00\x10\x00" UUID "\x19"
-                            "a model that has 25 bytes" GISTS MEETINGS,
-                    "the name of a GPU has 25 bytes"),
-            BODY(HEAD NODES "\x01"
-                            "\x00\x00\x10\x00" UUID "\x02"
-                            "a\x00" GISTS MEETINGS,
-                    "the name of a GPU has a zero in it"),
-            BODY(HEAD NODES "\x01"
-                            "\x00\x00\x10\x00" UUID "\x00" GISTS "\x00",
-                    ""),
-            BODY(HEAD NODES MEMBERS "\x7f"
-                                    "\x00\x00\x0d" GIST MEETINGS,
-                    "it counts 127 windows"),
-            BODY(HEAD NODES MEMBERS "\x01"
-                                    "\x02\x00\x0d" GIST MEETINGS,
-                    "the rank of a window behind 0 is not below 2"),
-            BODY(HEAD NODES MEMBER "\x01"
-                                   "\x01\x00\x0d" GIST MEETINGS,
-                    "a window of rank 1, which is not among its ranks"),
-            BODY(HEAD NODES MEMBERS "\x01"
-                                    "\x00\x00\xd0\x0f" GIST MEETINGS,
-                    "the size of a window is 2000"),
-            BODY(HEAD NODES MEMBERS "\x02"
-                                    "\x00\x00\x0d" GIST "\x00" LAST_NUMBER "\x0d" GIST MEETINGS,
-                    "windows of rank 0 are out of order"),
-            BODY(HEAD NODES MEMBERS "\x02"
-                                    "\x00" LAST_NUMBER "\x0d" GIST "\x00\x00\x0d" GIST MEETINGS,
-                    "windows of rank 0 are out of order"),
-            // Sketches: an index, a level, a count of bins, a count, sums below and beyond what
-            // their bins can have.
-            BODY(HEAD NODES MEMBERS "\x01"
-                                    "\x00\x00\x0e"
-                                    "\x01\x00\x00\x01\xc0\x1d\x05\xf4\x03" PHASES MEETINGS,
-                    "window 0 of rank 0"),
-            BODY(HEAD NODES MEMBERS "\x01"
-                                    "\x00\x07\x0d"
-                                    "\x01\x00\x0d\x01\x64\x05\xf4\x03" PHASES MEETINGS,
-                    "window 7 of rank 0"),
-            BODY(HEAD NODES MEMBERS "\x01"
-                                    "\x01\x00\x0d"
-                                    "\x01\x00\x00\x7f\x64\x05\xf4\x03" PHASES MEETINGS,
-                    "window 0 of rank 1"),
-            BODY(HEAD NODES MEMBERS "\x01"
-                                    "\x00\x00\x0d"
-                                    "\x01\x00\x00\x01\x64\x00\xf4\x03" PHASES MEETINGS,
-                    "window 0 of rank 0"),
-            BODY(HEAD NODES MEMBERS "\x01"
-                                    "\x00\x00\x0d"
-                                    "\x01\x00\x00\x01\x64\x05\xf3\x03" PHASES MEETINGS,
-                    "window 0 of rank 0"),
-            BODY(HEAD NODES MEMBERS "\x01"
-                                    "\x00\x00\x0d"
-                                    "\x01\x00\x00\x01\x64\x05\xfa\x03" PHASES MEETINGS,
-                    "window 0 of rank 0"),
-            BODY(HEAD NODES MEMBERS "\x01"
-                                    "\x00\x00\x15"
-                                    "\x01\x00\x00\x01\x64\x05" LAST_NUMBER PHASES MEETINGS,
-                    "window 0 of rank 0"),
-            BODY(HEAD NODES MEMBERS GISTS "\x7f" WORD "\x00\x00\x04\x01\xd0\x0f\x1e"
-                                          "\x00",
-                    "it counts 127 collectives"),
-            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x01\x04\x01\xd0\x0f\x1e"
-                                          "\x00",
-                    "the node of a collective is 1"),
-            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x02\xd0\x0f\x1e"
-                                          "\x00",
-                    "who came last to a collective is 2"),
-            BODY(HEAD NODES MEMBER GISTS "\x01" WORD "\x00\x00\x02\x01\xd0\x0f"
-                                         "\x00",
-                    "rank 1 came last to a collective on node 0, and is not there"),
-            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x00\x01\xd0\x0f"
-                                          "\x00",
-                    "0 ranks came to a collective on a node that has 2"),
-            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x06\x01\xd0\x0f\x1e"
-                                          "\x00",
-                    "3 ranks came to a collective on a node that has 2"),
-            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01\xd0\x0f" TWO_TO_62 "\x00",
-                    "the sum of the waits in a collective"),
-            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01" TWO_TO_62 "\x1e"
-                                          "\x00",
-                    "none that a clock shows"),
-            BODY(HEAD NODES MEMBERS GISTS "\x02" WORD "\x00\x00\x04\x01\xd0\x0f\x1e"
-                                          "\x00\x00\x04\x01\x00\x1e"
-                                          "\x00",
-                    "collective 0 is there twice on a node"),
-            BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01\xd0\x0f\x1e"
-                                          "\x01" WORD "\x00\x00\x04\x01\xd0\x0f\x1e"
-                                          "\x00",
-                    "a communicator is there twice"),
-            BODY(HEAD NODES MEMBERS GISTS MEETINGS "\x00", "something follows its end"),
-            BODY(HEAD NODES MEMBERS GISTS, "it ends too early")};
+        // clang-format off
+    } bodies[] = {
+        BODY(HEAD NODES MEMBERS GISTS MEETINGS, ""),
+        BODY("\x03" "job" "\x00\x81\x80\x40\x05" NODES MEMBERS GISTS MEETINGS, "how many ranks the job has is 1048577"),
+        BODY("\x03" "job" "\x00\x00\x05" NODES MEMBERS GISTS MEETINGS, "no ranks"),
+        BODY(HEAD "\x7f" NODES MEMBERS GISTS MEETINGS, "it counts 127 nodes"),
+        BODY(HEAD "\x02" "\x01" "b" "\x01" "h" "\x00\x01" "\x01" "b" "\x01" "h" "\x00\x01" MEMBERS GISTS MEETINGS, "node 1 is there twice"),
+        BODY(HEAD "\x01" "\x01" "b" "\x01" "h" TWO_TO_62 "\x01" MEMBERS GISTS MEETINGS, "the clock of node 0"),
+        BODY(HEAD NODES "\x7f" "\x00\x00\x03\x00" GISTS MEETINGS, "it counts 127 ranks"),
+        BODY(HEAD NODES "\x03" "\x00\x00\x03\x00" "\x00\x00\x03\x00" GISTS MEETINGS, "it counts 3 ranks of a job of 2"),
+        BODY(HEAD NODES "\x01" "\x02\x00\x03\x00" GISTS MEETINGS, "a rank behind 0 is not below 2"),
+        BODY(HEAD NODES "\x02" "\x01\x00\x03\x00" "\x00\x00\x03\x00" GISTS MEETINGS, "a rank behind 2 is not below 2"),
+        BODY(HEAD NODES "\x01" "\x00\x01\x03\x00" GISTS MEETINGS, "the node of a rank is 1"),
+        BODY(HEAD NODES "\x01" "\x00\x00\x20\x00" GISTS MEETINGS, "what is told of a rank is 32"),
+        BODY(HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x19" "a model that has 25 bytes" GISTS MEETINGS, "the name of a GPU has 25 bytes"),
+        BODY(HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x02" "a\x00" GISTS MEETINGS, "the name of a GPU has a zero in it"),
+        BODY(HEAD NODES "\x01" "\x00\x00\x10\x00" UUID "\x00" GISTS "\x00", ""),
+        BODY(HEAD NODES MEMBERS "\x7f" "\x00\x00\x0d" GIST MEETINGS, "it counts 127 windows"),
+        BODY(HEAD NODES MEMBERS "\x01" "\x02\x00\x0d" GIST MEETINGS, "the rank of a window behind 0 is not below 2"),
+        BODY(HEAD NODES MEMBER "\x01" "\x01\x00\x0d" GIST MEETINGS, "a window of rank 1, which is not among its ranks"),
+        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\xd0\x0f" GIST MEETINGS, "the size of a window is 2000"),
+        BODY(HEAD NODES MEMBERS "\x02" "\x00\x00\x0d" GIST "\x00" LAST_NUMBER "\x0d" GIST MEETINGS, "windows of rank 0 are out of order"),
+        BODY(HEAD NODES MEMBERS "\x02" "\x00" LAST_NUMBER "\x0d" GIST "\x00\x00\x0d" GIST MEETINGS, "windows of rank 0 are out of order"),
+        // Sketches: an index, a level, a count of bins, a count, sums below and beyond what their
+        // bins can have.
+        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\x0e" "\x01\x00\x00\x01\xc0\x1d\x05\xf4\x03" PHASES MEETINGS, "window 0 of rank 0"),
+        BODY(HEAD NODES MEMBERS "\x01" "\x00\x07\x0d" "\x01\x00\x0d\x01\x64\x05\xf4\x03" PHASES MEETINGS, "window 7 of rank 0"),
+        BODY(HEAD NODES MEMBERS "\x01" "\x01\x00\x0d" "\x01\x00\x00\x7f\x64\x05\xf4\x03" PHASES MEETINGS, "window 0 of rank 1"),
+        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\x0d" "\x01\x00\x00\x01\x64\x00\xf4\x03" PHASES MEETINGS, "window 0 of rank 0"),
+        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\x0d" "\x01\x00\x00\x01\x64\x05\xf3\x03" PHASES MEETINGS, "window 0 of rank 0"),
+        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\x0d" "\x01\x00\x00\x01\x64\x05\xfa\x03" PHASES MEETINGS, "window 0 of rank 0"),
+        BODY(HEAD NODES MEMBERS "\x01" "\x00\x00\x15" "\x01\x00\x00\x01\x64\x05" LAST_NUMBER PHASES MEETINGS, "window 0 of rank 0"),
+        BODY(HEAD NODES MEMBERS GISTS "\x7f" WORD "\x00\x00\x04\x01\xd0\x0f\x1e" "\x00", "it counts 127 collectives"),
+        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x01\x04\x01\xd0\x0f\x1e" "\x00", "the node of a collective is 1"),
+        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x02\xd0\x0f\x1e" "\x00", "who came last to a collective is 2"),
+        BODY(HEAD NODES MEMBER GISTS "\x01" WORD "\x00\x00\x02\x01\xd0\x0f" "\x00", "rank 1 came last to a collective on node 0, and is not there"),
+        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x00\x01\xd0\x0f" "\x00", "0 ranks came to a collective on a node that has 2"),
+        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x06\x01\xd0\x0f\x1e" "\x00", "3 ranks came to a collective on a node that has 2"),
+        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01\xd0\x0f" TWO_TO_62 "\x00", "the sum of the waits in a collective"),
+        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01" TWO_TO_62 "\x1e" "\x00", "none that a clock shows"),
+        BODY(HEAD NODES MEMBERS GISTS "\x02" WORD "\x00\x00\x04\x01\xd0\x0f\x1e" "\x00\x00\x04\x01\x00\x1e" "\x00",
+             "collective 0 is there twice on a node"),
+        BODY(HEAD NODES MEMBERS GISTS "\x01" WORD "\x00\x00\x04\x01\xd0\x0f\x1e" "\x01" WORD "\x00\x00\x04\x01\xd0\x0f\x1e" "\x00",
+             "a communicator is there twice"),
+        BODY(HEAD NODES MEMBERS GISTS MEETINGS "\x00", "something follows its end"),
+        BODY(HEAD NODES MEMBERS GISTS, "it ends too early")};
+    // clang-format on
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         struct reduced back;
         struct error err;

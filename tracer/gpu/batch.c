@@ -21,31 +21,23 @@ static const struct {
     const char *table, *columns;
     int count;
     bool image; // the many
+    // clang-format off
 } batch_tables[BATCH_TABLE_COUNT] = {
-        [BATCH_OP] = {"gpu_op", "start_ns, dur_ns, work_id, call_ns, call_dur_ns, correlation", 6,
-                true},
-        [BATCH_WORK] = {"gpu_work",
-                "id, kind, stream_id, kernel_id, call_name_id, thread_id, bytes, memory, graph, graph_node",
-                10, false},
-        [BATCH_CALL] = {"gpu_call",
-                "start_ns, dur_ns, process_id, thread_id, name_id, correlation, result", 7, true},
-        [BATCH_SYNC] = {"gpu_sync",
-                "start_ns, dur_ns, process_id, kind, stream_id, thread_id, correlation, event, event_sync",
-                9, false},
-        [BATCH_MEMORY] = {"gpu_memory",
-                "at_ns, process_id, operation, kind, device, address, bytes, stream_id, pool, pool_used_bytes, "
-                "pool_bytes, correlation",
-                12, false},
-        [BATCH_OVERHEAD] = {"gpu_overhead", "start_ns, dur_ns, process_id, thread_id, kind", 5,
-                false},
-        [BATCH_RANGE] = {"nvtx_range",
-                "start_ns, dur_ns, process_id, thread_id, name_id, domain_id", 6, false},
-        [BATCH_MARK] = {"python_mark", "process_id, thread_id, at_ns, kind, name_id, value", 6,
-                false},
-        [BATCH_GC] = {"python_gc", "process_id, thread_id, start_ns, dur_ns, generation, collected",
-                6, false},
-        [BATCH_CLOCK] = {"clock_sample", "process_id, before_ns, gpu_ns, after_ns", 4, false},
+    [BATCH_OP] = {"gpu_op", "start_ns, dur_ns, work_id, call_ns, call_dur_ns, correlation", 6, true},
+    [BATCH_WORK] = {"gpu_work", "id, kind, stream_id, kernel_id, call_name_id, thread_id, bytes, memory, graph, graph_node",
+                    10, false},
+    [BATCH_CALL] = {"gpu_call", "start_ns, dur_ns, process_id, thread_id, name_id, correlation, result", 7, true},
+    [BATCH_SYNC] = {"gpu_sync", "start_ns, dur_ns, process_id, kind, stream_id, thread_id, correlation, event, event_sync", 9, false},
+    [BATCH_MEMORY] = {"gpu_memory",
+                      "at_ns, process_id, operation, kind, device, address, bytes, stream_id, pool, pool_used_bytes, "
+                      "pool_bytes, correlation", 12, false},
+    [BATCH_OVERHEAD] = {"gpu_overhead", "start_ns, dur_ns, process_id, thread_id, kind", 5, false},
+    [BATCH_RANGE] = {"nvtx_range", "start_ns, dur_ns, process_id, thread_id, name_id, domain_id", 6, false},
+    [BATCH_MARK] = {"python_mark", "process_id, thread_id, at_ns, kind, name_id, value", 6, false},
+    [BATCH_GC] = {"python_gc", "process_id, thread_id, start_ns, dur_ns, generation, collected", 6, false},
+    [BATCH_CLOCK] = {"clock_sample", "process_id, before_ns, gpu_ns, after_ns", 4, false},
 };
+// clang-format on
 
 struct batch_rows {
     int64_t *values;

@@ -88,48 +88,25 @@ void files_free(struct files *files)
 // System calls that wait for the descriptor in their first argument.
 static bool files_takes_descriptor(int64_t syscall_nr)
 {
+    // clang-format off
     static const int calls[] = {
-            SYS_read,
-            SYS_write,
-            SYS_pread64,
-            SYS_pwrite64,
-            SYS_readv,
-            SYS_writev,
-            SYS_preadv,
-            SYS_pwritev,
-            SYS_preadv2,
-            SYS_pwritev2,
-            SYS_fsync,
-            SYS_fdatasync,
-            SYS_sync_file_range,
-            SYS_syncfs,
-            SYS_fallocate,
-            SYS_ftruncate,
-            SYS_flock,
-            SYS_fcntl,
-            SYS_ioctl,
-            SYS_getdents64,
-            SYS_fstat,
-            SYS_sendfile,
-            SYS_splice,
-            SYS_recvfrom,
-            SYS_recvmsg,
-            SYS_recvmmsg,
-            SYS_sendto,
-            SYS_sendmsg,
-            SYS_sendmmsg,
-            SYS_connect,
-            SYS_accept,
-            SYS_accept4,
-            SYS_epoll_pwait,
-            SYS_io_uring_enter,
+        SYS_read, SYS_write, SYS_pread64, SYS_pwrite64, SYS_readv, SYS_writev, SYS_preadv,
+        SYS_pwritev,
+        SYS_preadv2, SYS_pwritev2, SYS_fsync, SYS_fdatasync, SYS_sync_file_range, SYS_syncfs,
+        SYS_fallocate,
+        SYS_ftruncate, SYS_flock, SYS_fcntl, SYS_ioctl, SYS_getdents64, SYS_fstat, SYS_sendfile,
+        SYS_splice,
+        SYS_recvfrom, SYS_recvmsg, SYS_recvmmsg, SYS_sendto, SYS_sendmsg, SYS_sendmmsg,
+        SYS_connect, SYS_accept,
+        SYS_accept4, SYS_epoll_pwait, SYS_io_uring_enter,
 #ifdef SYS_epoll_wait
-            SYS_epoll_wait,
+        SYS_epoll_wait,
 #endif
 #ifdef SYS_getdents
-            SYS_getdents,
+        SYS_getdents,
 #endif
     };
+    // clang-format on
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (calls[i] == syscall_nr)
             return true;

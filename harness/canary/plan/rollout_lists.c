@@ -196,26 +196,17 @@ const struct field_custom rollout_stages_custom = {
 
 // --- metrics -------------------------------------------------------------------------------------
 
+// clang-format off
 const struct field rollout_metric_fields[] = {
-        {.key = "margin",
-                .kind = FIELD_FRACTION,
-                .offset = offsetof(struct canary_rule, margin),
-                .min = 0,
-                .max = 100,
-                .above_min = true,
-                .help = "how much worse the candidate may be, relative to the baseline"},
-        {.key = "limit",
-                .kind = FIELD_NUMBER,
-                .offset = offsetof(struct canary_rule, limit),
-                .min = 0,
-                .max = 1e15,
-                .help = "wrong_answers: so many in a stage at most"},
-        {.key = "observe",
-                .kind = FIELD_BOOL,
-                .offset = offsetof(struct canary_rule, observed),
-                .help = "measured and shown, never judged"},
-        {.kind = FIELD_END},
+    {.key = "margin", .kind = FIELD_FRACTION, .offset = offsetof(struct canary_rule, margin), .min = 0, .max = 100,
+     .above_min = true, .help = "how much worse the candidate may be, relative to the baseline"},
+    {.key = "limit", .kind = FIELD_NUMBER, .offset = offsetof(struct canary_rule, limit), .min = 0, .max = 1e15,
+     .help = "wrong_answers: so many in a stage at most"},
+    {.key = "observe", .kind = FIELD_BOOL, .offset = offsetof(struct canary_rule, observed),
+     .help = "measured and shown, never judged"},
+    {.kind = FIELD_END},
 };
+// clang-format on
 
 void rollout_metrics_default(struct canary_rules *rules)
 {

@@ -13,29 +13,18 @@ struct window_words { // as a plan spells it
     char *days, *from, *to, *zone;
 };
 
+// clang-format off
 const struct field rollout_window_fields[] = {
-        {.key = "days",
-                .kind = FIELD_TEXT,
-                .offset = offsetof(struct window_words, days),
-                .default_text = "mon-sun",
-                .help = "`mon-thu`, `mon,wed,fri`"},
-        {.key = "from",
-                .kind = FIELD_TEXT,
-                .offset = offsetof(struct window_words, from),
-                .default_text = "00:00",
-                .help = "time of day"},
-        {.key = "to",
-                .kind = FIELD_TEXT,
-                .offset = offsetof(struct window_words, to),
-                .default_text = "24:00",
-                .help = "not included; before `from`: over midnight, of the day on which it opens"},
-        {.key = "zone",
-                .kind = FIELD_TEXT,
-                .offset = offsetof(struct window_words, zone),
-                .default_text = "UTC",
-                .help = "of the time zone database, such as `Europe/Berlin`; of freezes, too: the first window's"},
-        {.kind = FIELD_END},
+    {.key = "days", .kind = FIELD_TEXT, .offset = offsetof(struct window_words, days), .default_text = "mon-sun",
+     .help = "`mon-thu`, `mon,wed,fri`"},
+    {.key = "from", .kind = FIELD_TEXT, .offset = offsetof(struct window_words, from), .default_text = "00:00", .help = "time of day"},
+    {.key = "to", .kind = FIELD_TEXT, .offset = offsetof(struct window_words, to), .default_text = "24:00",
+     .help = "not included; before `from`: over midnight, of the day on which it opens"},
+    {.key = "zone", .kind = FIELD_TEXT, .offset = offsetof(struct window_words, zone), .default_text = "UTC",
+     .help = "of the time zone database, such as `Europe/Berlin`; of freezes, too: the first window's"},
+    {.kind = FIELD_END},
 };
+// clang-format on
 
 static int rollout_window_parse(
         const struct window_words *words, struct rollout_window *ret, struct error *err)

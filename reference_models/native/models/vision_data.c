@@ -9,22 +9,16 @@
 #define VISION_CHANNELS_MAX 8192
 #define VISION_BATCH_MAX ((size_t)1 << 20)
 
+// clang-format off
 const struct vision_shape vision_shapes[MODEL_SIZE_COUNT] = {
-        [MODEL_SIZE_SMALL] =
-                {.image = 12, .stages = 2, .blocks = 1, .channels = {8, 16}, .batch = 4, .pool = 8},
-        [MODEL_SIZE_DEMO] = {.image = 24,
-                .stages = 3,
-                .blocks = 1,
-                .channels = {16, 32, 64},
-                .batch = 8,
-                .pool = 16},
-        [MODEL_SIZE_LARGE] = {.image = 224,
-                .stages = 4,
-                .blocks = 2,
-                .channels = {64, 128, 256, 512},
-                .batch = 64,
-                .pool = 2},
+    [MODEL_SIZE_SMALL] = {.image = 12, .stages = 2, .blocks = 1, .channels = {8, 16}, .batch = 4,
+     .pool = 8},
+    [MODEL_SIZE_DEMO] = {.image = 24, .stages = 3, .blocks = 1, .channels = {16, 32, 64}, .batch =
+     8, .pool = 16},
+    [MODEL_SIZE_LARGE] = {.image = 224, .stages = 4, .blocks = 2, .channels = {64, 128, 256, 512},
+     .batch = 64, .pool = 2},
 };
+// clang-format on
 
 struct vision_shape vision_shape_of(const struct model_opts *opts)
 {

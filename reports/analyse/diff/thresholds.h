@@ -48,9 +48,8 @@ static const double measure_alpha = 0.005, measure_tail_alpha = 0.025;
 static const double prior_alpha = 0.008, units_step_alpha = 0.002;
 static const double prior_quantile = 2.326; // of the normal distribution, 99 % one-sided
                                             // [contributions: few_launches_tell_little]
-enum {
-    PRIOR_THINGS_MIN = 8
-}; // contributions that tell of each other's spread: a variance of 7 degrees of freedom
+// contributions that tell of each other's spread: a variance of 7 degrees of freedom
+enum { PRIOR_THINGS_MIN = 8 };
 // Chance that launches of two kinds fall so by themselves: half of the error of 1 % (docs/DIFF.md,
 // launches of two kinds) [contributions: launches_of_two_kinds_fall_so_by_chance]
 static const double prior_modes = 0.005;
@@ -212,10 +211,8 @@ static const double beside_min = 0.1;
 // it is the company's. NCCL_PROTO=LL on two H200s: 95 % with company in place of 32 %, and those
 // without took 0.2 % less.
 static const double beside_own = 0.25;
-enum {
-    BESIDE_EXECUTIONS_MIN = 25
-}; // of a kind on a side, for their mean to say something: its error is a fifth of their spread
-   // then
+// of a kind on a side, for their mean to say something: its error is a fifth of their spread then
+enum { BESIDE_EXECUTIONS_MIN = 25 };
 static const double beside_told = 0.005; // of its time: less beside it is not worth a word
 // Late at most collectives, by 3 standard errors more than half: of two ranks that are as fast one
 // comes last to about half of them. [late: late_rank_is_the_headline_when_the_difference_is_its]

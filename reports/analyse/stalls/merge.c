@@ -10,10 +10,9 @@
 #include "reports/analyse/stalls/group.h"
 
 static const int64_t merge_join_ns = 2000000; // spans nearer than this are one episode
-enum {
-    MERGE_JOIN_TICKS = 4
-}; // the same of what samples found, which turns of others cut into pieces, unless their begin and
-   // end are known
+// the same of what samples found, which turns of others cut into pieces, unless their begin and end
+// are known
+enum { MERGE_JOIN_TICKS = 4 };
 static const int64_t merge_single_ns = 100000000; // a single stall of this length always counts
 
 static uint32_t merge_process(const struct trace *trace, uint32_t thread)

@@ -94,9 +94,8 @@ void parts_sort(struct work *work)
 uint32_t parts_range(
         const struct work *work, uint32_t thread, int64_t begin, int64_t end, uint32_t *ret_last)
 {
-    enum {
-        BACK_MAX = 64
-    }; // parts of a thread hardly overlap: a long one lies at most a few before
+    // parts of a thread hardly overlap: a long one lies at most a few before
+    enum { BACK_MAX = 64 };
     uint32_t first = work->part_first[thread], last = work->part_first[thread + 1];
     uint32_t low =
             (uint32_t)search_between(middle, first, last, work->parts[middle].begin >= begin);

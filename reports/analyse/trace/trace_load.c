@@ -21,9 +21,8 @@ uint32_t trace_ids_find(const struct trace_ids *ids, int64_t id)
 
 void trace_ids_build(struct trace_ids *ids, const void *rows, size_t count, size_t size)
 {
-    enum {
-        SPAN_MAX = 1 << 26
-    }; // ids are given in order: a wider table is damaged, its tail is not known
+    // ids are given in order: a wider table is damaged, its tail is not known
+    enum { SPAN_MAX = 1 << 26 };
     *ids = (struct trace_ids){0};
     if (!count)
         return;

@@ -208,9 +208,8 @@ static void *trace_table_read(void *arg)
 // sees, or is small.
 static sqlite3 *trace_connect(struct store *store)
 {
-    enum {
-        SMALL_BYTES = 512 << 10
-    }; // 0.6 ms to open it and to read its schema: as long as 1,000 rows take
+    // 0.6 ms to open it and to read its schema: as long as 1,000 rows take
+    enum { SMALL_BYTES = 512 << 10 };
     const char *path = store_path(store);
     struct stat info;
     sqlite3 *db = NULL;

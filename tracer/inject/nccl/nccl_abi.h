@@ -26,9 +26,8 @@ enum nccl_event {
     NCCL_EVENT_CE_COLL = 1 << 12 // from v6
 };
 
-enum {
-    NCCL_STATE_KERNEL_CH_STOP = 22
-}; // from v4: the end of a channel's kernel, with its time stamp
+// from v4: the end of a channel's kernel, with its time stamp
+enum { NCCL_STATE_KERNEL_CH_STOP = 22 };
 
 struct nccl_coll_v1 {
     const char *name;

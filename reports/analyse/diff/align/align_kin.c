@@ -35,7 +35,7 @@ float order_cost(
     size_t at = (size_t)a->dense * kin->dense_b + b->dense;
     float similar = kin->similar ? kin->similar[at] : 0;
     if (shape)
-        return (similar >= order_similar || (kin->operator&& kin->operator[at]) ? 0.5f : 0.9f) +
+        return (similar >= order_similar || (kin->operators && kin->operators[at]) ? 0.5f : 0.9f) +
                 time;
     return similar >= order_similar ? 1.6f - 0.6f * similar + time : order_never;
 }
@@ -55,7 +55,7 @@ bool order_is_weak(const struct order_kin *kin, const struct align_job *job,
         return !named;
     if (named)
         return fabsf(a->usual - b->usual) > order_other_time * fmaxf(a->usual, b->usual);
-    return !(shape && kin->operator&& kin->operator[(size_t)a->dense * kin->dense_b + b->dense]);
+    return !(shape && kin->operators && kin->operators[(size_t)a->dense * kin->dense_b + b->dense]);
 }
 
 // Small numbers for the normalised names of a stretch; how many.
@@ -101,10 +101,10 @@ void order_kin_fill(struct order_kin *kin, struct align_job *job, struct order_i
         if (kin->gathered) {
             const char **texts_a = order_texts(job, 0, a, n, count_a),
                        **texts_b = order_texts(job, 1, b, m, count_b);
-            kin->operator= xcalloc(count_a * count_b + 1, sizeof *kin->operator);
+            kin->operators = xcalloc(count_a * count_b + 1, sizeof *kin->operators);
             for (size_t i = 0; i < count_a; i++)
                 for (size_t k = 0; k < count_b; k++)
-                    kin->operator[i * count_b + k] = names_operator_shared(texts_a[i], texts_b[k]);
+                    kin->operators[i * count_b + k] = names_operator_shared(texts_a[i], texts_b[k]);
             free(texts_a);
             free(texts_b);
         }
@@ -116,9 +116,9 @@ void order_kin_fill(struct order_kin *kin, struct align_job *job, struct order_i
 void order_kin_free(struct order_kin *kin)
 {
     free(kin->similar);
-    free(kin->operator);
+    free(kin->operators);
     kin->similar = NULL;
-    kin->operator= NULL;
+    kin->operators = NULL;
 }
 
 static bool order_share(const struct align_job *job, uint32_t a, uint32_t b)

@@ -21,7 +21,7 @@ struct order_item {
 struct order_kin {
     float *similar; // of dense numbers of normalised names; NULL: too many
     // generated code and a kernel of one of the operators in its name; NULL: too many
-    bool *operator;
+    bool *operators;
     uint32_t dense_b;
     bool gathered; // the stretch is of many places of one side: see align_gather.c
 };

@@ -92,24 +92,16 @@ static const char *host_wait_word(struct marks marks, const char *target)
     static const struct {
         enum mark mark;
         const char *word;
+        // clang-format off
     } rows[] = {
-            {MARK_SLEEP, "sleep"},
-            {MARK_FUTEX, "futex_wait"},
-            {MARK_EPOLL, "epoll"},
-            {MARK_POLL, "poll"},
-            {MARK_CHILD, "child"},
-            {MARK_PIPE_READ, "pipe"},
-            {MARK_PIPE_WRITE, "pipe"},
-            {MARK_ACCEPT, "accept"},
-            {MARK_SIGWAIT, "signal"},
-            {MARK_SOCKET_RECV, "socket"},
-            {MARK_SOCKET_SEND, "socket"},
-            {MARK_STOP, "stopped"},
-            {MARK_FREEZE, "frozen"},
-            {MARK_FILE_READ, "read"},
-            {MARK_FAULT, "page fault"},
-            {MARK_GPU_DRIVER, "gpu_driver"},
+        {MARK_SLEEP, "sleep"},         {MARK_FUTEX, "futex_wait"},   {MARK_EPOLL, "epoll"},
+        {MARK_POLL, "poll"},           {MARK_CHILD, "child"},        {MARK_PIPE_READ, "pipe"},
+        {MARK_PIPE_WRITE, "pipe"},     {MARK_ACCEPT, "accept"},      {MARK_SIGWAIT, "signal"},
+        {MARK_SOCKET_RECV, "socket"},  {MARK_SOCKET_SEND, "socket"}, {MARK_STOP, "stopped"},
+        {MARK_FREEZE, "frozen"},       {MARK_FILE_READ, "read"},     {MARK_FAULT, "page fault"},
+        {MARK_GPU_DRIVER, "gpu_driver"},
     };
+    // clang-format on
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (marks_has(marks, rows[i].mark))
             return rows[i].word;

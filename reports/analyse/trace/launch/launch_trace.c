@@ -15,9 +15,8 @@
 #include "reports/analyse/names/wordlists.h"
 #include "reports/analyse/trace/launch/launch_trace_inside.h"
 
-enum {
-    CLOCK_RESIDUAL_MAX_NS = 10000
-}; // the GPU's clock may be this far from the host's: a launch takes 5 us
+// the GPU's clock may be this far from the host's: a launch takes 5 us
+enum { CLOCK_RESIDUAL_MAX_NS = 10000 };
 
 void load_doubt(struct load *load, const char *fmt, ...)
 {
