@@ -231,9 +231,11 @@ def check_judged(case, done):
     assert all(any(words in reason for words in noise) for reason, in undecided), str(done)
     # Steps of microseconds beside busy neighbours: three launches may look as if one side were not steady.
     unsteady = case.value("SELECT count(*) FROM finding WHERE kind = 'not_steady'")
+    # Of the pairs that other load makes void more may fall on one side than chance allows in nine of ten runs.
+    lopsided = case.value("SELECT count(*) FROM finding WHERE kind = 'void' AND effect = 'inconclusive'")
     # And its pairs may spread more than those of the control.
     uncovered = case.value("SELECT calibrated FROM verdict") == 0
-    assert done.code == 3 if undecided else unsteady or uncovered or done.code == 0, str(done)
+    assert done.code == 3 if undecided else unsteady or lopsided or uncovered or done.code == 0, str(done)
 
 
 def check_says(done, *parts):
