@@ -6,14 +6,18 @@ A model of reference_models/torch trains all the time; each arm watches it in tu
 are compared with those just before and after. Arms: `upgate record` as `upgate ab` records traced launches (997 samples a
 second, gaps from 100 us), the same by another build (--other, its upgate), `py-spy record --native` and `perf record -g
 --call-graph dwarf`, where they are installed, at the same rate. Of ours, the kernel's own account of the programs
-(kernel.bpf_stats_enabled) gives microseconds a sample and a switch-out.
+(kernel.bpf_stats_enabled) gives microseconds a sample and a switch-out. With --parts, what each part of a recording costs
+by itself in place of other tools; on a GPU (--args "--device cuda") its side is switched on and off with it.
 
-    python3 ci/bench/stack_cost.py --python PYTHON [--model dlrm] [--rounds N] [--seconds S] [--other UPGATE] [--py-spy PATH]
+    python3 ci/bench/stack_cost.py --python PYTHON [--model dlrm] [--args WORDS] [--rounds N] [--seconds S] [--cpus LIST]
+                                   [--parts] [--other UPGATE] [--py-spy PATH]
 """
 import argparse
 import contextlib
+import functools
 import json
 import os
+import shlex
 import shutil
 import signal
 import statistics
@@ -55,7 +59,18 @@ def watch(argv, seconds, during=None):
     return begin, begin + int(seconds * 1e9)
 
 
-def ours(upgate, scratch, pid, seconds, facts):
+# Of `upgate record`: what is left out.
+HOST_ONLY, STILL = ["--gpu", "off", "--no-modules"], ["--sample-hz", "0"]
+PARTS = {"everything": [],
+         "switches": HOST_ONLY + STILL + ["--no-python"],
+         "switches, Python stacks": HOST_ONLY + STILL,
+         "samples, switches, Python stacks": HOST_ONLY,
+         "modules and steps": STILL + ["--gpu", "off", "--no-python", "--threshold", "1s"],
+         "kernels and calls": STILL + ["--no-python", "--no-modules", "--threshold", "1s"],
+         "kernels, calls, modules": STILL + ["--no-python", "--threshold", "1s"]}
+
+
+def ours(upgate, scratch, pid, seconds, facts, options=()):
     store = os.path.join(scratch, "record.db")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(store)
@@ -66,7 +81,7 @@ def ours(upgate, scratch, pid, seconds, facts):
             last.update(programs(process.pid))
             time.sleep(0.2)
     watch([upgate, "record", "-q", "--pid", str(pid), "--duration", "%gs" % seconds, "-o", store, "--sample-hz", HZ,
-           "--threshold", "100us"], seconds, ask)
+           "--threshold", "100us", *options], seconds, ask)
     query = lambda sql: rig.query(store, sql)[0][0]
     facts["samples"] = query("SELECT count(*) FROM sample WHERE why & 1")
     facts["whole"] = query("SELECT avg(EXISTS (SELECT 1 FROM v_stack f WHERE f.stack = t.user_stack AND f.name IN (%s))) "
@@ -74,8 +89,8 @@ def ours(upgate, scratch, pid, seconds, facts):
     facts["python"] = query("SELECT avg(python_stack IS NOT NULL AND NOT why & 64) FROM sample WHERE why & 1 AND thread_id IN "
                             "(SELECT thread_id FROM sample WHERE python_stack)")
     facts["late"] = query("SELECT avg((why & 64) != 0) FROM sample WHERE why & 1 AND python_stack")
-    if "sample_tick" in last:
-        facts["us a sample"] = last["sample_tick"] / facts["samples"] / 1e3
+    if "task_switch" in last:
+        facts["us a sample"] = last["sample_tick"] / facts["samples"] / 1e3 if facts["samples"] else None
         facts["us a switch-out"] = last["task_switch"] / max(1, query("SELECT sum(switches) FROM thread_total")) / 1e3
     return rig.query(store, "SELECT begin_ns, end_ns FROM recording")[0]
 
@@ -110,7 +125,9 @@ def perf(tool, scratch, pid, seconds, facts):
 
 
 def arms_of(args):
-    arms = {"upgate record": lambda *rest: ours(rig.UPGATE, *rest)}
+    if args.parts:
+        return {name: functools.partial(ours, rig.UPGATE, options=options) for name, options in PARTS.items()}
+    arms = {"upgate record": functools.partial(ours, rig.UPGATE)}
     if args.other:
         arms["the other build"] = lambda *rest: ours(args.other, *rest)
     if args.py_spy:
@@ -120,6 +137,12 @@ def arms_of(args):
     return arms
 
 
+def prepared():
+    """The environment of a program whose GPU side can be recorded later."""
+    text = subprocess.run([rig.UPGATE, "record", "--print-env"], capture_output=True, text=True).stdout
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+
 def measure(args, scratch, arms):
     """{arm: ([ratio of a round], [facts of a round])}."""
     log = os.path.join(scratch, "steps.jsonl")
@@ -127,9 +150,10 @@ def measure(args, scratch, arms):
     windows = {arm: [] for arm in arms}
     facts = {arm: [] for arm in arms}
     with open(log, "w") as file:
-        process = subprocess.Popen([capture_cost.STEP_HOST, "0", "0", args.python, model, "--steps", "100000000"], stdout=file,
-                                   stderr=subprocess.DEVNULL, start_new_session=True,
-                                   env=dict(os.environ, PYTHONPATH=os.path.join(rig.BUILD, "python")))
+        pin = ["taskset", "-c", args.cpus] if args.cpus else []
+        process = subprocess.Popen([*pin, capture_cost.STEP_HOST, "0", "0", args.python, model, "--steps", "100000000",
+                                    *shlex.split(args.args)], stdout=file, stderr=subprocess.DEVNULL, start_new_session=True,
+                                   env=dict(os.environ, **prepared(), PYTHONPATH=os.path.join(rig.BUILD, "python")))
         try:
             pid = capture_cost.child_of(process.pid)
             while not os.path.getsize(log):
@@ -165,6 +189,9 @@ def main():
     parser = argparse.ArgumentParser(description="what whole stacks cost, and how whole they are")
     parser.add_argument("--python", required=True)
     parser.add_argument("--model", default="dlrm")
+    parser.add_argument("--args", default="", metavar="WORDS", help="more of the model's command line")
+    parser.add_argument("--cpus", metavar="LIST", help="of the model, which the recorder may use, too")
+    parser.add_argument("--parts", action="store_true", help="what each part of a recording costs by itself")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--other", metavar="UPGATE")
