@@ -41,6 +41,8 @@ def programs(pid):
         for fd in os.listdir("/proc/%d/fdinfo" % pid):
             with open("/proc/%d/fdinfo/%s" % (pid, fd)) as file:
                 ids |= {int(line.split()[1]) for line in file if line.startswith("prog_id:")}
+    if not shutil.which("bpftool"):
+        return found
     for program in json.loads(subprocess.run(["bpftool", "-j", "prog", "show"], capture_output=True, text=True).stdout or "[]"):
         if program["id"] in ids:
             found[program.get("name")] = program.get("run_time_ns", 0)
