@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 #include "common/target/file.h"
 
@@ -57,7 +58,7 @@ int proc_stat_read(const char *dir, struct proc_stat *ret)
     ret->flags = (uint32_t)field[9];
     ret->nice = (int64_t)field[19];
     ret->threads = (uint32_t)field[20];
-    ret->start_ticks = field[22];
+    ret->start_ticks = field[22] - (uint64_t)(clock_boottime_ahead_ns() / PROC_TICK_NS);
     ret->code_begin = field[26];
     ret->code_end = field[27];
     ret->stack_begin = field[28];

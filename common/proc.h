@@ -16,13 +16,14 @@ struct proc_stat {
     pid_t parent;
     uint32_t flags, threads; // PF_…
     int64_t nice;
-    uint64_t start_ticks;                       // since boot
+    uint64_t start_ticks; // since boot, by clock_boottime_ns(): of all time namespaces the same
     uint64_t code_begin, code_end, stack_begin; // 0 or 1 without permission
     uint32_t realtime_priority, policy;
 };
 int proc_stat_read(const char *dir, struct proc_stat *ret);
 int proc_stat_of(pid_t pid, struct proc_stat *ret);
 bool proc_stat_ended(const struct proc_stat *stat); // a zombie, too
+enum { PROC_TICK_NS = 10000000 }; // where namespaces are no whole ticks apart, to one of these
 
 // What stands behind "KEY:\t" in status.
 int proc_status_read(const char *dir, const char *key, char *ret, size_t size);

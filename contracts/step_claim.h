@@ -91,11 +91,12 @@ static UG_IMPL_COLD uint64_t ug_impl_start_ticks(void)
     return ticks == UINT64_MAX ? 0 : ticks;
 }
 
-static UG_IMPL_COLD uint64_t ug_impl_pid_namespace(void)
+/* Inode of a file of /proc/self/ns; 0 when there is none to read. */
+static UG_IMPL_COLD uint64_t ug_impl_namespace(const char *path)
 {
     struct stat status;
     uint64_t inode = 0;
-    int fd = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
 
     if (fd >= 0) {
         if (ug_impl_fstat(fd, &status) == 0) {
@@ -144,7 +145,8 @@ static UG_IMPL_COLD struct ug_step_slot *ug_impl_find_slot(
             (struct ug_step_slot *)(void *)((char *)s->header + s->header->slots_offset);
     uint32_t pid = (uint32_t)getpid(), slot_count = s->header->slot_count;
     uint64_t ticks = ug_impl_start_ticks(), image = ug_impl_image();
-    uint64_t pid_namespace = ug_impl_pid_namespace();
+    uint64_t pid_namespace = ug_impl_namespace("/proc/self/ns/pid");
+    uint64_t time_namespace = ug_impl_namespace("/proc/self/ns/time");
 
     for (uint32_t i = 0; i < slot_count; i++) {
         struct ug_step_slot *slot = &slots[i];
@@ -157,6 +159,7 @@ static UG_IMPL_COLD struct ug_step_slot *ug_impl_find_slot(
                 return NULL;
             }
             slot->image = image;
+            slot->time_namespace = time_namespace;
             return slot;
         }
     }
@@ -168,6 +171,7 @@ static UG_IMPL_COLD struct ug_step_slot *ug_impl_find_slot(
                     &slot->pid, &none, pid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             slot->start_ticks = ticks;
             slot->pid_namespace = pid_namespace;
+            slot->time_namespace = time_namespace;
             slot->image = image;
             slot->claim_ns = ug_impl_now_ns();
             ug_impl_read_rank(slot, i);

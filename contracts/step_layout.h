@@ -144,7 +144,10 @@ struct ug_step_slot {
     uint64_t pid_namespace;
     uint64_t image;
     uint64_t claim_ns;
-    uint64_t padding1[2];
+    /* Whose CLOCK_MONOTONIC all times of this slot are, and whose CLOCK_BOOTTIME start_ticks:
+     * inode of /proc/self/ns/time; 0 = not told. */
+    uint64_t time_namespace;
+    uint64_t padding1;
     /* Written by the process at every record. */
     UG_STEP_LINE uint64_t head; /* records published since the claim = kept */
     uint64_t dropped_count;
@@ -220,6 +223,7 @@ UG_STEP_ASSERT(sizeof(struct ug_step_near) == 128);
 UG_STEP_ASSERT(UG_STEP_LOOKS_OFFSET + sizeof(struct ug_step_looks) <= UG_STEP_HEADER_BYTES);
 UG_STEP_ASSERT(sizeof(struct ug_step_slot) == 256);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, start_ticks) == 16);
+UG_STEP_ASSERT(offsetof(struct ug_step_slot, time_namespace) == 48);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, head) == 64);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, steps) == 120);
 UG_STEP_ASSERT(offsetof(struct ug_step_slot, state) == 128);

@@ -9,6 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 #include "common/units.h"
 #include "harness/doctor/check.h"
@@ -123,6 +124,39 @@ void check_frequency(struct doctor *doctor)
     free(governor);
 }
 
+static void check_add_found(struct doctor_finding *finding, const char *more)
+{
+    char *found = xasprintf("%s; %s", finding->found, more);
+    free(finding->found);
+    finding->found = found;
+}
+
+// Said only where this process is in one that is not the machine's.
+static void check_time_namespace(struct doctor_finding *finding)
+{
+    struct time_offsets ahead;
+    uint64_t inode;
+    int code = clock_machine_code();
+    if (code == -EAGAIN)
+        return;
+    if (code) {
+        check_add_found(finding, "in a time namespace of which the kernel does not tell");
+        finding->status = DOCTOR_STATUS_LIMITED;
+        free(finding->lost);
+        free(finding->remedy);
+        doctor_lose(finding,
+                "nothing can be recorded: times could not be compared with those of the kernel",
+                "start upgate outside of the time namespace, or by `unshare --fork`");
+    } else if (clock_compare("/proc/self", &inode, &ahead) == 0 && ahead.monotonic_ns) {
+        char *text = xasprintf(
+                "in a time namespace, off by %+.9f s: times are brought to the machine's clock",
+                (double)ahead.monotonic_ns / 1e9);
+        check_add_found(finding, text);
+        doctor_fact(finding, "time_namespace_ahead_ns", json_integer(ahead.monotonic_ns));
+        free(text);
+    }
+}
+
 void check_clock(struct doctor *doctor)
 {
     char *source =
@@ -142,6 +176,7 @@ void check_clock(struct doctor *doctor)
                 "is stable");
     doctor_fact(finding, "source", source ? json_string(source) : json_null());
     free(source);
+    check_time_namespace(finding);
 }
 
 void check_shared_memory(struct doctor *doctor)

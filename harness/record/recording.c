@@ -304,6 +304,14 @@ static void recording_drain_steps(struct recording *recording)
                 recording->opts->injected ? recording_on_text : NULL, recording, NULL);
 }
 
+static int recording_add_missing(
+        struct recording *recording, const char *sentence, struct error *err)
+{
+    return store_exec(recording->store, err,
+            "UPDATE recording SET missing = json_insert(missing, '$[#]', ?) WHERE id = ?", "si",
+            sentence, recording->result->recording_id);
+}
+
 // Processes that made step calls which are not here, whoever named the steps: with what else is
 // missing, which a merge hands on.
 static int recording_tell_refused(struct recording *recording, struct error *err)
@@ -318,9 +326,45 @@ static int recording_tell_refused(struct recording *recording, struct error *err
     int rc = store_ledger(recording->store, NULL, "steps", "processes", (int64_t)kept + refused,
             kept, refused, 1, NULL, err);
     if (rc == 0)
-        rc = store_exec(recording->store, err,
-                "UPDATE recording SET missing = json_insert(missing, '$[#]', ?) WHERE id = ?", "si",
-                text, recording->result->recording_id);
+        rc = recording_add_missing(recording, text, err);
+    free(text);
+    return rc;
+}
+
+// Of processes in time namespaces of their own: whose times were brought to our clock, and whose
+// could not be.
+static int recording_tell_clocks(struct recording *recording, struct error *err)
+{
+    uint32_t slots = recording->steps ? reader_slot_count(recording->steps) : 0, moved = 0,
+             unplaced = 0;
+    uint64_t records = 0;
+    struct reader_slot info, first = {0}, lost = {0};
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        struct reader_counters counters;
+        if (reader_slot(recording->steps, slot, &info) ||
+                reader_counters(recording->steps, slot, &counters))
+            continue;
+        if (info.clock_ahead_ns && !moved++)
+            first = info;
+        if (counters.records_unplaced && !unplaced++)
+            lost = info;
+        records += counters.records_unplaced;
+    }
+    int rc = 0;
+    if (moved)
+        rc = store_note(recording->store, err, "info",
+                "steps: process %u is in a time namespace, whose clock is off by %+.9f s%s: times were brought to the machine's clock",
+                first.pid, (double)first.clock_ahead_ns / 1e9,
+                moved > 1 ? "; others are likewise" : "");
+    if (rc || !unplaced)
+        return rc;
+    char *text = xasprintf(
+            "steps: process %u%s marked steps by the clock of a time namespace that cannot be compared with the machine's: they are not here",
+            lost.pid, unplaced > 1 ? " and others" : "");
+    rc = store_ledger(recording->store, NULL, "steps", "clocks", (int64_t)records, 0,
+            (int64_t)records, 1, NULL, err);
+    if (rc == 0)
+        rc = recording_add_missing(recording, text, err);
     free(text);
     return rc;
 }
@@ -573,6 +617,8 @@ static int recording_finish(struct recording *recording, int rc, struct error *e
     int steps_rc = recording_count_dropped_steps(recording, end_rc ? NULL : &end);
     if (steps_rc == 0)
         steps_rc = recording_tell_refused(recording, end_rc ? NULL : &end);
+    if (steps_rc == 0)
+        steps_rc = recording_tell_clocks(recording, end_rc ? NULL : &end);
     if (steps_rc == 0)
         steps_rc = recording_say_calls(recording, end_rc ? NULL : &end);
     end_rc = end_rc ? end_rc : steps_rc;

@@ -394,6 +394,32 @@ static uint64_t samples_sane(uint64_t counter)
     return counter < max ? counter : max;
 }
 
+// Of processes in time namespaces of their own: that their times were brought to our clock, or that
+// they could not be.
+static int samples_store_clocks(const struct launch *launch, int64_t launch_id, uint64_t unplaced,
+        struct store *store, struct error *err)
+{
+    struct reader_slot info;
+    int64_t ahead_ns = 0;
+    for (uint32_t slot = 0; slot < reader_slot_count(launch->reader) && !ahead_ns; slot++)
+        ahead_ns = reader_slot(launch->reader, slot, &info) ? 0 : info.clock_ahead_ns;
+    int rc = 0;
+    if (ahead_ns) {
+        char *text = xasprintf(
+                "in a time namespace, whose clock is off by %+.9f s: times were brought to the machine's clock",
+                (double)ahead_ns / 1e9);
+        rc = store_ledger(
+                store, &launch_id, "step protocol", "time namespace", -1, -1, 0, 0, text, err);
+        free(text);
+    }
+    if (rc == 0 && unplaced)
+        rc = store_ledger(store, &launch_id, "step protocol", "clocks", -1, -1, (int64_t)unplaced,
+                1,
+                "records of processes in a time namespace whose clock cannot be compared: left out",
+                err);
+    return rc;
+}
+
 static int samples_store_ledger(const struct samples *samples, const struct launch *launch,
         int64_t launch_id, struct store *store, struct error *err)
 {
@@ -407,6 +433,7 @@ static int samples_store_ledger(const struct samples *samples, const struct laun
         sum.bytes_dropped += samples_sane(one.bytes_dropped);
         sum.truncated += samples_sane(one.truncated);
         sum.misplaced += samples_sane(one.misplaced);
+        sum.records_unplaced += samples_sane(one.records_unplaced);
     }
     int rc = store_ledger(store, &launch_id, "step protocol", "records",
             (int64_t)(sum.records_kept + sum.records_dropped), (int64_t)sum.records_kept,
@@ -430,6 +457,8 @@ static int samples_store_ledger(const struct samples *samples, const struct laun
         rc = store_ledger(store, &launch_id, "step protocol", "misused calls", -1, -1,
                 (int64_t)(sum.truncated + sum.misplaced), 0,
                 "names cut, phases too deep, or calls nested or outside a step: ignored", err);
+    if (rc == 0)
+        rc = samples_store_clocks(launch, launch_id, sum.records_unplaced, store, err);
     uint32_t refused = reader_refused_count(launch->reader);
     if (rc == 0 && (refused || samples->broken))
         rc = store_ledger(store, &launch_id, "step protocol", "slots", -1, -1,

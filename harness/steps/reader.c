@@ -220,6 +220,8 @@ int reader_create(struct reader **ret_reader, const char *path, const struct rea
     reader->rings = calloc(plan.slot_count, sizeof(*reader->rings));
     reader->outside = calloc(plan.slot_count, sizeof(*reader->outside));
     reader->fd = reader->told_fd = -1;
+    reader->clock.inode = clock_namespace();
+    (void)clock_knows(reader->clock.inode, &reader->clock.ahead);
     if (stat("/proc/self/ns/pid", &status) == 0) {
         reader->pid_namespace = status.st_ino;
     }
@@ -393,39 +395,19 @@ void reader_looks(const struct reader *reader, struct ug_step_looks *ret_looks)
     }
 }
 
-// Its number as we know it; -1: of a namespace that cannot be seen from here. Found out once: a
-// look at every process.
-static pid_t slot_pid(const struct reader *reader, const struct ug_step_slot *slot)
+// Since when the process lives tells it from another one with its number. Of two namespaces each
+// has cut that to a tick by itself.
+static bool same_start(
+        const struct reader *reader, const struct ug_step_slot *slot, uint64_t start_ticks)
 {
-    struct reader_outside *outside = &reader->outside[slot - reader->slots];
-    uint32_t pid = slot->pid;
+    const struct reader_clock *clock = reader_slot_clock(reader, slot);
+    uint64_t ahead = (uint64_t)(clock->ahead.boottime_ns / PROC_TICK_NS);
+    uint64_t apart = start_ticks - (slot->start_ticks - ahead);
 
-    if (slot->pid_namespace == reader->pid_namespace) {
-        return (pid_t)pid;
+    if (clock->code != 0) {
+        return true; // nobody knows
     }
-    if (outside->pid != pid) {
-        *outside = (struct reader_outside){
-                .pid = pid, .outer_pid = proc_outer_pid((pid_t)pid, slot->pid_namespace)};
-    }
-    return outside->outer_pid;
-}
-
-static pid_t slot_tid(const struct reader *reader, const struct ug_step_slot *slot)
-{
-    struct reader_outside *outside = &reader->outside[slot - reader->slots];
-    uint32_t tid = __atomic_load_n(&slot->hold_tid, __ATOMIC_RELAXED);
-
-    if (slot->pid_namespace == reader->pid_namespace || tid == 0) {
-        return (pid_t)tid;
-    }
-    if (slot_pid(reader, slot) < 0) {
-        return 0;
-    }
-    if (outside->tid != tid) {
-        outside->tid = tid;
-        outside->outer_tid = proc_outer_tid(outside->outer_pid, (pid_t)tid);
-    }
-    return outside->outer_tid < 0 ? 0 : outside->outer_tid;
+    return clock->ahead.boottime_ns % PROC_TICK_NS == 0 ? apart == 0 : apart + 1 <= 2;
 }
 
 // The process of a slot has not ended and is no zombie. One that cannot be seen from here is taken
@@ -439,7 +421,7 @@ static bool slot_alive(const struct reader *reader, const struct ug_step_slot *s
     if (__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == UG_SLOT_CLOSED) {
         return false;
     }
-    pid = slot_pid(reader, slot);
+    pid = reader_slot_pid(reader, slot);
     if (pid < 0) {
         return true;
     }
@@ -447,7 +429,7 @@ static bool slot_alive(const struct reader *reader, const struct ug_step_slot *s
     if (code) {
         return code != -ESRCH && code != -EBADMSG; // what may not be read is alive
     }
-    return stat.start_ticks == slot->start_ticks && !proc_stat_ended(&stat);
+    return same_start(reader, slot, stat.start_ticks) && !proc_stat_ended(&stat);
 }
 
 // Stands at the gate and was not granted more since. The state alone would be stale between a grant
@@ -464,13 +446,16 @@ static bool slot_held(const struct ug_step_slot *slot)
 int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_slot *ret_slot)
 {
     const struct ug_step_slot *slot;
+    const struct reader_clock *clock;
 
     if (slot_idx >= reader->plan.slot_count || !claimed(&reader->slots[slot_idx])) {
         return -ENOENT;
     }
     slot = &reader->slots[slot_idx];
+    clock = reader_slot_clock(reader, slot);
     *ret_slot = (struct reader_slot){
-            .pid = slot_pid(reader, slot) < 0 ? slot->pid : (uint32_t)slot_pid(reader, slot),
+            .pid = reader_slot_pid(reader, slot) < 0 ? slot->pid
+                                                     : (uint32_t)reader_slot_pid(reader, slot),
             .rank = slot->rank,
             .ranks = __atomic_load_n(&slot->ranks, __ATOMIC_ACQUIRE),
             .has_rank = slot->rank_source == UG_RANK_ENVIRONMENT,
@@ -480,10 +465,13 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
             .hold_count = __atomic_load_n(&slot->hold_count, __ATOMIC_RELAXED),
             .control_wait_ns = __atomic_load_n(&slot->control_wait_ns, __ATOMIC_RELAXED),
             .control_cpu_ns = __atomic_load_n(&slot->control_cpu_ns, __ATOMIC_RELAXED),
-            .hold_begin_ns = __atomic_load_n(&slot->hold_begin_ns, __ATOMIC_RELAXED),
-            .hold_tid = (uint32_t)slot_tid(reader, slot),
-            .claim_ns = slot->claim_ns,
+            .hold_begin_ns =
+                    reader_our_time(clock, __atomic_load_n(&slot->hold_begin_ns, __ATOMIC_RELAXED)),
+            .hold_tid = (uint32_t)reader_slot_tid(reader, slot),
+            .claim_ns = reader_our_time(clock, slot->claim_ns),
             .start_ticks = slot->start_ticks,
+            .clock_code = clock->code,
+            .clock_ahead_ns = clock->ahead.monotonic_ns,
     };
     return 0;
 }
@@ -532,8 +520,8 @@ int reader_wait_held(struct reader *reader, uint32_t slots, int64_t deadline_ns)
     __atomic_store_n(&header->waiting, 1, __ATOMIC_SEQ_CST);
     for (;;) {
         uint32_t event = __atomic_load_n(&header->event, __ATOMIC_SEQ_CST);
-        int64_t now_ns, until_ns;
-        struct timespec until;
+        int64_t now_ns, wait_ns;
+        struct timespec wait;
 
         rc = wait_done(reader, slots, look_alive);
         if (rc <= 0) {
@@ -549,11 +537,9 @@ int reader_wait_held(struct reader *reader, uint32_t slots, int64_t deadline_ns)
             look_ns = now_ns + ALIVE_CHECK_NS;
             continue;
         }
-        until_ns = look_ns < deadline_ns ? look_ns : deadline_ns;
-        until = (struct timespec){until_ns / 1000000000, until_ns % 1000000000};
-        // FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC time.
-        if (syscall(SYS_futex, &header->event, FUTEX_WAIT_BITSET, event, &until, NULL,
-                    FUTEX_BITSET_MATCH_ANY) != 0 &&
+        wait_ns = (look_ns < deadline_ns ? look_ns : deadline_ns) - now_ns;
+        wait = (struct timespec){wait_ns / 1000000000, wait_ns % 1000000000};
+        if (syscall(SYS_futex, &header->event, FUTEX_WAIT, event, &wait, NULL, 0) != 0 &&
                 errno == EINTR) {
             rc = -EINTR;
             break;

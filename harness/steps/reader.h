@@ -42,8 +42,12 @@ struct reader_slot {
     uint32_t hold_tid;    // the thread of it; 0 = not told: none yet, not to be seen from here, an
                           // older writer
     uint64_t claim_ns;    // of the first step call
-    uint64_t start_ticks; // as /proc/PID/stat
+    uint64_t start_ticks; // as /proc/PID/stat has it for the process itself
     uint64_t control_wait_ns, control_cpu_ns; // by which a control made its steps longer so far
+    // Its times, here and in its records, are brought from its clock to ours (common/clock.h).
+    // code: 0, or -errno of clock_compare(): they cannot be, are 0 here, and records stay away.
+    int clock_code;
+    int64_t clock_ahead_ns; // of ours, in a time namespace
 };
 
 // Every count is since the claim. seen = kept + dropped.
@@ -51,7 +55,8 @@ struct reader_counters {
     uint64_t records_kept, records_dropped;
     uint64_t bytes_kept, bytes_dropped; // byte records, not bytes
     uint64_t truncated;                 // names cut, phases nested too deep
-    uint64_t misplaced; // calls ignored: nested, of another thread, or outside a step
+    uint64_t misplaced;        // calls ignored: nested, of another thread, or outside a step
+    uint64_t records_unplaced; // of those kept: not handed out, see reader_slot.clock_code
 };
 
 struct reader_bytes {

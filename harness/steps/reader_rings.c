@@ -79,16 +79,24 @@ static int drain_records(struct reader *reader, uint32_t slot_idx, reader_record
     struct ug_step_slot *slot = &reader->slots[slot_idx];
     uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE), tail = slot->tail;
     uint64_t ring_records = reader->plan.ring_records;
+    const struct reader_clock *clock = reader_slot_clock(reader, slot);
 
     if (head - tail > ring_records) {
         __atomic_store_n(&slot->tail, head, __ATOMIC_RELEASE);
         return error_set(err, -EPROTO, "records of slot %u (pid %u) are damaged, skipping them",
                 slot_idx, slot->pid);
     }
+    if (clock->code != 0) {
+        reader->outside[slot_idx].unplaced += head - tail;
+        tail = head;
+    }
     for (uint64_t i = tail; i != head; i++) {
         struct ug_step_record record = reader->rings[slot_idx].records[i & (ring_records - 1)];
 
         record.name[UG_STEP_NAME_BYTES - 1] = '\0';
+        record.begin_ns = reader_our_time(clock, record.begin_ns);
+        record.end_ns = reader_our_time(clock, record.end_ns);
+        record.sched_ns = reader_our_time(clock, record.sched_ns);
         on_record(arg, slot_idx, &record);
         if ((i & 255) ==
                 255) { // room early, so that a long callback does not cost the process records
@@ -208,5 +216,6 @@ int reader_counters(
     ret_counters->bytes_dropped = __atomic_load_n(&slot->byte_dropped_count, __ATOMIC_RELAXED);
     ret_counters->truncated = __atomic_load_n(&slot->truncated_count, __ATOMIC_RELAXED);
     ret_counters->misplaced = __atomic_load_n(&slot->misplaced_count, __ATOMIC_RELAXED);
+    ret_counters->records_unplaced = reader->outside[slot_idx].unplaced;
     return 0;
 }

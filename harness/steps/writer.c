@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "common/clock.h"
 #include "common/launcher.h"
 #include "common/proc.h"
 #include "common/target/file.h"
@@ -113,7 +114,8 @@ int step_writer_claim(
     (void)proc_stat_of(pid, &stat);
     slot->start_ticks = stat.start_ticks;
     slot->pid_namespace = reader->pid_namespace;
-    slot->claim_ns = ug_impl_now_ns();
+    slot->time_namespace = clock_namespace(); // start_ticks and all times are of our clocks
+    slot->claim_ns = (uint64_t)clock_monotonic_ns();
     read_rank(slot, pid, idx);
     __atomic_store_n(&slot->state, UG_SLOT_RUNNING, __ATOMIC_SEQ_CST);
     __atomic_fetch_add(&reader->header->claims_count, 1, __ATOMIC_RELEASE); // after the state
@@ -157,7 +159,7 @@ void step_writer_go(struct step_writer *writer)
     struct ug_step_state *s = &writer->state;
 
     __atomic_store_n(&s->slot->state, UG_SLOT_RUNNING, __ATOMIC_RELEASE);
-    ug_impl_put(s, UG_RECORD_HOLD, s->hold_begin_ns, ug_impl_now_ns(), 0, NULL);
+    ug_impl_put(s, UG_RECORD_HOLD, s->hold_begin_ns, (uint64_t)clock_monotonic_ns(), 0, NULL);
 }
 
 void step_writer_counts(

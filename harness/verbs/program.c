@@ -12,6 +12,7 @@
 
 #include <sqlite3.h>
 
+#include "common/clock.h"
 #include "common/environment.h"
 #include "common/log.h"
 #include "common/signals.h"
@@ -108,6 +109,7 @@ void program_begin(void)
     program_catch_failed_writes(SIGPIPE);
     program_catch_failed_writes(SIGXFSZ); // a limit on the size of files
     program_apply_log();
+    clock_follow_machine();
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); // its count of bytes is under one lock, which
                                                 // threads would take for each allocation
     environment_check(environ, program_environment_unknown);

@@ -45,6 +45,11 @@ int64_t clock_boottime_ns(void)
     return canary_world->now_ns;
 }
 
+int64_t clock_boottime_ahead_ns(void)
+{
+    return 0;
+}
+
 void clock_sleep_until_ns(int64_t monotonic_ns)
 {
     if (canary_world->now_ns < monotonic_ns)

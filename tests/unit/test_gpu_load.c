@@ -2,15 +2,18 @@
 // From a spool written by hand into a store, read back through the views: times, joins, modules,
 // steps, ledger.
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/strings.h"
 #include "tests/unit/gpu_world.h"
 #include "tests/unit/runner.h"
+#include "tests/unit/test_time_rig.h"
 #include "tracer/gpu/batch.h"
 #include "tracer/store/ranges.h"
 #include "tracer/symbols/demangle.h"
@@ -540,6 +543,61 @@ TEST(times_that_no_clock_gives)
             number("SELECT dropped FROM ledger WHERE producer = 'gpu' AND kind = 'times' AND breach"),
             4 * (COUNT - KEPT));
     CHECK_INT(number("SELECT max(at_ns) AS at_ns FROM python_mark"), RANGE_NS_END - 1);
+    end();
+}
+
+// What a process in another time namespace does: a mark, and a kernel, by its own clock.
+static void write_by_own_clock(int ready_fd)
+{
+    uint64_t now_ns = (uint64_t)clock_monotonic_ns();
+    uint32_t name = spool_world_string(&spool, 1, "k");
+    struct ug_rec_mark mark = {
+            .head = {UG_REC_MARK, sizeof mark, 1}, .at_ns = now_ns, .kind = UG_MARK_STEP_BEGIN};
+    struct ug_rec_kernel kernel =
+            spool_world_kernel(name, 1, now_ns + GPU_OFFSET, now_ns + GPU_OFFSET + 1000);
+    spool.header->pid = (uint32_t)getpid();
+    spool_world_put(&spool, 1, &mark);
+    spool_world_clock(&spool, now_ns, now_ns + GPU_OFFSET);
+    spool_world_put(&spool, 1, &kernel);
+    if (write(ready_fd, "x", 1) == 1)
+        for (;;)
+            pause();
+    _exit(1);
+}
+
+TEST(a_process_in_a_time_namespace)
+{
+    const int64_t ahead_ns = 7200123456789;
+    int ends[2];
+    char byte;
+    snprintf(test_path, sizeof test_path, "/tmp/upgate-gpu-%d.db", (int)getpid());
+    store = gpu_world_store(test_path);
+    spool_world_new(&spool);
+    CHECK_INT(gpu_recorder_new(store, 1, &gpu_world_callbacks, NULL, &gpu, NULL), 0);
+    time_rig_enter(ahead_ns, 0);
+    CHECK_INT(pipe(ends), 0);
+    int64_t begin_ns = clock_monotonic_ns();
+    pid_t pid = fork();
+    if (pid == 0)
+        write_by_own_clock(ends[1]);
+    CHECK_INT(read(ends[0], &byte, 1), 1);
+    CHECK_INT(gpu_recorder_attach(gpu, pid, NULL), 0);
+    CHECK_INT(gpu_recorder_attach(gpu, pid, NULL), 0); // the same again
+    CHECK_INT(spool.header->generation, 1);
+    CHECK((int64_t)spool.header->heartbeat_ns >= begin_ns + ahead_ns);
+    CHECK_INT(gpu_recorder_poll(gpu, begin_ns, NULL), 0);
+    CHECK_INT(spool.header->heartbeat_ns, begin_ns + ahead_ns);
+    int64_t end_ns = clock_monotonic_ns();
+    kill(pid, SIGKILL);
+    CHECK_INT(waitpid(pid, NULL, 0), pid);
+    stop();
+    int64_t at_ns = number("SELECT at_ns FROM python_mark");
+    CHECK(begin_ns <= at_ns && at_ns <= end_ns);
+    CHECK_INT(number("SELECT start_ns FROM v_gpu_op"), at_ns);
+    CHECK_INT(
+            number("SELECT count(*) FROM ledger WHERE producer = 'gpu.clock' AND kind = 'time namespace' AND breach = 0 "
+                   "AND detail LIKE '%off by +7200.123456789 s%'"),
+            1);
     end();
 }
 

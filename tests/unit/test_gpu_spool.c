@@ -304,6 +304,74 @@ TEST(asks_and_answers)
     end();
 }
 
+struct times {
+    uint64_t times[16];
+    int count;
+};
+
+// All CLOCK_MONOTONIC times of a record.
+static void see_times(void *context, const struct ug_rec_head *record)
+{
+    struct times *seen = context;
+    const struct ug_rec_clock *clock = (const void *)record;
+    const struct ug_rec_nccl *nccl = (const void *)record;
+    const struct ug_rec_gc *gc = (const void *)record;
+    uint64_t *to = seen->times + seen->count, *begin = to;
+    if (record->type == UG_REC_MARK)
+        *to++ = ((const struct ug_rec_mark *)record)->at_ns;
+    if (record->type == UG_REC_GRAPH_NODE)
+        *to++ = ((const struct ug_rec_graph_node *)record)->at_ns;
+    if (record->type == UG_REC_CLOCK)
+        *to++ = clock->before_ns, *to++ = clock->gpu_ns, *to++ = clock->after_ns;
+    if (record->type == UG_REC_GC)
+        *to++ = gc->start_ns, *to++ = gc->end_ns;
+    if (record->type == UG_REC_NCCL)
+        *to++ = nccl->enqueued_ns, *to++ = nccl->ended_ns, *to++ = nccl->kernel_start_ns,
+        *to++ = nccl->kernel_end_ns;
+    if (record->type == UG_REC_CALL)
+        *to++ = ((const struct ug_rec_call *)record)->start_gpu;
+    seen->count += (int)(to - begin);
+}
+
+TEST(of_another_clock)
+{
+    const struct ug_rec_mark mark = {.head = {UG_REC_MARK, sizeof mark, 1}, .at_ns = 5100};
+    const struct ug_rec_clock clock = {.head = {UG_REC_CLOCK, sizeof clock, 1},
+            .before_ns = 5200,
+            .gpu_ns = 70,
+            .after_ns = 5210};
+    const struct ug_rec_gc gc = {
+            .head = {UG_REC_GC, sizeof gc, 1}, .start_ns = 5300, .end_ns = 5310};
+    const struct ug_rec_nccl nccl = {.head = {UG_REC_NCCL, sizeof nccl, 1},
+            .enqueued_ns = 5400,
+            .kernel_start_ns = 5410,
+            .kernel_end_ns = 5420}; // ended_ns 0: not seen
+    const struct ug_rec_graph_node node = {
+            .head = {UG_REC_GRAPH_NODE, sizeof node, 1}, .at_ns = 5500};
+    const struct ug_rec_call call = {.head = {UG_REC_CALL, sizeof call, 1}, .start_gpu = 5600};
+    const void *const records[] = {&mark, &clock, &gc, &nccl, &node, &call};
+    for (int i = 0; i < 2; i++) {
+        const uint64_t ahead = i ? (uint64_t)-400 : 5000; // of two processes
+        const uint64_t wanted[] = {5100 - ahead, 5200 - ahead, 70, 5210 - ahead, 5300 - ahead,
+                5310 - ahead, 5400 - ahead, 0, 5410 - ahead, 5420 - ahead, 5500 - ahead, 5600};
+        struct times seen = {0};
+        begin();
+        spool_reader_set_clock(reader, (int64_t)ahead);
+        for (size_t k = 0; k < sizeof records / sizeof *records; k++)
+            spool_world_put(&spool, 1, records[k]);
+        spool_reader_drain(reader, UINT64_MAX, see_times, &seen);
+        CHECK_INT(seen.count, sizeof wanted / sizeof *wanted);
+        for (int k = 0; k < seen.count; k++)
+            CHECK_INT(seen.times[k], wanted[k]);
+        // The process knows by its own clock whether we live.
+        spool_reader_ask(reader, UG_SPOOL_ACTIVE, UG_WANT_KERNELS, 10000);
+        CHECK_INT(spool.header->heartbeat_ns, 10000 + ahead);
+        spool_reader_heartbeat(reader, 20000);
+        CHECK_INT(spool.header->heartbeat_ns, 20000 + ahead);
+        end();
+    }
+}
+
 TEST(found_in_the_process_and_not_in_its_child)
 {
     int fd = -1;

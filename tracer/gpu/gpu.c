@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -141,12 +142,17 @@ static void process_begin(struct gpu_process *process)
     process->before_unknown = header->unknown_records;
 }
 
-int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct error *err)
+static bool is_known_spool(const struct gpu_recorder *gpu, pid_t pid, int fd)
 {
     struct stat info;
+    const struct gpu_process *known = process_of(gpu, pid);
+    return known && fstat(fd, &info) == 0 && known->inode == info.st_ino;
+}
+
+static int recorder_attach(
+        struct gpu_recorder *gpu, pid_t pid, int fd, int64_t ahead_ns, struct error *err)
+{
     struct gpu_process *known = process_of(gpu, pid);
-    if (known && fstat(fd, &info) == 0 && known->inode == info.st_ino)
-        return 0;
     if (gpu->process_count == GPU_PROCESSES_MAX)
         return error_set(err, -EPROTO, "more than %d processes with a GPU", (int)GPU_PROCESSES_MAX);
     uint32_t row = gpu->callbacks.process(gpu->callbacks.context, pid);
@@ -164,6 +170,8 @@ int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct e
     process->row = row;
     process->pid = pid;
     process->reader = reader;
+    process->ahead_ns = ahead_ns;
+    spool_reader_set_clock(reader, ahead_ns);
     process->inode = spool_reader_inode(reader);
     process->peek_bytes_left = GPU_PEEK_BYTES;
     process->calls = calls_new(&gpu->call_slots_left, gpu_call_given_up, process);
@@ -177,15 +185,45 @@ int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct e
     return 0;
 }
 
+int gpu_recorder_attach_fd(struct gpu_recorder *gpu, pid_t pid, int fd, struct error *err)
+{
+    return is_known_spool(gpu, pid, fd) ? 0 : recorder_attach(gpu, pid, fd, 0, err);
+}
+
+// Of a process in a time namespace. Without it all that it says would lie beside what the kernel
+// tells of it, and it would take us for gone.
+static int process_find_clock(pid_t pid, int64_t *ret_ahead_ns, struct error *err)
+{
+    char dir[32];
+    struct time_offsets ahead;
+    uint64_t inode;
+    snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    int rc = clock_compare(dir, &inode, &ahead);
+    if (rc == -ESRCH)
+        return -ENOENT;
+    if (rc == -EACCES)
+        return error_set(err, rc, "process %d may not be looked into: %s", (int)pid, strerror(-rc));
+    if (rc)
+        return error_set(err, -EPROTO,
+                "process %d is in a time namespace whose clock cannot be compared with the machine's",
+                (int)pid);
+    *ret_ahead_ns = ahead.monotonic_ns;
+    return 0;
+}
+
 int gpu_recorder_attach(struct gpu_recorder *gpu, pid_t pid, struct error *err)
 {
+    int64_t ahead_ns = 0;
     int fd = -1, rc = spool_reader_find(pid, &fd);
     if (rc == -EACCES || rc == -EPERM)
         return error_set(
                 err, -EACCES, "process %d may not be looked into: %s", (int)pid, strerror(-rc));
     if (rc)
         return is_attached(gpu, pid) ? 0 : -ENOENT;
-    rc = gpu_recorder_attach_fd(gpu, pid, fd, err);
+    bool known = is_known_spool(gpu, pid, fd);
+    rc = known ? 0 : process_find_clock(pid, &ahead_ns, err);
+    if (rc == 0 && !known)
+        rc = recorder_attach(gpu, pid, fd, ahead_ns, err);
     close(fd);
     return rc;
 }

@@ -49,9 +49,9 @@ void gpu_recorder_free(struct gpu_recorder *gpu);
 // file descriptor, so try a few times a second, for as long as -ENOENT comes. 0 also when it is
 // attached already (after exec it may be a new spool: the old one is read to its end). -ENOENT: no
 // spool (yet), no error text. -EACCES: may not be looked into. -EPROTO: a spool of another version,
-// or a damaged one; try no more.
+// a damaged one, or one of a clock that cannot be compared with ours; try no more.
 ERROR_CHECKED int gpu_recorder_attach(struct gpu_recorder *gpu, pid_t pid, struct error *err);
-// fd stays the caller's
+// fd stays the caller's; of a process that has our clock
 ERROR_CHECKED int gpu_recorder_attach_fd(
         struct gpu_recorder *gpu, pid_t pid, int fd, struct error *err);
 

@@ -94,6 +94,7 @@ struct gpu_process {
     bool gone, closed, taken;    // taken: by another recorder, of whom it is now
     struct spool_reader *reader; // NULL once closed
     uint64_t inode;
+    int64_t ahead_ns;                                 // its clock of ours, in a time namespace
     struct ug_spool_header header;                    // the last one seen
     struct ug_spool_counts before[UG_PRODUCER_COUNT]; // of an earlier recorder
     uint64_t before_cupti_dropped, before_discarded, before_unknown;

@@ -133,6 +133,13 @@ static void ledger_joins(struct gpu_process *process)
 static void ledger_clock(struct gpu_process *process)
 {
     const struct clock_fit *fit = &process->fit;
+    if (process->ahead_ns) {
+        char *moved = xasprintf(
+                "in a time namespace, whose clock is off by %+.9f s: times were brought to the machine's clock",
+                (double)process->ahead_ns / 1e9);
+        ledger_row(process, "gpu.clock", "time namespace", -1, 0, false, moved);
+        free(moved);
+    }
     if (!fit->samples && !process->counters.ops)
         return;
     char *text = xasprintf("residual %" PRId64 " ns median, %" PRId64

@@ -46,6 +46,7 @@ struct spool_reader {
     uint32_t segment_bytes, segment_count;
     uint64_t data_offset;
     uint32_t generation; // asked last
+    uint64_t ahead_ns;   // of our clock; below 0 as unsigned numbers have it
     struct reader_segment *taken;
     uint32_t *order; // segments with something to read, by sequence
     unsigned char *copy;
@@ -206,6 +207,11 @@ void spool_reader_close(struct spool_reader *reader)
     free(reader);
 }
 
+void spool_reader_set_clock(struct spool_reader *reader, int64_t ahead_ns)
+{
+    reader->ahead_ns = (uint64_t)ahead_ns;
+}
+
 uint64_t spool_reader_inode(const struct spool_reader *reader)
 {
     return reader->inode;
@@ -227,7 +233,7 @@ void spool_reader_ask(
 {
     struct ug_spool_header *header = reader->header;
     __atomic_store_n(&header->want_kinds, kinds, __ATOMIC_RELAXED);
-    __atomic_store_n(&header->heartbeat_ns, (uint64_t)now_ns, __ATOMIC_RELAXED);
+    spool_reader_heartbeat(reader, now_ns);
     __atomic_store_n(&header->want_state, (uint32_t)state, __ATOMIC_RELAXED);
     reader->generation = __atomic_add_fetch(&header->generation, 1, __ATOMIC_RELEASE);
     // shared: another process waits
@@ -247,7 +253,8 @@ bool spool_reader_taken(const struct spool_reader *reader)
 
 void spool_reader_heartbeat(struct spool_reader *reader, int64_t now_ns)
 {
-    __atomic_store_n(&reader->header->heartbeat_ns, (uint64_t)now_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(
+            &reader->header->heartbeat_ns, (uint64_t)now_ns + reader->ahead_ns, __ATOMIC_RELAXED);
 }
 
 void spool_reader_damage(const struct spool_reader *reader, struct spool_damage *ret_damage)
@@ -311,19 +318,53 @@ static uint32_t reader_copy(
     return have & ~7u;
 }
 
-// Calls fn for each record that can be one. Returns where the first that cannot begins.
-static uint32_t reader_walk(const unsigned char *copy, uint32_t bytes, spool_reader_fn fn,
-        void *context, bool definitions, struct spool_damage *damage)
+// 0 says that there is no such time.
+static void reader_move(uint64_t *ns, uint64_t ahead_ns)
+{
+    *ns -= *ns ? ahead_ns : 0;
+}
+
+// The CLOCK_MONOTONIC times of a record, of the process's clock, to ours. CUPTI's own are left: the
+// fit of the two clocks brings them along.
+static void reader_to_our_clock(struct ug_rec_head *head, uint64_t ahead_ns)
+{
+    if (head->type == UG_REC_CLOCK) {
+        struct ug_rec_clock *clock = (void *)head;
+        reader_move(&clock->before_ns, ahead_ns);
+        reader_move(&clock->after_ns, ahead_ns);
+    } else if (head->type == UG_REC_NCCL) {
+        struct ug_rec_nccl *nccl = (void *)head;
+        reader_move(&nccl->enqueued_ns, ahead_ns);
+        reader_move(&nccl->ended_ns, ahead_ns);
+        reader_move(&nccl->kernel_start_ns, ahead_ns);
+        reader_move(&nccl->kernel_end_ns, ahead_ns);
+    } else if (head->type == UG_REC_MARK) {
+        reader_move(&((struct ug_rec_mark *)head)->at_ns, ahead_ns);
+    } else if (head->type == UG_REC_GC) {
+        struct ug_rec_gc *gc = (void *)head;
+        reader_move(&gc->start_ns, ahead_ns);
+        reader_move(&gc->end_ns, ahead_ns);
+    } else if (head->type == UG_REC_GRAPH_NODE) {
+        reader_move(&((struct ug_rec_graph_node *)head)->at_ns, ahead_ns);
+    }
+}
+
+// Calls fn for each record that can be one, times by our clock. Returns where the first that cannot
+// begins.
+static uint32_t reader_walk(unsigned char *copy, uint32_t bytes, uint64_t ahead_ns,
+        spool_reader_fn fn, void *context, bool definitions, struct spool_damage *damage)
 {
     uint32_t at = 0;
     while (at + sizeof(struct ug_rec_head) <= bytes) {
-        const struct ug_rec_head *head = (const void *)(copy + at);
+        struct ug_rec_head *head = (void *)(copy + at);
         // A length that cannot be leaves no way to find the next record.
         if (head->bytes < sizeof *head || head->bytes % 8 || head->bytes > bytes - at ||
                 head->bytes > SPOOL_RECORD_BYTES_MAX)
             break;
         bool known = head->type > 0 && head->type < UG_REC_TYPE_COUNT &&
                 head->bytes >= spool_record_bytes_min[head->type];
+        if (known)
+            reader_to_our_clock(head, ahead_ns);
         if (!known)
             damage->records++;
         else if (!definitions || head->type == UG_REC_STRING ||
@@ -373,7 +414,8 @@ uint64_t spool_reader_drain(
             continue;
         uint32_t offset = reader->taken[at].offset, want = end > offset ? end - offset : 0;
         uint32_t have = want ? reader_copy(reader, at, end, reader->copy) : 0;
-        uint32_t read = reader_walk(reader->copy, have, fn, context, false, &reader->damage);
+        uint32_t read = reader_walk(
+                reader->copy, have, reader->ahead_ns, fn, context, false, &reader->damage);
         if (read < want) {
             reader->damage.records++;
             reader->damage.bytes += want - read;
@@ -397,8 +439,8 @@ uint64_t spool_reader_peek(
         if (!reader_window(reader, at, &full, &end) || end <= reader->taken[at].offset)
             continue;
         bytes += end - reader->taken[at].offset;
-        reader_walk(reader->peek_copy, reader_copy(reader, at, end, reader->peek_copy), fn, context,
-                true, &ignored);
+        reader_walk(reader->peek_copy, reader_copy(reader, at, end, reader->peek_copy),
+                reader->ahead_ns, fn, context, true, &ignored);
     }
     return bytes;
 }

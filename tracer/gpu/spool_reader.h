@@ -27,6 +27,9 @@ int spool_reader_find(pid_t pid, int *ret_fd);
 // Checks and maps. -EPROTO in words: another version, sizes that do not fit, not sealed against
 // shrinking. fd stays the caller's. The inode tells one spool from another.
 int spool_reader_open(int fd, struct spool_reader **ret_reader, struct error *err);
+// By how much the CLOCK_MONOTONIC of the process is ahead of ours (common/clock.h): of what it
+// wrote all such times are handed out as ours, and what it is told is told in its own. 0 at first.
+void spool_reader_set_clock(struct spool_reader *reader, int64_t ahead_ns);
 void spool_reader_close(struct spool_reader *reader); // NULL ok
 uint64_t spool_reader_inode(const struct spool_reader *reader);
 

@@ -316,6 +316,17 @@ static int32_t recorder_own_rank(const struct recorder_opts *opts)
     return rank;
 }
 
+// BPF programs have the machine's clock, and so does all that a recorder stores.
+static int recorder_check_clock(struct error *err)
+{
+    int code = clock_machine_code();
+    return code == 0 || code == -EAGAIN // of a test, whose clock is its own
+            ? 0
+            : error_set(err, -ENOTSUP,
+                      "failed to compare the clock with the machine's: /proc/self/timens_offsets does not tell of this process's own time namespace; "
+                      "start upgate outside of it, or by `unshare --fork`");
+}
+
 int recorder_start(struct store *store, const struct recorder_opts *opts,
         struct recorder **ret_recorder, struct error *err)
 {
@@ -334,7 +345,9 @@ int recorder_start(struct store *store, const struct recorder_opts *opts,
     recorder->no_children = opts->no_children;
     recorder->live = opts->live;
     recorder->alive = true;
-    int rc = writer_new(store, &recorder->writer, err);
+    int rc = recorder_check_clock(err);
+    if (rc == 0)
+        rc = writer_new(store, &recorder->writer, err);
     if (rc == 0 && opts->scratch)
         rc = recorder_make_scratch(recorder, err);
     if (rc == 0)

@@ -116,6 +116,17 @@ void tasks_read_again(struct task_process *process)
         tasks_read_process(process);
 }
 
+// What the kernel's programs tell, to the tick that /proc makes of it: a time namespace of ours
+// adds to it before it is cut to ticks (common/proc.c).
+static uint64_t tasks_start(const struct ug_task_event *event)
+{
+    int64_t ahead_ns = clock_boottime_ahead_ns();
+    if (!event->start_ns || !ahead_ns)
+        return event->start_ns;
+    int64_t ticks = ((int64_t)event->start_ns + ahead_ns) / TASK_TICK_NS - ahead_ns / TASK_TICK_NS;
+    return (uint64_t)ticks * TASK_TICK_NS;
+}
+
 static bool tasks_same_start(uint64_t a, uint64_t b)
 {
     return !a || !b || a / TASK_TICK_NS == b / TASK_TICK_NS;
@@ -372,15 +383,16 @@ struct task_process *tasks_target(struct tasks *tasks, uint32_t tgid)
 static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *event, bool fork)
 {
     int64_t at_ns = (int64_t)event->at_ns;
+    uint64_t start_ns = tasks_start(event);
     struct task_process *process = tasks_find_process(tasks, event->task.tgid);
     bool main_thread = event->task.tid == event->task.tgid;
-    bool other = process && main_thread && event->start_ns &&
-            (process->ended || !tasks_same_start(process->start_ns, event->start_ns));
+    bool other = process && main_thread && start_ns &&
+            (process->ended || !tasks_same_start(process->start_ns, start_ns));
     if (other)
         tasks_end_process(process, at_ns);
     if (!process || other) {
         process = main_thread
-                ? tasks_add_process(tasks, event->task.tgid, event->start_ns, event->target)
+                ? tasks_add_process(tasks, event->task.tgid, start_ns, event->target)
                 : tasks_process(tasks, event->task.tgid, event->task.comm, at_ns, event->target);
         if (!process)
             return;
@@ -400,8 +412,8 @@ static void tasks_on_birth(struct tasks *tasks, const struct ug_task_event *even
     if (main_thread) {
         process->ppid = event->ppid;
         process->checked_ns = at_ns;
-        if (event->start_ns)
-            process->start_ns = event->start_ns;
+        if (start_ns)
+            process->start_ns = start_ns;
         if (fork)
             process->started_ns = at_ns;
         process->dirty = true; // a record from the other ring may have been first
@@ -450,13 +462,14 @@ static void tasks_take_over(
 static void tasks_on_exec(struct tasks *tasks, const struct ug_task_event *event)
 {
     int64_t at_ns = (int64_t)event->at_ns;
+    uint64_t start_ns = tasks_start(event);
     struct task_process *process = tasks_find_process(tasks, event->task.tgid);
-    if (process && (process->ended || !tasks_same_start(process->start_ns, event->start_ns))) {
+    if (process && (process->ended || !tasks_same_start(process->start_ns, start_ns))) {
         tasks_end_process(process, at_ns);
         process = NULL;
     }
     if (!process)
-        process = tasks_add_process(tasks, event->task.tgid, event->start_ns, event->target);
+        process = tasks_add_process(tasks, event->task.tgid, start_ns, event->target);
     if (!process)
         return;
     process->generation++;

@@ -152,9 +152,9 @@ static void processes_replay_event(void *context, const struct mapping_event *ev
 
 void processes_replay(struct processes *processes, struct symbol_process *process)
 {
-    uint64_t start_ns = process->start * NS_PER_TICK, ahead_ns = processes_boot_ahead_ns();
+    int64_t since_ns = (int64_t)(process->start * NS_PER_TICK) - processes_boot_ahead_ns();
     struct processes_replay replay = {processes, process};
-    held_events_each(&processes->held, process->tgid, start_ns > ahead_ns ? start_ns - ahead_ns : 0,
+    held_events_each(&processes->held, process->tgid, since_ns > 0 ? (uint64_t)since_ns : 0,
             processes_replay_event, &replay);
 }
 

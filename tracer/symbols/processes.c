@@ -5,8 +5,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "common/strings.h"
 #include "tracer/symbols/proc.h"
 
@@ -28,22 +28,15 @@ void processes_init(struct processes *processes, uint32_t processes_max)
     processes->slots = xcalloc(processes_max, sizeof(*processes->slots));
 }
 
-static uint64_t processes_clock_ns(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 uint64_t processes_now_ns(void)
 {
-    return processes_clock_ns(CLOCK_MONOTONIC);
+    return (uint64_t)clock_monotonic_ns();
 }
 
-uint64_t processes_boot_ahead_ns(void)
+int64_t processes_boot_ahead_ns(void)
 {
-    uint64_t monotonic_ns = processes_now_ns();
-    return processes_clock_ns(CLOCK_BOOTTIME) - monotonic_ns;
+    int64_t monotonic_ns = clock_monotonic_ns();
+    return clock_boottime_ns() - monotonic_ns;
 }
 
 bool processes_due(uint64_t last_ns, uint64_t period_ns, uint64_t now_ns)

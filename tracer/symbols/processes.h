@@ -88,6 +88,6 @@ void processes_forget_perf_map(struct processes *processes, struct symbol_proces
 void processes_shrink_maps(struct processes *processes, const struct symbol_process *keep);
 bool processes_due(uint64_t last_ns, uint64_t period_ns, uint64_t now_ns);
 uint64_t processes_now_ns(void);
-uint64_t processes_boot_ahead_ns(void); // CLOCK_BOOTTIME - CLOCK_MONOTONIC
+int64_t processes_boot_ahead_ns(void); // CLOCK_BOOTTIME - CLOCK_MONOTONIC
 
 #endif

@@ -76,7 +76,7 @@ void symbols_kernel(struct symbols *symbols, uint64_t ip, struct symbol *ret);
 // Can kernel addresses be named? If not, *ret_why (NULL ok) is a sentence: kptr_restrict, no file.
 bool symbols_kernel_available(struct symbols *symbols, const char **ret_why);
 
-// A process is (tgid, start): start is field 22 of /proc/PID/stat, clock ticks since boot, which is
+// A process is (tgid, start): start is proc_stat.start_ticks, clock ticks since boot, which is
 // task->group_leader->start_boottime / 10 ms in BPF. start = 0 means whoever has the pid now, or
 // had it last. A pid that was given to a new process, or that called exec, gets new maps.
 

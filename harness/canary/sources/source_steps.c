@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Evidence from servers that tell their requests by the step protocol (ug_request_done() of
 // contracts/upgate_step.h): one step file an arm, any number of processes in it. Their clock is
-// ours. The files outlive us, as the servers do: what stood there at the begin is passed over, and
-// who comes after us reads on.
+// ours, or the reader brings it to ours. The files outlive us, as the servers do: what stood there
+// at the begin is passed over, and who comes after us reads on.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +22,10 @@ struct source_steps {
         struct source *source;
         enum timeline_arm arm;
         struct reader *reader;
-        bool cut; // somebody made the file shorter: what would be read is no longer there
+        bool cut;      // somebody made the file shorter: what would be read is no longer there
+        bool unplaced; // somebody is in a time namespace whose clock cannot be compared with ours
         uint64_t missed[SOURCE_STEPS_SLOTS]; // of a process: records for which there was no room,
-                                             // as counted so far
+                                             // or of such a clock, as counted so far
     } arms[CANARY_ARMS];
     int64_t now_ns, read_ns;
     uint64_t steps; // marks of steps, which are no requests
@@ -41,11 +42,12 @@ static void source_steps_pass_over(void *arg, uint32_t slot, const struct ug_ste
 static uint64_t source_steps_missed(struct source_steps_arm *arm, uint32_t slot)
 {
     struct reader_counters counters;
-    if (reader_counters(arm->reader, slot, &counters) ||
-            counters.records_dropped <= arm->missed[slot])
+    if (reader_counters(arm->reader, slot, &counters))
         return 0;
-    uint64_t missed = counters.records_dropped - arm->missed[slot];
-    arm->missed[slot] = counters.records_dropped;
+    uint64_t all = counters.records_dropped + counters.records_unplaced;
+    uint64_t missed = all > arm->missed[slot] ? all - arm->missed[slot] : 0;
+    arm->missed[slot] += missed;
+    arm->unplaced |= missed && counters.records_unplaced;
     return missed;
 }
 
@@ -155,7 +157,10 @@ static void source_steps_tell(struct source *source)
                     "command again",
                     source_steps_name(arm), SOURCE_STEPS_SLOTS);
     }
-    if (steps->damaged)
+    if (steps->arms[0].unplaced || steps->arms[1].unplaced)
+        source_problem(source,
+                "a server is in a time namespace whose clock cannot be compared with the machine's: its requests were passed over");
+    else if (steps->damaged)
         source_problem(source, "a server wrote over its own records: some were passed over");
     else if (source->state.problem[0])
         return;
