@@ -8,23 +8,34 @@
 
 #include "common/strings.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
 
-static const char *evidence[] = {
-        "a: 4.2 ms a step in 96 executions; b: 5.9 ms a step in 96 executions",
-        "changed: grid 512x1x1 -> 1024x1x1, registers 32 -> 64",
-        "at 24 places: backward > layers.*.attn +1.7 ms"};
+static const struct cost_shape shapes[] = {
+        {.grid = {512, 1, 1}, .registers = 32}, {.grid = {1024, 1, 1}, .registers = 64}};
+static const struct diff_evidence_part place[] = {{"backward > layers.*.attn", 1.7e6, NAN}};
+static const struct diff_evidence evidence[] = {
+        {.kind = DIFF_EVIDENCE_TIMES, .sides = {"step", {4.2e6, 5.9e6}, {96, 96}}},
+        {.kind = DIFF_EVIDENCE_SHAPE, .shape = {shapes, {NULL, NULL}}},
+        {.kind = DIFF_EVIDENCE_PLACES, .list = {place, 1, 24}}};
 static const char *suspects[] = {"torch 2.4.0 -> 2.6.0: which kernels run is torch's choice"};
-static const char *hostile[] = {"a: nothing; b: 310 us a step in 1 execution",
-        "<script>alert(1)</script> | `*_\x1b[31m\xff line\nnext"};
+static const struct diff_evidence_part hostile_part[] = {
+        {"<script>alert(1)</script> | `*_\x1b[31m\xff line\nnext", 3.1e5, NAN}};
+static const struct diff_evidence hostile[] = {
+        {.kind = DIFF_EVIDENCE_TIMES, .sides = {"step", {0, 3.1e5}, {0, 1}}},
+        {.kind = DIFF_EVIDENCE_FUNCTIONS, .list = {hostile_part, 1, 2}}};
 static const char *notes[] = {
         "One traced pair: how far launches differ from each other is not in the intervals; "
         "traced_launches: 2 and more measure it."};
 
-static struct diff_beside beside[] = {{"AllReduce f32 / RING LL", true, {0, 0.71}}};
+static struct diff_beside beside[] = {{.name = "AllReduce f32 / RING LL",
+        .label = "AllReduce f32 / RING LL",
+        .collective = true,
+        .share = {0, 0.71},
+        .told = {false, true}}};
 static struct diff_contribution contributions[] = {
         {.rank = 1,
                 .kind = DIFF_KERNEL_SLOWER,
@@ -99,8 +110,10 @@ static struct diff_contribution contributions[] = {
                 .busy_b_ns = NAN},
 };
 static double first_a[] = {0, 0}, first_b[] = {3.1e8, 3e8};
-static const char *first_evidence[] = {
-        "a: nothing; b: 305 ms a first step", "most of it: load|module +300 ms"};
+static const struct diff_evidence_part first_part[] = {{"load|module", 3e8, NAN}};
+static const struct diff_evidence first_evidence[] = {
+        {.kind = DIFF_EVIDENCE_TIMES, .sides = {"first step", {0, 3.05e8}, {NAN, NAN}}},
+        {.kind = DIFF_EVIDENCE_FUNCTIONS, .list = {first_part, 1, 2}}};
 static struct diff_launch_part first_parts[] = {{.contribution = {.rank = 1,
                                                          .kind = DIFF_COLD_START,
                                                          .name_b = "cuLibraryLoadData",
@@ -129,6 +142,13 @@ static struct diff_straggler stragglers[] = {{.rank = 3,
         .told = true,
         .why = "function gemm",
         .why_ns = 2e5}};
+static const struct diff_straggler late = {.rank = 3,
+        .side = 1,
+        .last_count = 40,
+        .collectives = 48,
+        .late_ns = 2.1e5,
+        .why = "function <gemm>",
+        .why_ns = NAN};
 
 static struct diff_collective collectives[] = {
         {"AllReduce f32", "more than 16 MiB", {"RING SIMPLE", "RING LL"}, {12, 12}, {4.6e6, 6.2e6},
@@ -233,8 +253,7 @@ static struct diff_workload explained(void)
             .collectives = collectives,
             .collective_count = 2,
             .nccl_version = {"2.28.3", "2.28.9"},
-            .late = "Rank 3 arrives last at 40 of 48 collectives, by 210 us: "
-                    "function <gemm>",
+            .late = &late,
             .notes = notes,
             .note_count = 1,
             .cold_a_ns = 3.2e7,
@@ -754,4 +773,135 @@ TEST(cpu_time_is_told_where_it_is_asked_for)
     text = table_of(&(struct diff_view){.diff = &diff, .brief = true}, &(struct render_opts){0});
     CHECK(!strstr(text, "CPU time"));
     free(text);
+}
+
+static void check_evidence(const struct diff_evidence *fact, const char *want)
+{
+    char *text = diff_text_evidence(fact);
+    CHECK_STR(text, want);
+    free(text);
+}
+
+TEST(evidence_in_words)
+{
+    static const struct diff_evidence_part three[] = {{"launches", 1.2e6, 0.8}, {"norm", 3e5, 0.2}},
+                                           less[] = {{"launches", -1.2e6, 1}},
+                                           whole[] = {{"forward", 2e6, NAN}, {"", -1e5, NAN}},
+                                           functions[] = {{"gemm", -2e6, NAN}, {"relu", 4e5, NAN}};
+    static const struct cost_shape same[2] = {{.grid = {1, 1, 1}}, {.grid = {1, 1, 1}}},
+                                   copies[2] = {{.shared_bytes = 16, .bytes = 1024},
+                                           {.shared_bytes = 32, .bytes = 2048}},
+                                   blocks[2] = {{.block = {64, 1, 1}}, {.block = {32, 2, 1}}};
+    static const struct diff_beside company[] = {
+            {.label = "AllReduce f32 / RING LL", .share = {0.001, 0.71}, .told = {false, true}},
+            {.label = "softmax", .share = {0.001, 0.2}, .told = {false, true}}};
+    static const struct {
+        struct diff_evidence fact;
+        const char *text;
+    } cases[] = {
+            {{.kind = DIFF_EVIDENCE_TIMES, .sides = {"request", {1e6, 2e6}, {NAN, NAN}}},
+                    "a: 1 ms a request; b: 2 ms a request"},
+            {{.kind = DIFF_EVIDENCE_TIMES, .sides = {"step", {1e6, 2e6}, {2.5, 12.5}}},
+                    "a: 1 ms a step in 2.50 executions; b: 2 ms a step in 12 executions"},
+            {{.kind = DIFF_EVIDENCE_LAUNCH_WAIT, .sides = {"step", {0, 2e6}, {NAN, NAN}}},
+                    "of it until the host had launched it, with nothing else on the device: a 0 ns, b 2 ms a step"},
+            {{.kind = DIFF_EVIDENCE_LATE_BEHIND, .sides = {"step", {0, 2e6}, {NAN, NAN}}},
+                    "of it late launches behind it, until the host was as far ahead of the device again: a 0 ns, b 2 ms a step"},
+            {{.kind = DIFF_EVIDENCE_BUSY, .sides = {"step", {1e6, 2e6}, {NAN, NAN}}},
+                    "busy, also behind other work: a 1 ms, b 2 ms a step"},
+            {{.kind = DIFF_EVIDENCE_EXECUTION, .sides = {"step", {1e6, 1.5e6}, {NAN, NAN}}},
+                    "one execution: a 1 ms, b 1.5 ms (+50.0 %)"},
+            {{.kind = DIFF_EVIDENCE_CLOCK, .clock = {40, {1e6, 1.1e6}}},
+                    "every one of 40 kernels takes 10.0 % longer: a clock, not a kernel, has changed"},
+            {{.kind = DIFF_EVIDENCE_CLOCK, .clock = {40, {1e6, 0.9e6}}},
+                    "every one of 40 kernels takes 10.0 % less: a clock, not a kernel, has changed"},
+            {{.kind = DIFF_EVIDENCE_FEW, .number = 2},
+                    "too few traced launches to tell: 2 of each side"},
+            {{.kind = DIFF_EVIDENCE_CAUSES, .list = {three, 2, 3}},
+                    "what it causes, in 3 parts: launches +1.2 ms (80 %), norm +300 us (20 %), and less"},
+            {{.kind = DIFF_EVIDENCE_CAUSES, .list = {less, 1, 1}},
+                    "what it causes, in 1 part: launches -1.2 ms (100 %)"},
+            {{.kind = DIFF_EVIDENCE_SPREAD, .list = {three, 2, 2}},
+                    "spread over 2 parts, none of which is told from noise alone: launches +1.2 ms (80 %), norm +300 us (20 %)"},
+            {{.kind = DIFF_EVIDENCE_SPREAD, .list = {three, 0, 9}},
+                    "spread over 9 parts, none of which is told from noise alone: -, and less"},
+            {{.kind = DIFF_EVIDENCE_FUNCTIONS, .list = {functions, 2, 2}},
+                    "most of it: gemm -2 ms, relu +400 us"},
+            {{.kind = DIFF_EVIDENCE_PLACES, .list = {whole, 2, 7}},
+                    "at 7 places: forward +2 ms, elsewhere -100 us"},
+            {{.kind = DIFF_EVIDENCE_NAMES,
+                     .names = {{"gemm_v1", "gemm_v2"}, {1, 1}, ALIGN_RESOURCES}},
+                    "gemm_v1 -> gemm_v2 (same place in the order and same shape)"},
+            {{.kind = DIFF_EVIDENCE_NAMES, .names = {{"a", "b"}, {1, 1}, ALIGN_SIMILAR}},
+                    "a -> b (similar, or the only ones left at their place)"},
+            {{.kind = DIFF_EVIDENCE_NAMES, .names = {{"a + b + c", "d"}, {3, 1}, ALIGN_GROUP}},
+                    "3 of a for 1 of b: a + b + c -> d (what is left at their place)"},
+            {{.kind = DIFF_EVIDENCE_SHAPE, .shape = {copies, {NULL, NULL}}},
+                    "changed: shared bytes 16 -> 32, bytes 1024 -> 2048"},
+            {{.kind = DIFF_EVIDENCE_SHAPE,
+                     .shape = {blocks, {"AllReduce / RING", "AllReduce / TREE"}}},
+                    "changed: block 64x1x1 -> 32x2x1, AllReduce / RING -> AllReduce / TREE"},
+            {{.kind = DIFF_EVIDENCE_SHAPE,
+                     .shape = {same, {"AllReduce / RING", "AllReduce / TREE"}}},
+                    "changed: AllReduce / RING -> AllReduce / TREE"},
+            {{.kind = DIFF_EVIDENCE_BESIDE, .beside = {company, 2}},
+                    "beside it on the same device: a: nothing; b: AllReduce f32 / RING LL 71 % of its time, softmax 20 % of its time"},
+            {{.kind = DIFF_EVIDENCE_OVERLAP,
+                     .overlap = {{0.32, 0.95}, {2.5e5, 2.9e5}, {1.9e5, 1.91e5}, true}},
+                    "others ran beside 32 % (a) and 95 % (b) of the executions; one of them: a 250 us, b 290 us (+16.0 %); one of the "
+                    "others: a 190 us, b 191 us (+0.5 %): the kernel is the same, what runs beside it is not"},
+            {{.kind = DIFF_EVIDENCE_OVERLAP, .overlap = {{0, 1}, {NAN, 2.9e5}, {NAN, NAN}, false}},
+                    "others ran beside 0 % (a) and 100 % (b) of the executions; one of them: a -, b 290 us"},
+            {{.kind = DIFF_EVIDENCE_THREADS, .threads = {{2, 1}, {1.7, 1}, 3}},
+                    "threads that worked: a 2, b 1; on a CPU at a time: a 1.70, b 1.00; 3 functions take longer together"},
+            {{.kind = DIFF_EVIDENCE_NO_NAMES},
+                    "compared by place: one side has no names for most of these functions"},
+            {{.kind = DIFF_EVIDENCE_ALSO_LATER, .number = 0},
+                    "the baseline runs it too, outside of its first step"},
+            {{.kind = DIFF_EVIDENCE_ALSO_LATER, .number = 1},
+                    "the candidate runs it too, outside of its first step"},
+            {{.kind = DIFF_EVIDENCE_STALL, .stall = {"ptrace", "py-spy"}},
+                    "to do: end py-spy, or let it not stop the target (py-spy --nonblocking, a lower rate)"},
+            {{.kind = DIFF_EVIDENCE_STALL, .stall = {"ptrace", NULL}},
+                    "to do: end the culprit, or let it not stop the target (py-spy --nonblocking, a lower rate)"},
+            {{.kind = DIFF_EVIDENCE_LATE_RANK, .late = &late},
+                    "Rank 3 arrives last at 40 of 48 collectives, by 210 us: function <gemm>"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_evidence(&cases[i].fact, cases[i].text);
+}
+
+TEST(a_late_rank_in_words)
+{
+    struct diff_straggler rank = {.rank = 1,
+            .side = 1,
+            .last_count = 90,
+            .collectives = 100,
+            .late_ns = 5e5,
+            .why = "function slow",
+            .why_ns = 9e5};
+    char *text = diff_text_late(&rank);
+    CHECK_STR(text,
+            "Rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow, 900 us a traced step more than on "
+            "the other ranks");
+    free(text);
+    rank.why = NULL;
+    text = diff_text_late(&rank);
+    CHECK_STR(text, "Rank 1 arrives last at 90 of 100 collectives, by 500 us");
+    free(text);
+    rank.last_count = 100;
+    text = diff_text_late(&rank);
+    CHECK_STR(text, "Rank 1 arrives last at all 100 collectives, by 500 us");
+    free(text);
+    rank = (struct diff_straggler){.rank = 1,
+            .last_count = 90,
+            .collectives = 100,
+            .late_ns = 5e5,
+            .why = "function slow",
+            .why_ns = NAN};
+    text = diff_text_late(&rank);
+    CHECK_STR(text,
+            "In the baseline, rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow");
+    free(text);
+    CHECK(!diff_text_late(NULL));
 }

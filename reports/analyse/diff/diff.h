@@ -14,6 +14,7 @@
 
 #include "common/error.h"
 #include "reports/analyse/diff/align/align.h"
+#include "reports/analyse/diff/facts.h"
 #include "reports/analyse/diff/path/cost_tree.h"
 #include "tracer/store/store.h"
 
@@ -57,9 +58,10 @@ struct diff_contribution_part {
 };
 
 struct diff_beside {
-    const char *name; // "AllReduce f32 / RING LL"
+    const char *name, *label; // "AllReduce f32 / RING LL"; label: short
     bool collective;
     double share[2]; // of its time in which that ran too, on the same device; of a, of b
+    bool told[2];    // that is worth a word
 };
 
 struct diff_contribution {
@@ -78,7 +80,7 @@ struct diff_contribution {
               // tell it
     double count_a, count_b;     // executions a step; of sampled functions NAN
     double busy_a_ns, busy_b_ns; // NAN: as a_ns
-    const char **evidence;
+    const struct diff_evidence *evidence;
     size_t evidence_count;
     // "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds both functions"
     const char **suspects;
@@ -293,8 +295,8 @@ struct diff_workload {
     struct diff_collective *collectives;
     size_t collective_count;
     const char *nccl_version[2]; // that ran: "2.28.3"; NULL: not known
-    // the difference is a rank that others wait for: the sentence that says so; NULL
-    const char *late;
+    // of the stragglers: the difference is that others wait for it; NULL: it is not
+    const struct diff_straggler *late;
     // what weakens the answer, sentences
     const char **notes;
     size_t note_count;

@@ -2,9 +2,11 @@
 // upgate.diff/1 (INTERFACES: "JSON documents"): where the difference comes from, as other tools
 // read it. Returns a jansson tree. What is not known is null, times are integers of nanoseconds.
 // Members beyond the contract may be added.
+#include <stdlib.h>
 #include <string.h>
 
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/text/json_text.h"
 
 enum { DIFF_JSON_PARTS = 20, DIFF_JSON_TOUCHES_MAX = 200 };
@@ -22,6 +24,14 @@ static json_t *diff_json_counts(long a, long b)
 static json_t *diff_json_texts(const char *const *texts, size_t count)
 {
     return render_json_list(i, count, render_json_text(texts[i]));
+}
+
+// A sentence; takes it. NULL: null.
+static json_t *diff_json_take(char *text)
+{
+    json_t *item = render_json_text(text);
+    free(text);
+    return item;
 }
 
 // What it is spread over; empty where it is one thing.
@@ -76,8 +86,9 @@ json_t *diff_view_json_contribution(const struct diff_contribution *contribution
         render_json_set(item, "beside", diff_json_beside(contribution), "beside_cause",
                 render_json_text(contribution->beside_cause), NULL);
     return render_json_set(item, "evidence",
-            diff_json_texts(contribution->evidence, contribution->evidence_count), "suspects",
-            diff_json_texts(contribution->suspects, contribution->suspect_count), NULL);
+            render_json_list(i, contribution->evidence_count,
+                    diff_json_take(diff_text_evidence(&contribution->evidence[i]))),
+            "suspects", diff_json_texts(contribution->suspects, contribution->suspect_count), NULL);
 }
 
 static json_t *diff_json_decomposition(const struct diff_workload *workload)
@@ -276,7 +287,7 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     return render_json_set(item, "stragglers",
             render_json_list(i, workload->straggler_count,
                     diff_view_json_straggler(&workload->stragglers[i])),
-            "late", render_json_text(workload->late), "notes",
+            "late", diff_json_take(diff_text_late(workload->late)), "notes",
             diff_json_texts(workload->notes, workload->note_count), NULL);
 }
 

@@ -3,6 +3,7 @@
 // what is named a workload, evidence and suspects folded below. Texts of the store cannot act as
 // markup. Pure; the caller frees.
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/text/markdown_text.h"
 #include "reports/render/text/numbers.h"
 
@@ -27,6 +28,14 @@ static void diff_markdown_list(
     }
 }
 
+// From the `first` one on.
+static void diff_markdown_evidence(
+        struct strbuf *out, const struct diff_contribution *contribution, size_t first)
+{
+    for (size_t i = first; i < contribution->evidence_count; i++)
+        markdown_take(out, "  - ", diff_text_evidence(&contribution->evidence[i]), "\n");
+}
+
 // What weakens the answer.
 static void diff_markdown_notes(struct strbuf *out, const struct diff_workload *workload)
 {
@@ -41,7 +50,7 @@ static void diff_markdown_details(
     for (size_t i = 0; i < count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
         markdown_take(out, "- ", diff_text_title(contribution), "\n");
-        diff_markdown_list(out, "", contribution->evidence, contribution->evidence_count);
+        diff_markdown_evidence(out, contribution, 0);
         diff_markdown_list(out, "suspect: ", contribution->suspects, contribution->suspect_count);
     }
     diff_markdown_notes(out, workload);
@@ -56,8 +65,7 @@ static void diff_markdown_first(struct strbuf *out, const struct diff_workload *
     for (size_t i = 0; i < workload->first.part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         const struct diff_contribution *part = &workload->first.parts[i].contribution;
         markdown_take(out, "- ", diff_text_launch_part(&workload->first.parts[i], true), "\n");
-        if (part->evidence_count > 1) // the first one says the times again
-            diff_markdown_list(out, "", part->evidence + 1, part->evidence_count - 1);
+        diff_markdown_evidence(out, part, 1); // the first one says the times again
     }
     strbuf_add(out, "\n");
 }
@@ -120,8 +128,7 @@ static void diff_markdown_cpu(struct strbuf *out, const struct diff_workload *wo
         markdown_take(out, "", places, "\n\n");
     for (size_t i = 0; i < cpu->part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         markdown_take(out, "- ", diff_text_launch_part(&cpu->parts[i], true), "\n");
-        diff_markdown_list(out, "", cpu->parts[i].contribution.evidence,
-                cpu->parts[i].contribution.evidence_count);
+        diff_markdown_evidence(out, &cpu->parts[i].contribution, 0);
     }
     strbuf_add(out, cpu->part_count ? "\n" : "");
 }

@@ -8,6 +8,7 @@
 
 #include "common/units.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/text/numbers.h"
 #include "reports/render/text/table.h"
 
@@ -124,7 +125,7 @@ static void diff_contribution(struct table *table, const struct diff_workload *w
     if (contribution->where && *contribution->where)
         diff_line(table, "  where", xstrdup(contribution->where));
     for (size_t i = 0; i < contribution->evidence_count; i++)
-        diff_line(table, i ? "" : "  evidence", xstrdup(contribution->evidence[i]));
+        diff_line(table, i ? "" : "  evidence", diff_text_evidence(&contribution->evidence[i]));
     for (size_t i = 0; i < contribution->suspect_count; i++)
         diff_line(table, i ? "" : "  suspects", xstrdup(contribution->suspects[i]));
 }
@@ -221,7 +222,7 @@ static void diff_basis(struct table *table, const struct diff_workload *workload
         const struct diff_contribution *part = &workload->first.parts[i].contribution;
         diff_line(table, "", diff_text_launch_part(&workload->first.parts[i], true));
         for (size_t k = 1; k < part->evidence_count && k <= DIFF_FIRST_EVIDENCE; k++)
-            diff_line(table, "", xstrdup(part->evidence[k])); // the first one says the times again
+            diff_line(table, "", diff_text_evidence(&part->evidence[k])); // the first: the times
     }
     for (size_t i = 0; i < workload->note_count; i++)
         table_line(table, i ? "" : "note", SCREEN_STYLE_INCONCLUSIVE, workload->notes[i]);
@@ -231,7 +232,7 @@ static void diff_brief(struct table *table, const struct diff_workload *workload
 {
     size_t shown = 0;
     if (workload->late)
-        diff_line(table, shown++ ? "" : "  because", xstrdup(workload->late));
+        diff_line(table, shown++ ? "" : "  because", diff_text_late(workload->late));
     for (size_t i = 0; i < workload->contribution_count && shown < DIFF_BRIEF; i++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
         if (!contribution->named)
@@ -322,7 +323,7 @@ static void diff_cpu_section(
         const struct diff_contribution *part = &cpu->parts[i].contribution;
         diff_line(table, i ? "" : "CPU time", diff_text_launch_part(&cpu->parts[i], true));
         for (size_t k = 0; k < part->evidence_count && k < DIFF_FIRST_EVIDENCE; k++)
-            diff_line(table, "", xstrdup(part->evidence[k]));
+            diff_line(table, "", diff_text_evidence(&part->evidence[k]));
     }
 }
 

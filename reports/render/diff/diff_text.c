@@ -7,6 +7,7 @@
 
 #include "common/strings.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/text/numbers.h"
 
 enum { DIFF_TEXT_ANSWER_MAX = 3 };
@@ -162,8 +163,10 @@ static char *diff_text_steps(const struct diff_workload *workload)
                           workload->unit)
                 : xasprintf("Nothing stands out: no part of the %s differs by more than its noise.",
                           workload->unit);
-    if (workload->late)
-        strbuf_add(&text, "%s. ", workload->late);
+    char *late = diff_text_late(workload->late);
+    if (late)
+        strbuf_add(&text, "%s. ", late);
+    free(late);
     bool first = workload->contributions[0].delta_ns > 0; // they come list by list
     diff_text_list(&text, workload, first);
     diff_text_list(&text, workload, !first);

@@ -9,6 +9,7 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/html/html_parts.h"
 
 enum {
@@ -274,9 +275,11 @@ static void diff_memory(json_t *diff, const char *key, const struct diff_workloa
 json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
 {
     json_t *diff = json_object(), *contributions = json_array();
+    char *late = diff_text_late(workload->late);
     render_json_set(diff, "unexplained", html_text(workload->unexplained, DIFF_TEXT_BYTES_MAX),
             "notes", diff_texts(workload->notes, workload->note_count), "late",
-            html_text(workload->late, DIFF_TEXT_BYTES_MAX), NULL);
+            html_text(late, DIFF_TEXT_BYTES_MAX), NULL);
+    free(late);
     diff_numbers(diff, workload);
     diff_memory(diff, "memory", workload, &workload->memory);
     diff_memory(diff, "gpu_memory", workload, &workload->gpu_memory);
