@@ -27,9 +27,7 @@ static const struct diff_evidence_part hostile_part[] = {
 static const struct diff_evidence hostile[] = {
         {.kind = DIFF_EVIDENCE_TIMES, .sides = {"step", {0, 3.1e5}, {0, 1}}},
         {.kind = DIFF_EVIDENCE_FUNCTIONS, .list = {hostile_part, 1, 2}}};
-static const char *notes[] = {
-        "One traced pair: how far launches differ from each other is not in the intervals; "
-        "traced_launches: 2 and more measure it."};
+static const struct diff_note notes[] = {{.kind = DIFF_NOTE_ONE_PAIR}};
 
 static struct diff_beside beside[] = {{.name = "AllReduce f32 / RING LL",
         .label = "AllReduce f32 / RING LL",
@@ -271,7 +269,7 @@ static struct diff_workload unexplained(void)
 {
     return (struct diff_workload){.name = "dlrm-infer",
             .unit = "request",
-            .unexplained = "no launches of 'dlrm-infer' were traced",
+            .unexplained = DIFF_UNEXPLAINED_NOT_TRACED,
             .step_a_ns = NAN,
             .step_b_ns = NAN,
             .delta_ns = NAN,
@@ -867,8 +865,13 @@ TEST(evidence_in_words)
             {{.kind = DIFF_EVIDENCE_LATE_RANK, .late = &late},
                     "Rank 3 arrives last at 40 of 48 collectives, by 210 us: function <gemm>"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    bool seen[DIFF_EVIDENCE_KINDS] = {false};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         check_evidence(&cases[i].fact, cases[i].text);
+        seen[cases[i].fact.kind] = true;
+    }
+    for (int kind = 0; kind < DIFF_EVIDENCE_KINDS; kind++)
+        CHECK(seen[kind]);
 }
 
 TEST(a_late_rank_in_words)
@@ -904,4 +907,84 @@ TEST(a_late_rank_in_words)
             "In the baseline, rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow");
     free(text);
     CHECK(!diff_text_late(NULL));
+}
+
+TEST(notes_in_words)
+{
+    static const struct {
+        struct diff_note note;
+        const char *text;
+    } cases[] = {
+            {{.kind = DIFF_NOTE_TRACED_ONLY},
+                    "There are no untraced launches: the traced ones stand in for them, with what tracing costs."},
+            {{.kind = DIFF_NOTE_NOT_JUDGED},
+                    "The run was not judged: the step times are medians of its launches so far."},
+            {{.kind = DIFF_NOTE_MEAN, .share = {20.0 / 35, 0}},
+                    "Few steps take most of the difference: the mean step changed by +57.1 %, the median by 0.0 %; the mean is what is "
+                    "explained here."},
+            {{.kind = DIFF_NOTE_DOUBT, .side = 1, .pair = 2, .text = "gpu (activity): 14 lost"},
+                    "Candidate, traced pair 2: gpu (activity): 14 lost"},
+            {{.kind = DIFF_NOTE_DOUBT, .text = "3 steps lie outside the recording"},
+                    "Baseline, traced pair 0: 3 steps lie outside the recording"},
+            {{.kind = DIFF_NOTE_DOUBTS_LEFT, .count = 7},
+                    "7 more of the kind, of traced launches, are not listed."},
+            {{.kind = DIFF_NOTE_NO_SAMPLES, .side = 1, .pair = 1},
+                    "Traced pair 1 is left out: no samples of the candidate were recorded."},
+            {{.kind = DIFF_NOTE_LEFT_OUT,
+                     .pair = 1,
+                     .text = "'run.db' has no recording of launch 7"},
+                    "Traced pair 1 is left out: 'run.db' has no recording of launch 7."},
+            {{.kind = DIFF_NOTE_FOREIGN, .share = {0.051, 0.12}},
+                    "Other programs took the CPU for 5.1 % (a) and 12.0 % (b) of the traced time: that is left out."},
+            {{.kind = DIFF_NOTE_RESIDUAL, .ns = {-2e5}, .share = {0.02}},
+                    "-200 us of the difference (2.0 % of a step) are in no contribution: not all time of the traced windows is accounted "
+                    "for."},
+            {{.kind = DIFF_NOTE_TRACED_SLOW, .unit = "step", .share = {1.3, NAN}},
+                    "A traced step took 1.300 (a) and unknown (b) times as long as an untraced one: what is short and often is told too "
+                    "long."},
+            {{.kind = DIFF_NOTE_TRACED_APART, .share = {0.0312}},
+                    "The traced steps of the sides differ otherwise than the untraced ones do, by 3.1 %: intervals are wider by that."},
+            {{.kind = DIFF_NOTE_ONE_PAIR},
+                    "One traced pair: how far launches of one side differ from each other is not known, and nothing is told from it; "
+                    "traced_launches: 4 and more measure it."},
+            {{.kind = DIFF_NOTE_FEW, .count = 1, .of = 2, .ns = {3e5}},
+                    "1 part that differs by up to 300 us: too few traced launches to tell, 2 of each side; traced_launches: 4 and more "
+                    "tell more."},
+            {{.kind = DIFF_NOTE_FEW, .count = 3, .of = 2, .ns = {3e5}},
+                    "3 parts that differ by up to 300 us: too few traced launches to tell, 2 of each side; traced_launches: 4 and more "
+                    "tell more."},
+            {{.kind = DIFF_NOTE_COUPLES, .count = 3, .of = 90},
+                    "3 of 90 couples of windows are left out: one took far longer than the others, and the middle of the steps is what is "
+                    "explained."},
+            {{.kind = DIFF_NOTE_MATCHED, .share = {0.64}},
+                    "64 % of the time was matched between the sides; the rest stands on one side only."},
+            {{.kind = DIFF_NOTE_UNKNOWN, .side = 1, .share = {0.3}},
+                    "Of 30 % of a step of the candidate it is not known what ran."},
+            {{.kind = DIFF_NOTE_FIRST_STEP, .ns = {1e8, 1.5e8}},
+                    "The first step changed too, and is in no contribution: 100 ms -> 150 ms (+50.0 %)."},
+            {{.kind = DIFF_NOTE_NO_FINGERPRINT},
+                    "No suspects: the fingerprint of a side is not in the store."},
+    };
+    bool seen[DIFF_NOTE_KINDS] = {false};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = diff_text_note(&cases[i].note);
+        CHECK_STR(text, cases[i].text);
+        seen[cases[i].note.kind] = true;
+        free(text);
+    }
+    for (int kind = 0; kind < DIFF_NOTE_KINDS; kind++)
+        CHECK(seen[kind]);
+}
+
+TEST(why_nothing_is_explained_has_words)
+{
+    struct diff_workload workload = unexplained();
+    for (int why = 0; why < DIFF_UNEXPLAINED_KINDS; why++) {
+        workload.unexplained = (enum diff_unexplained)why;
+        char *text = diff_text_unexplained(&workload);
+        CHECK((text == NULL) == (why == DIFF_EXPLAINED));
+        if (text)
+            CHECK_CONTAINS(text, "'dlrm-infer'");
+        free(text);
+    }
 }

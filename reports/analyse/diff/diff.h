@@ -275,7 +275,7 @@ struct diff_row { // every function, kernel, stall, aligned: the table of the re
 
 struct diff_workload {
     const char *name, *unit; // "step", "request", "launch"
-    const char *unexplained; // NULL; else why there are no contributions: "no traced launches; ..."
+    enum diff_unexplained unexplained;
     double step_a_ns, step_b_ns, delta_ns, delta_lo_ns, delta_hi_ns; // untraced; NAN = not measured
     double traced_ratio[2];                                          // traced over untraced
     double match_coverage;
@@ -297,8 +297,7 @@ struct diff_workload {
     const char *nccl_version[2]; // that ran: "2.28.3"; NULL: not known
     // of the stragglers: the difference is that others wait for it; NULL: it is not
     const struct diff_straggler *late;
-    // what weakens the answer, sentences
-    const char **notes;
+    const struct diff_note *notes; // what weakens the answer
     size_t note_count;
     double cold_a_ns, cold_b_ns; // first step; NAN
     double cpu_a_ns, cpu_b_ns;   // CPU time of a launch; NAN

@@ -92,4 +92,50 @@ struct diff_evidence {
     };
 };
 
+enum { DIFF_LAUNCHES = 4 }; // traced ones of a side that tell more: the plan's default
+
+// What weakens the answer. Behind each kind its arguments in struct diff_note.
+enum diff_note_kind {
+    DIFF_NOTE_TRACED_ONLY,    // nothing: traced launches stand in for untraced ones
+    DIFF_NOTE_NOT_JUDGED,     // nothing: the run was not, steps are what its launches say so far
+    DIFF_NOTE_MEAN,           // share: by which the mean step and the median changed
+    DIFF_NOTE_DOUBT,          // side, pair, text: what makes a traced launch doubtful
+    DIFF_NOTE_DOUBTS_LEFT,    // count: of those that are not listed
+    DIFF_NOTE_NO_SAMPLES,     // side, pair: which is left out
+    DIFF_NOTE_LEFT_OUT,       // pair, text: why
+    DIFF_NOTE_FOREIGN,        // share: of the traced time of a, of b that other programs took
+    DIFF_NOTE_RESIDUAL,       // ns, share of a step: in no contribution
+    DIFF_NOTE_TRACED_SLOW,    // unit, share: traced over untraced
+    DIFF_NOTE_TRACED_APART,   // share: by which tracing tells another difference
+    DIFF_NOTE_ONE_PAIR,       // nothing: launches of a side are not compared with each other
+    DIFF_NOTE_FEW,            // count: parts, ns: at most, of: traced launches of each side
+    DIFF_NOTE_COUPLES,        // count of `of`: left out
+    DIFF_NOTE_MATCHED,        // share: of the time
+    DIFF_NOTE_UNKNOWN,        // side, share: of a step in which it is not known what ran
+    DIFF_NOTE_FIRST_STEP,     // ns: of a, of b, text: why it is not explained, NULL
+    DIFF_NOTE_NO_FINGERPRINT, // nothing: so there are no suspects
+    DIFF_NOTE_KINDS
+};
+
+struct diff_note { // what a kind has not is 0; of one number the first of two
+    enum diff_note_kind kind;
+    int side;
+    size_t pair; // traced, from 0
+    size_t count, of;
+    double share[2], ns[2];
+    const char *text, *unit;
+};
+
+// Why a workload has no contributions.
+enum diff_unexplained {
+    DIFF_EXPLAINED,              // it has
+    DIFF_UNEXPLAINED_NOT_TRACED, // no launches were
+    DIFF_UNEXPLAINED_ONE_SIDED,  // one side has no samples of what ran
+    DIFF_UNEXPLAINED_NO_STEPS,   // that could be compared
+    DIFF_UNEXPLAINED_NO_TIME,    // of the step, of both sides
+    DIFF_UNEXPLAINED_NO_PAIR,    // has steps of both sides
+    DIFF_UNEXPLAINED_BLIND,      // the traces show next to nothing of what ran
+    DIFF_UNEXPLAINED_KINDS
+};
+
 #endif

@@ -256,7 +256,7 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
 {
     json_t *item = render_json_set(json_object(), "workload", render_json_text(workload->name),
             "unit", json_string(workload->unit), "unexplained",
-            render_json_text(workload->unexplained), "step_a_ns",
+            diff_json_take(diff_text_unexplained(workload)), "step_a_ns",
             render_json_whole(workload->step_a_ns), "step_b_ns",
             render_json_whole(workload->step_b_ns), "delta_ns",
             render_json_whole(workload->delta_ns), "delta_ci_ns",
@@ -288,7 +288,9 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
             render_json_list(i, workload->straggler_count,
                     diff_view_json_straggler(&workload->stragglers[i])),
             "late", diff_json_take(diff_text_late(workload->late)), "notes",
-            diff_json_texts(workload->notes, workload->note_count), NULL);
+            render_json_list(
+                    i, workload->note_count, diff_json_take(diff_text_note(&workload->notes[i]))),
+            NULL);
 }
 
 json_t *diff_view_json(const struct diff *diff)

@@ -40,7 +40,7 @@ static void diff_markdown_evidence(
 static void diff_markdown_notes(struct strbuf *out, const struct diff_workload *workload)
 {
     for (size_t i = 0; i < workload->note_count; i++)
-        markdown_put(out, "- note: ", workload->notes[i], "\n");
+        markdown_take(out, "- note: ", diff_text_note(&workload->notes[i]), "\n");
 }
 
 static void diff_markdown_details(

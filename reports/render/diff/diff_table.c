@@ -225,7 +225,8 @@ static void diff_basis(struct table *table, const struct diff_workload *workload
             diff_line(table, "", diff_text_evidence(&part->evidence[k])); // the first: the times
     }
     for (size_t i = 0; i < workload->note_count; i++)
-        table_line(table, i ? "" : "note", SCREEN_STYLE_INCONCLUSIVE, workload->notes[i]);
+        table_take(table, i ? "" : "note", SCREEN_STYLE_INCONCLUSIVE,
+                diff_text_note(&workload->notes[i]));
 }
 
 static void diff_brief(struct table *table, const struct diff_workload *workload)

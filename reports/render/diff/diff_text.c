@@ -150,9 +150,13 @@ char *diff_text_list_sum(const struct diff_workload *workload, bool slower)
 
 static char *diff_text_steps(const struct diff_workload *workload)
 {
-    if (workload->unexplained)
-        return xasprintf("Not explained: %s.", workload->unexplained);
     struct strbuf text = {0};
+    if (workload->unexplained) {
+        char *why = diff_text_unexplained(workload);
+        strbuf_add(&text, "Not explained: %s.", why);
+        free(why);
+        return strbuf_take(&text);
+    }
     double sum = workload->slower_ns + workload->faster_ns;
     bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
     if (workload->slower_ns == 0 && workload->faster_ns == 0)

@@ -11,5 +11,9 @@ char *diff_text_evidence(const struct diff_evidence *evidence);
 // NULL for NULL; "Rank 3 arrives last at 40 of 48 collectives, by 210 us: function gemm, 200 us a
 // traced step more than on the other ranks"
 char *diff_text_late(const struct diff_straggler *late);
+// "One traced pair: how far launches of one side differ ..." (diff_notes.c)
+char *diff_text_note(const struct diff_note *note);
+// "no launches of 'dlrm-infer' were traced: ..."; NULL: it is explained
+char *diff_text_unexplained(const struct diff_workload *workload);
 
 #endif

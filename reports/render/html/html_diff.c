@@ -18,9 +18,12 @@ enum {
     DIFF_TEXT_BYTES_MAX = 1000,
 };
 
-static json_t *diff_texts(const char *const *texts, size_t count)
+// A sentence; takes it. NULL: null.
+static json_t *diff_take(char *text)
 {
-    return render_json_list(i, count, html_text(texts[i], DIFF_TEXT_BYTES_MAX));
+    json_t *item = html_text(text, DIFF_TEXT_BYTES_MAX);
+    free(text);
+    return item;
 }
 
 static json_t *diff_interval(double low, double high)
@@ -275,11 +278,10 @@ static void diff_memory(json_t *diff, const char *key, const struct diff_workloa
 json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
 {
     json_t *diff = json_object(), *contributions = json_array();
-    char *late = diff_text_late(workload->late);
-    render_json_set(diff, "unexplained", html_text(workload->unexplained, DIFF_TEXT_BYTES_MAX),
-            "notes", diff_texts(workload->notes, workload->note_count), "late",
-            html_text(late, DIFF_TEXT_BYTES_MAX), NULL);
-    free(late);
+    render_json_set(diff, "unexplained", diff_take(diff_text_unexplained(workload)), "notes",
+            render_json_list(
+                    i, workload->note_count, diff_take(diff_text_note(&workload->notes[i]))),
+            "late", diff_take(diff_text_late(workload->late)), NULL);
     diff_numbers(diff, workload);
     diff_memory(diff, "memory", workload, &workload->memory);
     diff_memory(diff, "gpu_memory", workload, &workload->gpu_memory);
