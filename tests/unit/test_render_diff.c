@@ -21,7 +21,8 @@ static const struct diff_evidence evidence[] = {
         {.kind = DIFF_EVIDENCE_TIMES, .sides = {"step", {4.2e6, 5.9e6}, {96, 96}}},
         {.kind = DIFF_EVIDENCE_SHAPE, .shape = {shapes, {NULL, NULL}}},
         {.kind = DIFF_EVIDENCE_PLACES, .list = {place, 1, 24}}};
-static const char *suspects[] = {"torch 2.4.0 -> 2.6.0: which kernels run is torch's choice"};
+static const struct diff_suspect suspects[] = {
+        {"torch", {"2.4.0", "2.6.0"}, DIFF_SUSPECT_FUNCTION_OF, "torch"}};
 static const struct diff_evidence_part hostile_part[] = {
         {"<script>alert(1)</script> | `*_\x1b[31m\xff line\nnext", 3.1e5, NAN}};
 static const struct diff_evidence hostile[] = {
@@ -987,4 +988,54 @@ TEST(why_nothing_is_explained_has_words)
             CHECK_CONTAINS(text, "'dlrm-infer'");
         free(text);
     }
+}
+
+TEST(suspects_in_words)
+{
+    static const struct {
+        struct diff_suspect suspect;
+        const char *text;
+    } cases[] = {{{"torch", {"1.13.1", "2.13.0"}, DIFF_SUSPECT_HOLDS, "libtorch_cpu.so"},
+                         "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds it"},
+            {{"torch", {"1.13.1", "2.13.0"}, DIFF_SUSPECT_BELONGS, "libc10"},
+                    "torch 1.13.1 -> 2.13.0: libc10 belongs to torch"},
+            {{"torch", {"1.13.1", "2.13.0"}, DIFF_SUSPECT_LOADER, "torch"},
+                    "torch 1.13.1 -> 2.13.0: the loader is torch's"},
+            {{"NCCL_PROTO", {NULL, "LL"}, DIFF_SUSPECT_SETTING_OF, "NCCL"},
+                    "NCCL_PROTO none -> LL: a setting of NCCL"},
+            {{"threads", {"2", "1"}, DIFF_SUSPECT_KIND, NULL}, "threads 2 -> 1"},
+            {{"NCCL", {"2.28.3", "2.28.9"}, DIFF_SUSPECT_BESIDE, NULL},
+                    "NCCL 2.28.3 -> 2.28.9: the collective beside it"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = diff_text_suspect(&cases[i].suspect);
+        CHECK_STR(text, cases[i].text);
+        free(text);
+    }
+    char *plain = diff_text_suspect(&(struct diff_suspect){.what = "x"});
+    for (int why = DIFF_SUSPECT_KIND + 1; why < DIFF_SUSPECT_WHYS; why++) { // each has its words
+        char *text = diff_text_suspect(
+                &(struct diff_suspect){.what = "x", .why = (enum diff_suspect_why)why});
+        CHECK(strlen(text) > strlen(plain) + strlen(": "));
+        CHECK(!strstr(text, "(null)"));
+        free(text);
+    }
+    free(plain);
+}
+
+// A long value is cut between characters, not within one.
+TEST(a_long_value_of_a_suspect_stays_text)
+{
+    struct strbuf value = {0}, cut = {0};
+    for (int i = 0; i < 60; i++)
+        strbuf_add(&value, "\u00e4");
+    strbuf_add(&cut, "MALLOC_CONF ");
+    for (int i = 0; i < 38; i++) // of 77 bytes
+        strbuf_add(&cut, "\u00e4");
+    strbuf_add(&cut, "... -> none: a setting of the allocator");
+    char *text = diff_text_suspect(&(struct diff_suspect){
+            "MALLOC_CONF", {value.text, NULL}, DIFF_SUSPECT_SETTING_OF, "the allocator"});
+    CHECK_STR(text, cut.text);
+    free(text);
+    strbuf_free(&value);
+    strbuf_free(&cut);
 }

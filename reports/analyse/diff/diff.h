@@ -82,8 +82,7 @@ struct diff_contribution {
     double busy_a_ns, busy_b_ns; // NAN: as a_ns
     const struct diff_evidence *evidence;
     size_t evidence_count;
-    // "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds both functions"
-    const char **suspects;
+    const struct diff_suspect *suspects; // best first
     size_t suspect_count;
     // of the alignment
     const uint32_t *groups;

@@ -21,11 +21,6 @@ static json_t *diff_json_counts(long a, long b)
     return json_pack("{s:I, s:I}", "a", (json_int_t)a, "b", (json_int_t)b);
 }
 
-static json_t *diff_json_texts(const char *const *texts, size_t count)
-{
-    return render_json_list(i, count, render_json_text(texts[i]));
-}
-
 // A sentence; takes it. NULL: null.
 static json_t *diff_json_take(char *text)
 {
@@ -88,7 +83,10 @@ json_t *diff_view_json_contribution(const struct diff_contribution *contribution
     return render_json_set(item, "evidence",
             render_json_list(i, contribution->evidence_count,
                     diff_json_take(diff_text_evidence(&contribution->evidence[i]))),
-            "suspects", diff_json_texts(contribution->suspects, contribution->suspect_count), NULL);
+            "suspects",
+            render_json_list(i, contribution->suspect_count,
+                    diff_json_take(diff_text_suspect(&contribution->suspects[i]))),
+            NULL);
 }
 
 static json_t *diff_json_decomposition(const struct diff_workload *workload)

@@ -19,13 +19,10 @@ static void diff_markdown_row(struct strbuf *out, const struct diff_contribution
     markdown_put(out, "", diff_text_share(contribution->share, NUMBERS_BUFFER), " |\n");
 }
 
-static void diff_markdown_list(
-        struct strbuf *out, const char *what, const char *const *texts, size_t count)
+static void diff_markdown_suspects(struct strbuf *out, const struct diff_contribution *contribution)
 {
-    for (size_t i = 0; i < count; i++) {
-        strbuf_add(out, "  - %s", what);
-        markdown_put(out, "", texts[i], "\n");
-    }
+    for (size_t i = 0; i < contribution->suspect_count; i++)
+        markdown_take(out, "  - suspect: ", diff_text_suspect(&contribution->suspects[i]), "\n");
 }
 
 // From the `first` one on.
@@ -51,7 +48,7 @@ static void diff_markdown_details(
         const struct diff_contribution *contribution = &workload->contributions[i];
         markdown_take(out, "- ", diff_text_title(contribution), "\n");
         diff_markdown_evidence(out, contribution, 0);
-        diff_markdown_list(out, "suspect: ", contribution->suspects, contribution->suspect_count);
+        diff_markdown_suspects(out, contribution);
     }
     diff_markdown_notes(out, workload);
     strbuf_add(out, "\n</details>\n\n");
@@ -111,7 +108,7 @@ static void diff_markdown_slow(struct strbuf *out, const struct diff_workload *w
     for (size_t i = 0; i < slow->part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         const struct diff_contribution *part = &slow->parts[i].contribution;
         markdown_take(out, "- ", diff_text_slow_part(&slow->parts[i]), "\n");
-        diff_markdown_list(out, "suspect: ", part->suspects, part->suspect_count);
+        diff_markdown_suspects(out, part);
     }
     strbuf_add(out, slow->part_count ? "\n" : "");
 }

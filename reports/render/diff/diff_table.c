@@ -127,7 +127,7 @@ static void diff_contribution(struct table *table, const struct diff_workload *w
     for (size_t i = 0; i < contribution->evidence_count; i++)
         diff_line(table, i ? "" : "  evidence", diff_text_evidence(&contribution->evidence[i]));
     for (size_t i = 0; i < contribution->suspect_count; i++)
-        diff_line(table, i ? "" : "  suspects", xstrdup(contribution->suspects[i]));
+        diff_line(table, i ? "" : "  suspects", diff_text_suspect(&contribution->suspects[i]));
 }
 
 // What is named makes two lists.
@@ -298,8 +298,11 @@ static void diff_slow_section(
     for (size_t i = 0; i < slow->part_count && (view->all || i < DIFF_SLOW_MAX); i++) {
         const struct diff_contribution *part = &slow->parts[i].contribution;
         diff_line(table, i ? "" : "slow", diff_text_slow_part(&slow->parts[i]));
-        for (size_t k = 0; k < part->suspect_count && k < DIFF_SLOW_SUSPECTS; k++)
-            diff_line(table, "", xasprintf("suspect: %s", part->suspects[k]));
+        for (size_t k = 0; k < part->suspect_count && k < DIFF_SLOW_SUSPECTS; k++) {
+            char *suspect = diff_text_suspect(&part->suspects[k]);
+            diff_line(table, "", xasprintf("suspect: %s", suspect));
+            free(suspect);
+        }
     }
 }
 

@@ -8,6 +8,8 @@
 
 // "a: 4.2 ms a step in 96 executions; b: 5.9 ms a step in 96 executions" (diff_evidence.c)
 char *diff_text_evidence(const struct diff_evidence *evidence);
+// "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds it" (diff_suspects.c)
+char *diff_text_suspect(const struct diff_suspect *suspect);
 // NULL for NULL; "Rank 3 arrives last at 40 of 48 collectives, by 210 us: function gemm, 200 us a
 // traced step more than on the other ranks"
 char *diff_text_late(const struct diff_straggler *late);
