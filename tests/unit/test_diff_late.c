@@ -41,6 +41,7 @@ static int late_of(const struct late_case *given, size_t *ret_suspects, bool *re
                     .collectives = given->collectives,
                     .wait_ns = given->wait[0],
                     .late_ns = 5e5,
+                    .deed = given->why ? DIFF_DEED_FUNCTION : DIFF_DEED_UNKNOWN,
                     .why = given->why,
                     .why_name = given->why ? "slow" : NULL,
                     .why_ns = NAN},
@@ -50,6 +51,7 @@ static int late_of(const struct late_case *given, size_t *ret_suspects, bool *re
                     .collectives = given->collectives,
                     .wait_ns = given->wait[1],
                     .late_ns = 5e5,
+                    .deed = given->why ? DIFF_DEED_FUNCTION : DIFF_DEED_UNKNOWN,
                     .why = given->why,
                     .why_name = given->why ? "slow" : NULL,
                     .why_ns = 9e5}};
@@ -116,7 +118,7 @@ TEST(straggler_is_told_by_how_often_and_by_what_it_costs)
 TEST(late_rank_is_the_headline_when_the_difference_is_its)
 {
     const struct late_case plain = {
-            {40, 90}, 100, {1e5, 2e6}, 1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};
+            {40, 90}, 100, {1e5, 2e6}, 1e6, DIFF_COMM_EXPOSED, "AllReduce", "slow"};
     struct late_case cases[13];
     int sides[13] = {1}; // the late rank's; -1: it is not told
     size_t count = 0;
@@ -144,7 +146,7 @@ TEST(late_rank_is_the_headline_when_the_difference_is_its)
     cases[count].why = NULL;
     sides[count++] = 1;
     cases[count] = (struct late_case){
-            {90, 40}, 100, {2e6, 1e5}, -1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};
+            {90, 40}, 100, {2e6, 1e5}, -1e6, DIFF_COMM_EXPOSED, "AllReduce", "slow"};
     sides[count++] = 0;
     for (size_t i = 0; i < count; i++) {
         size_t suspects;

@@ -139,14 +139,16 @@ static struct diff_straggler stragglers[] = {{.rank = 3,
         .wait_ns = 1.9e5,
         .exposed_ns = 1.2e5,
         .told = true,
-        .why = "function gemm",
+        .deed = DIFF_DEED_FUNCTION,
+        .why = "gemm",
         .why_ns = 2e5}};
 static const struct diff_straggler late = {.rank = 3,
         .side = 1,
         .last_count = 40,
         .collectives = 48,
         .late_ns = 2.1e5,
-        .why = "function <gemm>",
+        .deed = DIFF_DEED_FUNCTION,
+        .why = "<gemm>",
         .why_ns = NAN};
 
 static struct diff_collective collectives[] = {
@@ -607,17 +609,14 @@ static struct diff_slow slow(size_t parts)
             .b_ns = 5.2e6,
             .launch_ns = {slow_a, slow_b},
             .launch_count = 2,
-            .count = {0, 12},
-            .of = {240, 240},
-            .period = {0, 20},
-            .told = {"0 slow steps of 240",
-                    "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"},
+            .found = {{.of = 240},
+                    {.count = 12, .of = 240, .slow_ns = 1.1e8, .typical_ns = 1e7, .period = 20}},
             .parts = slow_parts,
             .part_count = parts,
             .told_ns = parts ? 4.9e6 : 0,
             .unseen_ns = 1e4,
             .where = parts ? "checkpoint" : NULL,
-            .why_not = parts ? NULL : "one traced launch a side does not tell what is chance"};
+            .why_not = parts ? DIFF_SLOW_EXPLAINED : DIFF_SLOW_ONE_LAUNCH};
 }
 
 // Before the typical step where that did not fail, else behind it; nothing where no cell asks.
@@ -684,7 +683,8 @@ TEST(slow_steps_that_are_not_explained_say_why)
     workload.slow = slow(0);
     char *text = diff_text_slow(&workload);
     CHECK_STR(text,
-            "dlrm-train: what slow_steps fails by is not explained: one traced launch a side does not tell what is chance");
+            "dlrm-train: what slow_steps fails by is not explained: one traced launch a side does not tell what is chance; trace more "
+            "(schedule.traced_launches)");
     free(text);
     text = diff_text_slow_answer(&workload);
     CHECK_STR(text,
@@ -699,7 +699,8 @@ TEST(slow_steps_that_are_not_explained_say_why)
     workload.slow.open = true;
     text = diff_text_slow(&workload);
     CHECK_STR(text,
-            "dlrm-train: slow_steps is inconclusive, and not explained: one traced launch a side does not tell what is chance");
+            "dlrm-train: slow_steps is inconclusive, and not explained: one traced launch a side does not tell what is chance; trace more "
+            "(schedule.traced_launches)");
     free(text);
     json_t *document = diff_view_json(&diff),
            *item = json_object_get(
@@ -762,8 +763,7 @@ TEST(cpu_time_is_told_where_it_is_asked_for)
     CHECK_INT(json_array_size(json_object_get(item, "places")), 2);
     CHECK_INT(json_array_size(json_object_get(item, "contributions")), 1);
     json_decref(document);
-    workload.cpu = (struct diff_once){.pairs = 1,
-            .why_not = "one traced launch a side does not tell which part of it differs"};
+    workload.cpu = (struct diff_once){.pairs = 1, .why_not = DIFF_ONCE_ONE_LAUNCH};
     text = diff_text_cpu(&workload);
     CHECK_STR(text,
             "dlrm-train: CPU time of a launch 3 s -> 5.5 s (+83.3 %), not explained: one traced launch a side does not tell which part of it differs");
@@ -882,13 +882,15 @@ TEST(a_late_rank_in_words)
             .last_count = 90,
             .collectives = 100,
             .late_ns = 5e5,
-            .why = "function slow",
+            .deed = DIFF_DEED_FUNCTION,
+            .why = "slow",
             .why_ns = 9e5};
     char *text = diff_text_late(&rank);
     CHECK_STR(text,
             "Rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow, 900 us a traced step more than on "
             "the other ranks");
     free(text);
+    rank.deed = DIFF_DEED_UNKNOWN;
     rank.why = NULL;
     text = diff_text_late(&rank);
     CHECK_STR(text, "Rank 1 arrives last at 90 of 100 collectives, by 500 us");
@@ -901,7 +903,8 @@ TEST(a_late_rank_in_words)
             .last_count = 90,
             .collectives = 100,
             .late_ns = 5e5,
-            .why = "function slow",
+            .deed = DIFF_DEED_FUNCTION,
+            .why = "slow",
             .why_ns = NAN};
     text = diff_text_late(&rank);
     CHECK_STR(text,
@@ -963,6 +966,9 @@ TEST(notes_in_words)
                     "Of 30 % of a step of the candidate it is not known what ran."},
             {{.kind = DIFF_NOTE_FIRST_STEP, .ns = {1e8, 1.5e8}},
                     "The first step changed too, and is in no contribution: 100 ms -> 150 ms (+50.0 %)."},
+            {{.kind = DIFF_NOTE_FIRST_STEP, .ns = {1e8, 1.5e8}, .why = DIFF_ONCE_NO_PAIR},
+                    "The first step changed too, and is in no contribution: 100 ms -> 150 ms (+50.0 %); no pair of traced launches has "
+                    "both first steps."},
             {{.kind = DIFF_NOTE_NO_FINGERPRINT},
                     "No suspects: the fingerprint of a side is not in the store."},
     };
@@ -1038,4 +1044,56 @@ TEST(a_long_value_of_a_suspect_stays_text)
     free(text);
     strbuf_free(&value);
     strbuf_free(&cut);
+}
+
+TEST(why_there_are_no_parts_has_words)
+{
+    static const char *const once[DIFF_ONCE_WHYS] = {
+            [DIFF_ONCE_NOT_TRACED] = "the CPU times are not in the traces",
+            [DIFF_ONCE_NO_PAIR] = "no pair of traced launches has both CPU times",
+            [DIFF_ONCE_ONE_LAUNCH] =
+                    "one traced launch a side does not tell which part of it differs",
+            [DIFF_ONCE_NOT_ALIKE] = "no part of it differs in all traced launches alike"};
+    for (int why = 0; why < DIFF_ONCE_WHYS; why++) {
+        char *text = diff_text_once_why((enum diff_once_why)why, "CPU time");
+        CHECK_STR(text ? text : "", once[why] ? once[why] : "");
+        free(text);
+    }
+    static const char *const steps[DIFF_SLOW_WHYS] = {
+            [DIFF_SLOW_NO_PAIR] = "no pair of traced launches has steps on both sides",
+            [DIFF_SLOW_NONE] =
+                    "the traced launches had no slow steps: none of 480 took twice the typical one; trace more "
+                    "(schedule.traced_launches)",
+            [DIFF_SLOW_ONE_LAUNCH] =
+                    "one traced launch a side does not tell what is chance; trace more "
+                    "(schedule.traced_launches)",
+            [DIFF_SLOW_NOT_EVERY] =
+                    "not every traced launch of the side that is worse lies beyond those of the other; trace more "
+                    "(schedule.traced_launches)",
+            [DIFF_SLOW_BLIND] =
+                    "in most of the time that they take longer, nothing was seen to run",
+            [DIFF_SLOW_NOT_ALIKE] = "no part of them is larger in all traced launches alike"};
+    struct diff_workload workload = explained();
+    workload.slow = slow(0);
+    for (int why = 0; why < DIFF_SLOW_WHYS; why++) {
+        workload.slow.why_not = (enum diff_slow_why)why;
+        char *text = diff_text_slow_why(&workload);
+        CHECK_STR(text ? text : "", steps[why] ? steps[why] : "");
+        free(text);
+    }
+}
+
+TEST(what_a_late_rank_did_has_words)
+{
+    static const char *const words[DIFF_DEEDS] = {[DIFF_DEED_FUNCTION] = "function x",
+            [DIFF_DEED_STALL] = "stall x",
+            [DIFF_DEED_HOST] = "host x",
+            [DIFF_DEED_CALL] = "call x",
+            [DIFF_DEED_KERNEL] = "kernel x"};
+    for (int deed = 0; deed < DIFF_DEEDS; deed++) {
+        char *text =
+                diff_text_deed(&(struct diff_straggler){.deed = (enum diff_deed)deed, .why = "x"});
+        CHECK_STR(text ? text : "", words[deed] ? words[deed] : "");
+        free(text);
+    }
 }

@@ -105,7 +105,7 @@ static void diff_notes(struct diff_job *job)
         diff_note(job,
                 (struct diff_note){.kind = DIFF_NOTE_FIRST_STEP,
                         .ns = {first->of[0], first->of[1]},
-                        .text = workload->first.why_not});
+                        .why = workload->first.why_not});
     if (!job->differences)
         diff_note(job, (struct diff_note){.kind = DIFF_NOTE_NO_FINGERPRINT});
 }

@@ -16,6 +16,7 @@
 #include "reports/analyse/diff/align/align.h"
 #include "reports/analyse/diff/facts.h"
 #include "reports/analyse/diff/path/cost_tree.h"
+#include "reports/analyse/slow_steps.h"
 #include "tracer/store/store.h"
 
 enum diff_kind { // words: INTERFACES, upgate.diff/1
@@ -118,8 +119,9 @@ struct diff_straggler { // of the side's first traced launch; judged by all of t
     double excess, variance; // of last_count beyond its share, over all launches
     double cost_ns;          // mean exposed_ns of all launches
     size_t launches, ahead;  // in which it came last at all; more often than its share
-    const char *why;         // "function gemm"; NULL: not known
-    const char *why_name;    // of it, as in the trace: without its kind, and not made short
+    enum diff_deed deed;     // what it did meanwhile:
+    const char *why;         // "gemm"; NULL: not known
+    const char *why_name;    // of it, as in the trace: not made short
     double why_ns;           // by how much longer it did that than the other ranks, a step; NAN
 };
 
@@ -157,7 +159,7 @@ struct diff_once { // all 0: its difference is not told from 0, or from that of 
     // outermost ones, as they come; of many those that differ most, and the others in one
     struct diff_once_place *phases;
     size_t phase_count;
-    const char *why_not; // NULL; else why there are no parts
+    enum diff_once_why why_not; // there are no parts
     size_t pairs;
     struct cost_tree *trees[2]; // hold names
 };
@@ -176,9 +178,7 @@ struct diff_slow {
     // the same of each traced launch
     double *launch_ns[2];
     size_t launch_count;
-    long count[2], of[2]; // slow ones, of so many
-    int period[2];        // 0: none, or too few launches to tell
-    const char *told[2];  // "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"
+    struct slow_steps_sum found[2]; // how many, how slow, how regular
     // largest first, also what goes the other way; shares are of b_ns - a_ns, or of all parts that
     // go the same way, where they are more
     struct diff_launch_part *parts;
@@ -189,7 +189,7 @@ struct diff_slow {
                        // no parts
     bool overlaps; // in sum the launches of the sides do: told are the parts that stand apart by
                    // more than their own spread
-    const char *why_not; // NULL; else why there are no parts
+    enum diff_slow_why why_not; // there are no parts
 };
 
 enum diff_memory_kind { // as launch_memory.kind

@@ -139,6 +139,39 @@ struct diff_suspect {
     const char *of;
 };
 
+// Why the difference of first steps, or of CPU times, has no parts.
+enum diff_once_why {
+    DIFF_ONCE_EXPLAINED,  // it has, or is not asked for
+    DIFF_ONCE_NOT_TRACED, // they are not in the traces
+    DIFF_ONCE_NO_PAIR,    // has them on both sides
+    DIFF_ONCE_ONE_LAUNCH, // a side does not tell which part differs
+    DIFF_ONCE_NOT_ALIKE,  // no part differs in all launches alike
+    DIFF_ONCE_WHYS
+};
+
+// Why that of slow steps has none.
+enum diff_slow_why {
+    DIFF_SLOW_EXPLAINED,
+    DIFF_SLOW_NO_PAIR,    // has steps on both sides
+    DIFF_SLOW_NONE,       // were in the traced launches
+    DIFF_SLOW_ONE_LAUNCH, // a side does not tell what is chance
+    DIFF_SLOW_NOT_EVERY,  // launch of the worse side lies beyond those of the other
+    DIFF_SLOW_BLIND,      // in most of the time nothing was seen to run
+    DIFF_SLOW_NOT_ALIKE,  // no part is larger in all launches alike
+    DIFF_SLOW_WHYS
+};
+
+// What a rank did while the others waited for it.
+enum diff_deed {
+    DIFF_DEED_UNKNOWN,
+    DIFF_DEED_FUNCTION,
+    DIFF_DEED_STALL,
+    DIFF_DEED_HOST,   // anything else of its host
+    DIFF_DEED_CALL,   // of the GPU's library
+    DIFF_DEED_KERNEL, // on its device
+    DIFF_DEEDS
+};
+
 enum { DIFF_LAUNCHES = 4 }; // traced ones of a side that tell more: the plan's default
 
 // What weakens the answer. Behind each kind its arguments in struct diff_note.
@@ -159,7 +192,7 @@ enum diff_note_kind {
     DIFF_NOTE_COUPLES,        // count of `of`: left out
     DIFF_NOTE_MATCHED,        // share: of the time
     DIFF_NOTE_UNKNOWN,        // side, share: of a step in which it is not known what ran
-    DIFF_NOTE_FIRST_STEP,     // ns: of a, of b, text: why it is not explained, NULL
+    DIFF_NOTE_FIRST_STEP,     // ns: of a, of b, why: it is not explained
     DIFF_NOTE_NO_FINGERPRINT, // nothing: so there are no suspects
     DIFF_NOTE_KINDS
 };
@@ -171,6 +204,7 @@ struct diff_note { // what a kind has not is 0; of one number the first of two
     size_t count, of;
     double share[2], ns[2];
     const char *text, *unit;
+    enum diff_once_why why;
 };
 
 // Why a workload has no contributions.

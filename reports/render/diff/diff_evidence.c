@@ -187,6 +187,17 @@ static void evidence_stall(struct strbuf *text, const struct diff_evidence *evid
     strbuf_add(text, advice ? advice : "look at %s", culprit ? culprit : "the culprit");
 }
 
+char *diff_text_deed(const struct diff_straggler *straggler)
+{
+    static const char *const words[DIFF_DEEDS] = {[DIFF_DEED_FUNCTION] = "function",
+            [DIFF_DEED_STALL] = "stall",
+            [DIFF_DEED_HOST] = "host",
+            [DIFF_DEED_CALL] = "call",
+            [DIFF_DEED_KERNEL] = "kernel"};
+    const char *word = words[straggler->deed];
+    return word ? xasprintf("%s %s", word, straggler->why) : NULL;
+}
+
 static void evidence_late(struct strbuf *text, const struct diff_straggler *late)
 {
     strbuf_add(text, "%s %d arrives last at ", late->side ? "Rank" : "In the baseline, rank",
@@ -196,9 +207,11 @@ static void evidence_late(struct strbuf *text, const struct diff_straggler *late
     else
         strbuf_add(text, "%lld of %lld", (long long)late->last_count, (long long)late->collectives);
     strbuf_add(text, " collectives, by %s", numbers_ns(late->late_ns, NUMBERS_BUFFER));
-    if (!late->why)
+    char *deed = diff_text_deed(late);
+    if (!deed)
         return;
-    strbuf_add(text, ": %s", late->why);
+    strbuf_add(text, ": %s", deed);
+    free(deed);
     if (isfinite(late->why_ns))
         strbuf_add(text, ", %s a traced step more than on the other ranks",
                 numbers_ns(late->why_ns, NUMBERS_BUFFER));

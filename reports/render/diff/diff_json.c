@@ -107,8 +107,8 @@ json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
             "collectives", json_integer(straggler->collectives), "late_ns",
             render_json_whole(straggler->late_ns), "wait_ns", render_json_whole(straggler->wait_ns),
             "exposed_ns", render_json_whole(straggler->exposed_ns), "told",
-            json_boolean(straggler->told), "why", render_json_text(straggler->why), "why_ns",
-            render_json_whole(straggler->why_ns), NULL);
+            json_boolean(straggler->told), "why", diff_json_take(diff_text_deed(straggler)),
+            "why_ns", render_json_whole(straggler->why_ns), NULL);
 }
 
 // Values of each traced launch, by side.
@@ -148,7 +148,8 @@ json_t *diff_view_json_first(const struct diff_workload *workload)
 json_t *diff_view_json_cpu(const struct diff_workload *workload)
 {
     json_t *item = diff_json_once(&workload->cpu, workload->cpu_a_ns, workload->cpu_b_ns, "places");
-    json_object_set_new(item, "why_not", render_json_text(workload->cpu.why_not));
+    json_object_set_new(
+            item, "why_not", diff_json_take(diff_text_once_why(workload->cpu.why_not, "CPU time")));
     return item;
 }
 
@@ -160,19 +161,20 @@ json_t *diff_view_json_slow(const struct diff_workload *workload)
     json_t *parts = render_json_list(i, slow->part_count, diff_json_launch_part(&slow->parts[i]));
     for (int side = 0; side < 2; side++) {
         json_object_set_new(period, side ? "b" : "a",
-                slow->period[side] ? json_integer(slow->period[side]) : json_null());
-        json_object_set_new(found, side ? "b" : "a", render_json_text(slow->told[side]));
+                slow->found[side].period ? json_integer(slow->found[side].period) : json_null());
+        json_object_set_new(
+                found, side ? "b" : "a", diff_json_take(diff_text_slow_found(workload, side)));
     }
     return render_json_set(json_object(), "metric", render_json_text(slow->metric), "failed",
             json_boolean(slow->failed), "tail", json_boolean(slow->tail), "a_ns",
             render_json_whole(slow->a_ns), "b_ns", render_json_whole(slow->b_ns), "launches_ns",
             diff_json_launches(slow->launch_ns, slow->launch_count), "slow",
-            diff_json_counts(slow->count[0], slow->count[1]), "steps",
-            diff_json_counts(slow->of[0], slow->of[1]), "period", period, "found", found, "told_ns",
-            render_json_whole(slow->told_ns), "unseen_ns",
+            diff_json_counts(slow->found[0].count, slow->found[1].count), "steps",
+            diff_json_counts(slow->found[0].of, slow->found[1].of), "period", period, "found",
+            found, "told_ns", render_json_whole(slow->told_ns), "unseen_ns",
             slow->where ? render_json_whole(slow->unseen_ns) : json_null(), "where",
             render_json_text(slow->where), "overlaps", json_boolean(slow->overlaps), "why_not",
-            render_json_text(slow->why_not), "contributions", parts, NULL);
+            diff_json_take(diff_text_slow_why(workload)), "contributions", parts, NULL);
 }
 
 static json_t *diff_json_sides(double a, double b)

@@ -6,6 +6,7 @@
 #include "common/units.h"
 #include "reports/render/diff/diff_words.h"
 #include "reports/render/text/numbers.h"
+#include "reports/render/text/slow_text.h"
 
 static const char *notes_side(const struct diff_note *note)
 {
@@ -31,11 +32,13 @@ static char *notes_few(const struct diff_note *note)
 
 static char *notes_first_step(const struct diff_note *note)
 {
-    return xasprintf(
+    char *why = diff_text_once_why(note->why, "first step");
+    char *text = xasprintf(
             "The first step changed too, and is in no contribution: %s -> %s (%+.1f %%)%s%s.",
             numbers_ns(note->ns[0], NUMBERS_BUFFER), numbers_ns(note->ns[1], NUMBERS_BUFFER),
-            100 * (note->ns[1] / note->ns[0] - 1), note->text ? "; " : "",
-            note->text ? note->text : "");
+            100 * (note->ns[1] / note->ns[0] - 1), why ? "; " : "", why ? why : "");
+    free(why);
+    return text;
 }
 
 char *diff_text_note(const struct diff_note *note)
@@ -141,4 +144,58 @@ char *diff_text_unexplained(const struct diff_workload *workload)
         break;
     }
     return NULL;
+}
+
+char *diff_text_once_why(enum diff_once_why why, const char *what)
+{
+    switch (why) {
+    case DIFF_ONCE_NOT_TRACED:
+        return xasprintf("the %ss are not in the traces", what);
+    case DIFF_ONCE_NO_PAIR:
+        return xasprintf("no pair of traced launches has both %ss", what);
+    case DIFF_ONCE_ONE_LAUNCH:
+        return xstrdup("one traced launch a side does not tell which part of it differs");
+    case DIFF_ONCE_NOT_ALIKE:
+        return xstrdup("no part of it differs in all traced launches alike");
+    case DIFF_ONCE_EXPLAINED:
+    case DIFF_ONCE_WHYS:
+        break;
+    }
+    return NULL;
+}
+
+char *diff_text_slow_why(const struct diff_workload *workload)
+{
+    const struct diff_slow *slow = &workload->slow;
+    switch (slow->why_not) {
+    case DIFF_SLOW_NO_PAIR:
+        return xasprintf("no pair of traced launches has %ss on both sides", workload->unit);
+    case DIFF_SLOW_NONE:
+        return xasprintf(
+                "the traced launches had no slow %ss: none of %ld took twice the typical one; trace more "
+                "(schedule.traced_launches)",
+                workload->unit, slow->found[0].of + slow->found[1].of);
+    case DIFF_SLOW_ONE_LAUNCH:
+        return xstrdup(
+                "one traced launch a side does not tell what is chance; trace more (schedule.traced_launches)");
+    case DIFF_SLOW_NOT_EVERY:
+        return xstrdup(
+                "not every traced launch of the side that is worse lies beyond those of the other; trace more (schedule.traced_launches)");
+    case DIFF_SLOW_BLIND:
+        return xstrdup("in most of the time that they take longer, nothing was seen to run");
+    case DIFF_SLOW_NOT_ALIKE:
+        return xstrdup("no part of them is larger in all traced launches alike");
+    case DIFF_SLOW_EXPLAINED:
+    case DIFF_SLOW_WHYS:
+        break;
+    }
+    return NULL;
+}
+
+char *diff_text_slow_found(const struct diff_workload *workload, int side)
+{
+    struct strbuf text = {0};
+    slow_text(&text, &workload->slow.found[side], workload->slow.tail ? "slowest" : "slow",
+            workload->unit);
+    return strbuf_take(&text);
 }

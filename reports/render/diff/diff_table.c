@@ -194,6 +194,7 @@ static void diff_stragglers(
         if (!view->all && !straggler->told)
             continue; // some rank always comes last
         bool hidden = straggler->exposed_ns < straggler->wait_ns;
+        char *deed = diff_text_deed(straggler);
         diff_line(table, shown++ ? "" : "straggler",
                 xasprintf("%s: rank %d came last to %lld of %lld collectives, by %s; the others "
                           "wait %s a %s%s%s%s%s",
@@ -203,8 +204,8 @@ static void diff_stragglers(
                         numbers_ns(straggler->wait_ns, NUMBERS_BUFFER), workload->unit,
                         hidden ? ", of which nothing hides " : "",
                         hidden ? numbers_ns(straggler->exposed_ns, NUMBERS_BUFFER) : "",
-                        straggler->why ? "; meanwhile " : "",
-                        straggler->why ? straggler->why : ""));
+                        deed ? "; meanwhile " : "", deed ? deed : ""));
+        free(deed);
     }
 }
 

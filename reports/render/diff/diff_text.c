@@ -238,10 +238,12 @@ char *diff_text_slow(const struct diff_workload *workload)
         return NULL;
     strbuf_add(&text, "%s: ", workload->name);
     if (!slow->part_count) {
+        char *why = diff_text_slow_why(workload);
         strbuf_add(&text,
                 slow->failed ? "what %s fails by is not explained: %s"
                              : "%s is inconclusive, and not explained: %s",
-                slow->metric, slow->why_not ? slow->why_not : "it is not known");
+                slow->metric, why ? why : "it is not known");
+        free(why);
         return strbuf_take(&text);
     }
     slow_change(&text, workload);
@@ -255,8 +257,11 @@ char *diff_text_slow_answer(const struct diff_workload *workload)
     struct strbuf text = {0};
     if (!slow->metric)
         return NULL;
-    strbuf_add(&text, "In the traced launches, candidate: %s; baseline: %s.",
-            slow->told[1] ? slow->told[1] : "nothing", slow->told[0] ? slow->told[0] : "nothing");
+    char *candidate = diff_text_slow_found(workload, 1),
+         *baseline = diff_text_slow_found(workload, 0);
+    strbuf_add(&text, "In the traced launches, candidate: %s; baseline: %s.", candidate, baseline);
+    free(candidate);
+    free(baseline);
     if (!slow->part_count && slow->launch_count && (slow->a_ns > 0 || slow->b_ns > 0)) {
         const struct diff_launch_part sum = {.launch_ns = {slow->launch_ns[0], slow->launch_ns[1]},
                 .launch_count = slow->launch_count};
@@ -313,8 +318,11 @@ char *diff_text_cpu(const struct diff_workload *workload)
             numbers_ns(workload->cpu_a_ns, NUMBERS_BUFFER),
             numbers_ns(workload->cpu_b_ns, NUMBERS_BUFFER),
             numbers_change(workload->cpu_b_ns / workload->cpu_a_ns - 1, NUMBERS_BUFFER));
-    if (!cpu->part_count)
-        strbuf_add(&text, ", not explained: %s", cpu->why_not ? cpu->why_not : "it is not known");
+    if (!cpu->part_count) {
+        char *why = diff_text_once_why(cpu->why_not, "CPU time");
+        strbuf_add(&text, ", not explained: %s", why ? why : "it is not known");
+        free(why);
+    }
     diff_text_parts(&text, cpu->parts, cpu->part_count);
     return strbuf_take(&text);
 }

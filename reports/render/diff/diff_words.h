@@ -13,9 +13,18 @@ char *diff_text_suspect(const struct diff_suspect *suspect);
 // NULL for NULL; "Rank 3 arrives last at 40 of 48 collectives, by 210 us: function gemm, 200 us a
 // traced step more than on the other ranks"
 char *diff_text_late(const struct diff_straggler *late);
+// What it did meanwhile: "function gemm"; NULL: not known.
+char *diff_text_deed(const struct diff_straggler *straggler);
 // "One traced pair: how far launches of one side differ ..." (diff_notes.c)
 char *diff_text_note(const struct diff_note *note);
 // "no launches of 'dlrm-infer' were traced: ..."; NULL: it is explained
 char *diff_text_unexplained(const struct diff_workload *workload);
+// "no part of it differs in all traced launches alike"; what: "first step", "CPU time"; NULL: there
+// are parts, or none is asked for
+char *diff_text_once_why(enum diff_once_why why, const char *what);
+// "not every traced launch of the side ..."; NULL: the same
+char *diff_text_slow_why(const struct diff_workload *workload);
+// "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"
+char *diff_text_slow_found(const struct diff_workload *workload, int side);
 
 #endif
