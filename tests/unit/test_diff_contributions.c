@@ -531,18 +531,54 @@ TEST(what_is_around_all_phases_is_no_place)
     world_end(&world);
 }
 
-TEST(every_kind_has_its_words)
+TEST(every_kind_has_its_word)
 {
-    for (int kind = 0; kind < DIFF_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < DIFF_KIND_COUNT; kind++)
         CHECK(diff_kind_word((enum diff_kind)kind) && *diff_kind_word((enum diff_kind)kind));
-        for (int sign = -1; sign <= 1; sign += 2) {
-            const char *title = diff_title(
-                    &(struct diff_contribution){.kind = (enum diff_kind)kind, .delta_ns = sign});
-            CHECK(title && *title && strcmp(title, "Unknown") != 0);
-        }
-    }
     CHECK_STR(diff_kind_word(DIFF_CPU_FUNCTION_REPLACED), "cpu_function_replaced");
     CHECK_STR(diff_kind_word(DIFF_CLOCK_THROTTLE), "clock_throttle");
+}
+
+TEST(what_happened_follows_from_kind_sides_and_executions)
+{
+    static const struct {
+        struct diff_contribution made;
+        enum diff_change change;
+    } cases[] = {{{.kind = DIFF_KERNEL_SLOWER, .a_ns = 1e6, .b_ns = 2e6, .delta_ns = 1e6},
+                         DIFF_CHANGE_MORE},
+            {{.kind = DIFF_KERNEL_SLOWER, .a_ns = 2e6, .b_ns = 1e6, .delta_ns = -1e6},
+                    DIFF_CHANGE_LESS},
+            {{.kind = DIFF_MEMCPY, .b_ns = 1e6, .delta_ns = 1e6}, DIFF_CHANGE_ADDED},
+            {{.kind = DIFF_MEMCPY, .a_ns = 1e6, .delta_ns = -1e6}, DIFF_CHANGE_REMOVED},
+            {{.kind = DIFF_MEMCPY, .a_ns = 1e6, .b_ns = 2e6, .delta_ns = 1e6}, DIFF_CHANGE_MORE},
+            {{.kind = DIFF_KERNEL_REPLACED,
+                     .a_ns = 2e6,
+                     .b_ns = 1e6,
+                     .delta_ns = -1e6,
+                     .count_a = 10,
+                     .count_b = 7},
+                    DIFF_CHANGE_FUSED},
+            {{.kind = DIFF_KERNEL_REPLACED,
+                     .a_ns = 1e6,
+                     .b_ns = 2e6,
+                     .delta_ns = 1e6,
+                     .count_a = 7,
+                     .count_b = 10},
+                    DIFF_CHANGE_SPLIT},
+            {{.kind = DIFF_KERNEL_REPLACED,
+                     .a_ns = 1e6,
+                     .b_ns = 2e6,
+                     .delta_ns = 1e6,
+                     .count_a = 9,
+                     .count_b = 10},
+                    DIFF_CHANGE_MORE},
+            {{.kind = DIFF_SYNC_ADDED, .a_ns = 1e6, .b_ns = 2e6, .delta_ns = 1e6},
+                    DIFF_CHANGE_LONGER},
+            {{.kind = DIFF_SYNC_ADDED, .a_ns = 2e6, .b_ns = 1e6, .delta_ns = -1e6},
+                    DIFF_CHANGE_SHORTER},
+            {{.kind = DIFF_SYNC_ADDED, .b_ns = 1e6, .delta_ns = 1e6}, DIFF_CHANGE_MORE}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_INT(diff_change_of(&cases[i].made), cases[i].change);
 }
 
 // A value is told as it is, however long.

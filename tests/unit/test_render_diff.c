@@ -1097,3 +1097,41 @@ TEST(what_a_late_rank_did_has_words)
         free(text);
     }
 }
+
+TEST(what_happened_has_words)
+{
+    static const struct {
+        struct diff_contribution made;
+        const char *text;
+    } cases[] = {{{.kind = DIFF_KERNEL_SLOWER, .delta_ns = 1}, "Kernel slower"},
+            {{.kind = DIFF_KERNEL_SLOWER, .delta_ns = -1}, "Kernel faster"},
+            {{.kind = DIFF_CODE_MOVED, .delta_ns = 1}, "Moved into the first step"},
+            {{.kind = DIFF_CODE_MOVED, .delta_ns = -1}, "Moved out of the first step"},
+            {{.kind = DIFF_CODE_REPEATED, .delta_ns = 1}, "Runs more often"},
+            {{.kind = DIFF_CODE_REPEATED, .delta_ns = -1}, "Runs less often"},
+            {{.kind = DIFF_CODE_ADDED, .delta_ns = 1}, "Added"},
+            {{.kind = DIFF_CODE_REMOVED, .delta_ns = -1}, "Removed"},
+            {{.kind = DIFF_CPU_FUNCTION_ADDED, .delta_ns = 1}, "Function added"},
+            {{.kind = DIFF_MEMCPY, .b_ns = 1e6, .delta_ns = 1e6}, "Copies added"},
+            {{.kind = DIFF_MEMCPY, .a_ns = 1e6, .delta_ns = -1e6}, "Copies removed"},
+            {{.kind = DIFF_KERNEL_REPLACED, .a_ns = 2, .b_ns = 1, .count_a = 10, .count_b = 7},
+                    "Kernels fused"},
+            {{.kind = DIFF_KERNEL_REPLACED, .a_ns = 1, .b_ns = 2, .count_a = 7, .count_b = 10},
+                    "Kernels split"},
+            {{.kind = DIFF_SYNC_ADDED, .a_ns = 1, .b_ns = 2, .delta_ns = 1},
+                    "Longer waits for the GPU"},
+            {{.kind = DIFF_SYNC_ADDED, .a_ns = 2, .b_ns = 1, .delta_ns = -1},
+                    "Shorter waits for the GPU"},
+            {{.kind = DIFF_KIND_COUNT, .delta_ns = 1}, "Unknown"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_STR(diff_text_change(&cases[i].made), cases[i].text);
+    for (int kind = 0; kind < DIFF_KIND_COUNT; kind++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            const char *title = diff_text_change(
+                    &(struct diff_contribution){.kind = (enum diff_kind)kind, .delta_ns = sign});
+            CHECK(title && *title && strcmp(title, "Unknown") != 0);
+        }
+    CHECK_STR(diff_text_class(COST_GPU_COMPUTE), "GPU compute");
+    for (int class = 0; class < COST_CLASS_COUNT; class ++)
+        CHECK(strcmp(diff_text_class((enum cost_class) class), "Unknown") != 0);
+}

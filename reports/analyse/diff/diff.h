@@ -101,8 +101,7 @@ struct diff_contribution {
                               // as before. NULL
 };
 
-// what happened, for people: its kind, sign, and sides
-const char *diff_title(const struct diff_contribution *contribution);
+enum diff_change diff_change_of(const struct diff_contribution *contribution);
 
 struct diff_part { // of the decomposition
     double a_ns, b_ns;

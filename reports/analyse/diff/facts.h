@@ -15,6 +15,19 @@
 struct diff_beside;
 struct diff_straggler;
 
+// What happened to a contribution, beside its kind.
+enum diff_change {
+    DIFF_CHANGE_MORE,    // slower, longer, more: by its kind
+    DIFF_CHANGE_LESS,    // the same the other way
+    DIFF_CHANGE_ADDED,   // copies, that one side alone has
+    DIFF_CHANGE_REMOVED, // the same of the baseline
+    DIFF_CHANGE_FUSED,   // kernels: fewer do the same work
+    DIFF_CHANGE_SPLIT,   // more of them do
+    DIFF_CHANGE_LONGER,  // waits for the device, that both sides have
+    DIFF_CHANGE_SHORTER,
+    DIFF_CHANGES
+};
+
 // What a contribution rests on. Behind each kind its arguments in struct diff_evidence.
 enum diff_evidence_kind {
     DIFF_EVIDENCE_TIMES,       // sides: what it takes

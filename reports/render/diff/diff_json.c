@@ -62,11 +62,11 @@ json_t *diff_view_json_contribution(const struct diff_contribution *contribution
 {
     json_t *item = render_json_set(json_object(), "rank", json_integer(contribution->rank), "kind",
             json_string(diff_kind_word(contribution->kind)), "title",
-            json_string(diff_title(contribution)), "label", render_json_text(contribution->label),
-            "name_a", render_json_text(contribution->name_a), "name_b",
-            render_json_text(contribution->name_b), "where", render_json_text(contribution->where),
-            "a_ns", render_json_whole(contribution->a_ns), "b_ns",
-            render_json_whole(contribution->b_ns), "delta_ns",
+            json_string(diff_text_change(contribution)), "label",
+            render_json_text(contribution->label), "name_a", render_json_text(contribution->name_a),
+            "name_b", render_json_text(contribution->name_b), "where",
+            render_json_text(contribution->where), "a_ns", render_json_whole(contribution->a_ns),
+            "b_ns", render_json_whole(contribution->b_ns), "delta_ns",
             render_json_whole(contribution->delta_ns), "ci_ns",
             diff_json_pair(contribution->ci_lo_ns, contribution->ci_hi_ns), "share",
             render_json_real(contribution->share), // of the baseline's step

@@ -11,7 +11,7 @@ enum { DIFF_MARKDOWN_ROWS = 15, DIFF_MARKDOWN_BYTES = 200000 };
 
 static void diff_markdown_row(struct strbuf *out, const struct diff_contribution *contribution)
 {
-    strbuf_add(out, "| %d | %s | ", contribution->rank, diff_title(contribution));
+    strbuf_add(out, "| %d | %s | ", contribution->rank, diff_text_change(contribution));
     markdown_name(out, contribution->label ? contribution->label : "");
     markdown_put(out, " | ", contribution->where ? contribution->where : "", " | **");
     markdown_put(out, "", numbers_delta(contribution->delta_ns, NUMBERS_BUFFER), "** | ");

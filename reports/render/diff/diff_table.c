@@ -64,7 +64,7 @@ static void diff_parts(struct table *table, const struct diff_workload *workload
         const struct diff_part *part = &workload->parts[class];
         if (part->a_ns < 1e-4 * workload->step_a_ns && part->b_ns < 1e-4 * workload->step_a_ns)
             continue;
-        screen_pad(&table->out, cost_class_title((enum cost_class) class), DIFF_PARTS_WIDTH, false);
+        screen_pad(&table->out, diff_text_class((enum cost_class) class), DIFF_PARTS_WIDTH, false);
         screen_pad(&table->out, numbers_ns(part->a_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
         screen_pad(&table->out, numbers_ns(part->b_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
         screen_pad(&table->out, numbers_delta(part->b_ns - part->a_ns, NUMBERS_BUFFER),

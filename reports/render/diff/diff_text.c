@@ -38,7 +38,7 @@ char *diff_text_share(double share, char *buf)
 
 char *diff_text_title(const struct diff_contribution *contribution)
 {
-    const char *title = diff_title(contribution), *cause = contribution->beside_cause;
+    const char *title = diff_text_change(contribution), *cause = contribution->beside_cause;
     const char *label = contribution->label ? contribution->label : "";
     return xasprintf("%s%s%s%s%s%s", title, *label ? ": " : "", label,
             cause ? " (by what runs beside it: " : "", cause ? cause : "", cause ? ")" : "");

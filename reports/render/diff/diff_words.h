@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sentences of the facts of a difference (reports/analyse/diff/facts.h), the same in every form.
-// The caller frees. Texts of the store are not cleaned here.
+// The caller frees, but for constants. Texts of the store are not cleaned here.
 #ifndef UPGATE_REPORTS_DIFF_WORDS_H
 #define UPGATE_REPORTS_DIFF_WORDS_H
 
 #include "reports/analyse/diff/diff.h"
 
+// "Kernel slower": what happened; a constant (diff_titles.c)
+const char *diff_text_change(const struct diff_contribution *contribution);
+const char *diff_text_class(enum cost_class class); // "GPU compute"; a constant
 // "a: 4.2 ms a step in 96 executions; b: 5.9 ms a step in 96 executions" (diff_evidence.c)
 char *diff_text_evidence(const struct diff_evidence *evidence);
 // "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds it" (diff_suspects.c)

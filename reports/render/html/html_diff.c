@@ -160,7 +160,7 @@ static json_t *diff_parts(const struct diff_workload *workload)
         json_array_append_new(parts,
                 render_json_set(json_object(), "class",
                         json_string(cost_class_word((enum cost_class) class)), "title",
-                        json_string(cost_class_title((enum cost_class) class)), "a_ns",
+                        json_string(diff_text_class((enum cost_class) class)), "a_ns",
                         render_json_whole(workload->parts[class].a_ns), "b_ns",
                         render_json_whole(workload->parts[class].b_ns), NULL));
     }
