@@ -34,8 +34,8 @@ LAW = {
     "reports/analyse/reduce": COMMON | {"reports/analyse/trace", "reports/analyse/stalls", "tracer/store"},
     "reports/analyse/canary": COMMON | {"reports/analyse"},
     # Its stages one after the other; diff_job.h is between them, thresholds.h has the numbers of all, and diff.c calls them.
-    "reports/analyse/diff": DIFF | {"harness/fingerprint", "reports/analyse/diff/path", "reports/analyse/diff/align", "reports/analyse/diff/estimate",
-                                    "reports/analyse/diff/explain", "reports/analyse/diff/memory"},
+    "reports/analyse/diff": DIFF | {"harness/fingerprint", "reports/analyse/trace/launch", "reports/analyse/diff/path", "reports/analyse/diff/align",
+                                    "reports/analyse/diff/estimate", "reports/analyse/diff/explain", "reports/analyse/diff/memory"},
     "reports/analyse/diff/path": DIFF | {"reports/analyse/diff", "reports/analyse/trace/launch"},
     "reports/analyse/diff/align": DIFF | {"reports/analyse/diff", "reports/analyse/diff/path"},
     "reports/analyse/diff/estimate": DIFF | {"reports/analyse/diff"},

@@ -926,10 +926,11 @@ TEST(notes_in_words)
             {{.kind = DIFF_NOTE_MEAN, .share = {20.0 / 35, 0}},
                     "Few steps take most of the difference: the mean step changed by +57.1 %, the median by 0.0 %; the mean is what is "
                     "explained here."},
-            {{.kind = DIFF_NOTE_DOUBT, .side = 1, .pair = 2, .text = "gpu (activity): 14 lost"},
-                    "Candidate, traced pair 2: gpu (activity): 14 lost"},
-            {{.kind = DIFF_NOTE_DOUBT, .text = "3 steps lie outside the recording"},
-                    "Baseline, traced pair 0: 3 steps lie outside the recording"},
+            {{.kind = DIFF_NOTE_DOUBT,
+                     .side = 1,
+                     .pair = 2,
+                     .doubt = {.kind = LAUNCH_DOUBT_OUTSIDE, .count = 3}},
+                    "Candidate, traced pair 2: 3 steps lie outside the recording"},
             {{.kind = DIFF_NOTE_DOUBTS_LEFT, .count = 7},
                     "7 more of the kind, of traced launches, are not listed."},
             {{.kind = DIFF_NOTE_NO_SAMPLES, .side = 1, .pair = 1},
@@ -980,6 +981,50 @@ TEST(notes_in_words)
         free(text);
     }
     for (int kind = 0; kind < DIFF_NOTE_KINDS; kind++)
+        CHECK(seen[kind]);
+}
+
+TEST(doubts_in_words)
+{
+    static const struct {
+        struct launch_doubt doubt;
+        const char *text;
+    } cases[] = {{{.kind = LAUNCH_DOUBT_NOT_ENDED}, "the recording was not ended in order"},
+            {{.kind = LAUNCH_DOUBT_RECORDINGS, .count = 2},
+                    "the launch has 2 recordings: the first one is looked at"},
+            {{.kind = LAUNCH_DOUBT_NO_HOST},
+                    "nothing of the host was recorded in the turns of this launch"},
+            {{.kind = LAUNCH_DOUBT_LOST,
+                     .count = 7,
+                     .of = 100,
+                     .producer = "gpu.kernel",
+                     .what = "records",
+                     .detail = "buffers were full"},
+                    "gpu.kernel (records): 7 of 100 lost: buffers were full"},
+            {{.kind = LAUNCH_DOUBT_LOST, .count = 2, .producer = "bpf.gap", .what = "records"},
+                    "bpf.gap (records): 2 lost"},
+            {{.kind = LAUNCH_DOUBT_REFUSED, .pid = 1001, .detail = "CUPTI is in use"},
+                    "what process 1001 ran on the GPU is not recorded: CUPTI is in use"},
+            {{.kind = LAUNCH_DOUBT_REFUSED, .pid = 1001},
+                    "what process 1001 ran on the GPU is not recorded"},
+            {{.kind = LAUNCH_DOUBT_CLOCK, .pid = 1001, .count = 25},
+                    "the GPU's clock of process 1001 is up to 25 us off"},
+            {{.kind = LAUNCH_DOUBT_OUTSIDE, .count = 15}, "15 steps lie outside the recording"},
+            {{.kind = LAUNCH_DOUBT_RANKS_BY_PID},
+                    "which process is which rank is not recorded: taken in the order of their pids"},
+            {{.kind = LAUNCH_DOUBT_RANKS_UNKNOWN, .count = 1, .of = 2},
+                    "of 1 of 2 ranks it is not known which process they were"},
+            {{.kind = LAUNCH_DOUBT_EARLY, .count = 1, .of = 3},
+                    "1 of 3 operations of the GPU began before the call that launched them: its clock is off"}};
+    bool seen[LAUNCH_DOUBT_KINDS] = {false};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = diff_text_note(
+                &(struct diff_note){.kind = DIFF_NOTE_DOUBT, .doubt = cases[i].doubt});
+        CHECK_STR(strstr(text, ": ") + 2, cases[i].text);
+        seen[cases[i].doubt.kind] = true;
+        free(text);
+    }
+    for (int kind = 0; kind < LAUNCH_DOUBT_KINDS; kind++)
         CHECK(seen[kind]);
 }
 

@@ -20,18 +20,34 @@ static bool note_same_text(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
+static bool note_same_doubt(const struct launch_doubt *a, const struct launch_doubt *b)
+{
+    return a->kind == b->kind && a->pid == b->pid && a->count == b->count && a->of == b->of &&
+            note_same_text(a->producer, b->producer) && note_same_text(a->what, b->what) &&
+            note_same_text(a->detail, b->detail);
+}
+
 static bool note_same(const struct diff_note *a, const struct diff_note *b)
 {
     return a->kind == b->kind && a->side == b->side && a->pair == b->pair && a->count == b->count &&
-            a->of == b->of && note_same_text(a->text, b->text);
+            a->of == b->of && note_same_text(a->text, b->text) &&
+            note_same_doubt(&a->doubt, &b->doubt);
+}
+
+static const char *note_text(struct diff_job *job, const char *text)
+{
+    char *copy = arena_copy(job->arena, text);
+    if (copy)
+        string_make_utf8(copy, strlen(copy));
+    return copy;
 }
 
 void diff_note(struct diff_job *job, struct diff_note note)
 {
-    char *text = arena_copy(job->arena, note.text);
-    if (text)
-        string_make_utf8(text, strlen(text));
-    note.text = text;
+    note.text = note_text(job, note.text);
+    note.doubt.producer = note_text(job, note.doubt.producer);
+    note.doubt.what = note_text(job, note.doubt.what);
+    note.doubt.detail = note_text(job, note.doubt.detail);
     for (size_t i = 0; i < job->note_count; i++)
         if (note_same(&job->notes[i], &note))
             return;

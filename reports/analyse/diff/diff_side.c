@@ -80,7 +80,7 @@ static void side_doubts(
                     (struct diff_note){.kind = DIFF_NOTE_DOUBT,
                             .side = side,
                             .pair = pair,
-                            .text = trace->doubts[i]});
+                            .doubt = trace->doubts[i]});
         else
             job->doubts_left++;
 }

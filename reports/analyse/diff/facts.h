@@ -11,6 +11,7 @@
 
 #include "reports/analyse/diff/align/align.h"
 #include "reports/analyse/diff/path/cost_tree.h"
+#include "reports/analyse/trace/launch/launch_doubt.h"
 
 struct diff_beside;
 struct diff_straggler;
@@ -192,7 +193,7 @@ enum diff_note_kind {
     DIFF_NOTE_TRACED_ONLY,    // nothing: traced launches stand in for untraced ones
     DIFF_NOTE_NOT_JUDGED,     // nothing: the run was not, steps are what its launches say so far
     DIFF_NOTE_MEAN,           // share: by which the mean step and the median changed
-    DIFF_NOTE_DOUBT,          // side, pair, text: what makes a traced launch doubtful
+    DIFF_NOTE_DOUBT,          // side, pair, doubt: what makes a traced launch doubtful
     DIFF_NOTE_DOUBTS_LEFT,    // count: of those that are not listed
     DIFF_NOTE_NO_SAMPLES,     // side, pair: which is left out
     DIFF_NOTE_LEFT_OUT,       // pair, text: why
@@ -218,6 +219,7 @@ struct diff_note { // what a kind has not is 0; of one number the first of two
     double share[2], ns[2];
     const char *text, *unit;
     enum diff_once_why why;
+    struct launch_doubt doubt;
 };
 
 // Why a workload has no contributions.

@@ -13,6 +13,69 @@ static const char *notes_side(const struct diff_note *note)
     return note->side ? "candidate" : "baseline";
 }
 
+// ": why" where it is told.
+static void notes_detail(struct strbuf *text, const struct launch_doubt *doubt)
+{
+    if (doubt->detail)
+        strbuf_add(text, ": %s", doubt->detail);
+}
+
+static void notes_launch(struct strbuf *text, const struct launch_doubt *doubt)
+{
+    const long long count = doubt->count, of = doubt->of, pid = doubt->pid;
+    switch (doubt->kind) {
+    case LAUNCH_DOUBT_NOT_ENDED:
+        strbuf_add(text, "the recording was not ended in order");
+        return;
+    case LAUNCH_DOUBT_RECORDINGS:
+        strbuf_add(text, "the launch has %lld recordings: the first one is looked at", count);
+        return;
+    case LAUNCH_DOUBT_NO_HOST:
+        strbuf_add(text, "nothing of the host was recorded in the turns of this launch");
+        return;
+    case LAUNCH_DOUBT_LOST:
+        strbuf_add(text, "%s (%s): %lld", doubt->producer, doubt->what, count);
+        if (of)
+            strbuf_add(text, " of %lld", of);
+        strbuf_add(text, " lost");
+        notes_detail(text, doubt);
+        return;
+    case LAUNCH_DOUBT_REFUSED:
+        strbuf_add(text, "what process %lld ran on the GPU is not recorded", pid);
+        notes_detail(text, doubt);
+        return;
+    case LAUNCH_DOUBT_CLOCK:
+        strbuf_add(text, "the GPU's clock of process %lld is up to %lld us off", pid, count);
+        return;
+    case LAUNCH_DOUBT_OUTSIDE:
+        strbuf_add(text, "%lld steps lie outside the recording", count);
+        return;
+    case LAUNCH_DOUBT_RANKS_BY_PID:
+        strbuf_add(text,
+                "which process is which rank is not recorded: taken in the order of their pids");
+        return;
+    case LAUNCH_DOUBT_RANKS_UNKNOWN:
+        strbuf_add(
+                text, "of %lld of %lld ranks it is not known which process they were", count, of);
+        return;
+    case LAUNCH_DOUBT_EARLY:
+        strbuf_add(text,
+                "%lld of %lld operations of the GPU began before the call that launched them: its clock is off",
+                count, of);
+        return;
+    case LAUNCH_DOUBT_KINDS:
+        return;
+    }
+}
+
+static char *notes_doubt(const struct diff_note *note)
+{
+    struct strbuf text = {0};
+    strbuf_add(&text, "%s, traced pair %zu: ", note->side ? "Candidate" : "Baseline", note->pair);
+    notes_launch(&text, &note->doubt);
+    return strbuf_take(&text);
+}
+
 static char *notes_traced_slow(const struct diff_note *note)
 {
     char traced[160];
@@ -57,8 +120,7 @@ char *diff_text_note(const struct diff_note *note)
                 numbers_change(note->share[0], NUMBERS_BUFFER),
                 numbers_change(note->share[1], NUMBERS_BUFFER));
     case DIFF_NOTE_DOUBT:
-        return xasprintf("%s, traced pair %zu: %s", note->side ? "Candidate" : "Baseline",
-                note->pair, note->text);
+        return notes_doubt(note);
     case DIFF_NOTE_DOUBTS_LEFT:
         return xasprintf("%zu more of the kind, of traced launches, are not listed.", note->count);
     case DIFF_NOTE_NO_SAMPLES:
