@@ -130,7 +130,7 @@ static struct diff_launch_part first_parts[] = {{.contribution = {.rank = 1,
                                                          .evidence_count = 2},
         .launch_ns = {first_a, first_b},
         .launch_count = 2}};
-static struct diff_once_place first_phases[] = {{"forward", 2e6, 3.07e8}};
+static struct diff_once_place first_phases[] = {{"forward", 2e6, 3.07e8, 0}};
 static struct diff_straggler stragglers[] = {{.rank = 3,
         .side = 1,
         .last_count = 40,
@@ -732,20 +732,21 @@ TEST(cpu_time_is_told_where_it_is_asked_for)
             .launch_ns = {cpu_a, cpu_b},
             .launch_count = 2}};
     static struct diff_once_place places[] = {
-            {"forward", 3e9, 3.01e9}, {"thread python", 0, 2.5e9}};
+            {"forward", 3e9, 3.01e9, 0}, {"thread python", 0, 2.5e9, 0}, {NULL, 5e8, 1e9, 26}};
     struct diff_workload workload = explained();
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
     CHECK(!diff_text_cpu(&workload));
     workload.cpu_a_ns = 3e9;
     workload.cpu_b_ns = 5.5e9;
     workload.cpu = (struct diff_once){
-            .parts = parts, .part_count = 1, .phases = places, .phase_count = 2, .pairs = 2};
+            .parts = parts, .part_count = 1, .phases = places, .phase_count = 3, .pairs = 2};
     char *text = diff_text_cpu(&workload);
     CHECK_STR(text,
             "dlrm-train: CPU time of a launch 3 s -> 5.5 s (+83.3 %): Function added: spin<script>alert(1)\x1b[31m +2.5 s");
     free(text);
     text = diff_text_cpu_answer(&workload);
-    CHECK_STR(text, "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s.");
+    CHECK_STR(text,
+            "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s; 26 others 500 ms -> 1 s.");
     free(text);
     text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){.width = 140});
     CHECK_CONTAINS(text, "CPU time of a launch 3 s -> 5.5 s");
@@ -760,7 +761,10 @@ TEST(cpu_time_is_told_where_it_is_asked_for)
            *item = json_object_get(
                    json_array_get(json_object_get(document, "workloads"), 0), "cpu_time");
     CHECK_INT(json_integer_value(json_object_get(item, "b_ns")), 5500000000LL);
-    CHECK_INT(json_array_size(json_object_get(item, "places")), 2);
+    json_t *places_shown = json_object_get(item, "places");
+    CHECK_INT(json_array_size(places_shown), 3);
+    CHECK_STR(json_string_value(json_object_get(json_array_get(places_shown, 2), "name")),
+            "26 others");
     CHECK_INT(json_array_size(json_object_get(item, "contributions")), 1);
     json_decref(document);
     workload.cpu = (struct diff_once){.pairs = 1, .why_not = DIFF_ONCE_ONE_LAUNCH};

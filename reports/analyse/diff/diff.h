@@ -143,8 +143,9 @@ struct diff_launch_part {
 };
 
 struct diff_once_place {
-    const char *name;
+    const char *name; // NULL: the others together
     double a_ns, b_ns;
+    size_t others; // how many; of a name 0
 };
 
 // What each launch has once, and what is in no contribution of the others: its first step; its CPU

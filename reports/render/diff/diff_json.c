@@ -133,7 +133,8 @@ static json_t *diff_json_once(
 {
     json_t *parts = render_json_list(i, once->part_count, diff_json_launch_part(&once->parts[i]));
     json_t *phases = render_json_list(i, once->phase_count,
-            render_json_set(json_object(), "name", render_json_text(once->phases[i].name), "a_ns",
+            render_json_set(json_object(), "name",
+                    diff_json_take(diff_text_once_place(&once->phases[i])), "a_ns",
                     render_json_whole(once->phases[i].a_ns), "b_ns",
                     render_json_whole(once->phases[i].b_ns), NULL));
     return render_json_set(json_object(), "a_ns", render_json_whole(a_ns), "b_ns",

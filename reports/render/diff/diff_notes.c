@@ -226,6 +226,11 @@ char *diff_text_once_why(enum diff_once_why why, const char *what)
     return NULL;
 }
 
+char *diff_text_once_place(const struct diff_once_place *place)
+{
+    return place->name ? xstrdup(place->name) : xasprintf("%zu others", place->others);
+}
+
 char *diff_text_slow_why(const struct diff_workload *workload)
 {
     const struct diff_slow *slow = &workload->slow;

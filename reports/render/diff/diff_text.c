@@ -341,9 +341,11 @@ char *diff_text_cpu_answer(const struct diff_workload *workload)
         char *times =
                 diff_text_join(place->a_ns < 0.5 ? "0" : numbers_ns(place->a_ns, NUMBERS_BUFFER),
                         " -> ", place->b_ns < 0.5 ? "0" : numbers_ns(place->b_ns, NUMBERS_BUFFER));
+        char *name = diff_text_once_place(place);
         strbuf_add(&text, "%s%s %s",
-                text.len ? "; " : "By thread, and by phase of those that make steps: ", place->name,
+                text.len ? "; " : "By thread, and by phase of those that make steps: ", name,
                 times);
+        free(name);
         free(times);
     }
     if (text.len)

@@ -27,6 +27,8 @@ char *diff_text_unexplained(const struct diff_workload *workload);
 char *diff_text_once_why(enum diff_once_why why, const char *what);
 // "not every traced launch of the side ..."; NULL: the same
 char *diff_text_slow_why(const struct diff_workload *workload);
+// "forward", "26 others"
+char *diff_text_once_place(const struct diff_once_place *place);
 // "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"
 char *diff_text_slow_found(const struct diff_workload *workload, int side);
 

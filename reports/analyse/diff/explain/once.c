@@ -130,7 +130,7 @@ static void once_places_keep(
     ret->phase_count = kept;
     if (count > kept) {
         struct diff_once_place *others = &ret->phases[ret->phase_count++];
-        *others = (struct diff_once_place){.name = arena_print(arena, "%zu others", count - kept)};
+        *others = (struct diff_once_place){.others = count - kept};
         for (size_t i = kept; i < count; i++) {
             others->a_ns += places[i].a_ns;
             others->b_ns += places[i].b_ns;
