@@ -4,6 +4,7 @@
 
 #include "common/strings.h"
 #include "harness/gate/cell.h"
+#include "reports/render/text/slow_text.h"
 
 static struct slow_steps_sum cell_slow_of(const struct workload_facts *facts, int side)
 {
@@ -22,7 +23,7 @@ char *cell_slow_steps(const struct workload_facts *facts)
     for (int side = 1; side >= 0; side--) {
         struct slow_steps_sum sum = cell_slow_of(facts, side);
         strbuf_add(&text, side ? "candidate: " : "; baseline: ");
-        slow_steps_words(&text, &sum, "slow", "step");
+        slow_text(&text, &sum, "slow", "step");
     }
     return strbuf_take(&text);
 }

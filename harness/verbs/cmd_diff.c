@@ -20,6 +20,7 @@
 #include "reports/analyse/diff/diff.h"
 #include "reports/analyse/diff/recordings/recordings.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/diff/recordings_view.h"
 #include "tracer/store/store.h"
 
@@ -156,7 +157,9 @@ static int diff_store(const struct diff_values *values, const char *path, enum e
     else if (rc == 0)
         rc = diff_print(&view, &values->common, err);
     if (rc == 0 && !diff_view_explained(diff)) {
-        log_error("nothing is explained: %s", diff->workloads[0].unexplained);
+        char *why = diff_text_unexplained(&diff->workloads[0]);
+        log_error("nothing is explained: %s", why);
+        free(why);
         *ret_exit = EXIT_CODE_OPERATIONAL;
     }
     diff_free(diff);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds slow steps and their period, sums up launches, puts that into words. Reads arrays.
+// Finds slow steps and their period, sums up launches. Reads arrays.
 #include "reports/analyse/slow_steps.h"
 
 #include <math.h>
@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "common/units.h"
 #include "reports/analyse/quantile.h"
 
 enum {
@@ -156,39 +155,4 @@ struct slow_steps_sum slow_steps_sum(const struct slow_steps *const *launches, i
     free(slow);
     free(steps);
     return sum;
-}
-
-// "every 100 steps (99, 199, 299 …) of every launch", "step 70 of every launch".
-static void slow_steps_words_at(
-        struct strbuf *text, const struct slow_steps_sum *slow, const char *unit)
-{
-    bool even = slow->at_count > 1;
-    for (int i = 2; i < slow->at_count; i++)
-        even = even && slow->at[i] - slow->at[i - 1] == slow->at[1] - slow->at[0];
-    if (even)
-        strbuf_add(text, ", every %lld %ss (", (long long)(slow->at[1] - slow->at[0]), unit);
-    else
-        strbuf_add(text, ", %s%s ", unit, slow->at_count == 1 ? "" : "s");
-    for (int i = 0; i < slow->at_count; i++)
-        strbuf_add(text, "%s%lld", i ? ", " : "", (long long)slow->at[i]);
-    strbuf_add(text, "%s%s of every launch", slow->at_count == SLOW_STEPS_TOLD ? " …" : "",
-            even ? ")" : "");
-}
-
-void slow_steps_words(
-        struct strbuf *text, const struct slow_steps_sum *sum, const char *which, const char *unit)
-{
-    char slow_text[32], typical_text[32];
-    strbuf_add(text, "%ld %s %s%s of %ld", sum->count, which, unit, sum->count == 1 ? "" : "s",
-            sum->of);
-    if (!sum->count)
-        return;
-    strbuf_add(text, ", %s beside %s", unit_format_ns(slow_text, sizeof slow_text, sum->slow_ns),
-            unit_format_ns(typical_text, sizeof typical_text, sum->typical_ns));
-    if (sum->period)
-        strbuf_add(text, ", every %d %ss", sum->period, unit);
-    else if (sum->at_count)
-        slow_steps_words_at(text, sum, unit);
-    else if (sum->count > 1)
-        strbuf_add(text, ", at no regular distance");
 }

@@ -6,8 +6,6 @@
 
 #include <stdint.h>
 
-struct strbuf;
-
 enum {
     SLOW_STEPS_KEPT = 64,
     SLOW_STEPS_TOLD = 4 // steps of every launch that are told by their indices
@@ -44,9 +42,5 @@ struct slow_steps slow_steps_tail(const int64_t *idx, const double *durations, i
 int slow_steps_period(const int64_t *idx, int count, int64_t from, int64_t to);
 // launches: of one side.
 struct slow_steps_sum slow_steps_sum(const struct slow_steps *const *launches, int count);
-// "4 slow steps of 1000, 250 ms beside 1 ms, every 250 steps". which: "slow", or "slowest" of
-// slow_steps_tail(). unit: "step", "request".
-void slow_steps_words(
-        struct strbuf *text, const struct slow_steps_sum *sum, const char *which, const char *unit);
 
 #endif

@@ -708,7 +708,8 @@ TEST(straggler_is_the_one_the_others_wait_for)
     CHECK_INT(found[0].collectives, 10);
     CHECK_INT(found[0].late_ns_mean, 300 * US);
     CHECK_INT(found[0].wait_ns_step, (320 + 300) / 2 * 10 * US);
-    CHECK_STR(found[0].why, "call cudaMalloc");
+    CHECK_INT(found[0].deed, DIFF_DEED_CALL);
+    CHECK_STR(found[0].why, "cudaMalloc");
     rig_free(rig);
 }
 

@@ -15,10 +15,12 @@ struct late_case {
     const char *name, *why; // name: of the contribution, on the candidate's side
 };
 
-static char *late_of(const struct late_case *given, size_t *ret_suspects, const char **ret_evidence)
+// Is it the headline: with the rank's side, and first in the evidence? -1: it is not.
+static int late_of(const struct late_case *given, size_t *ret_suspects, bool *ret_first)
 {
     struct arena *arena = arena_new();
-    const char *old[] = {"a: nothing; b: 1 ms a step"};
+    const struct diff_evidence old[] = {
+            {.kind = DIFF_EVIDENCE_TIMES, .sides = {"step", {0, 1e6}, {0, 0}}}};
     struct diff_contribution contribution = {.rank = 1,
             .kind = given->kind,
             .label = "what people read",
@@ -39,6 +41,7 @@ static char *late_of(const struct late_case *given, size_t *ret_suspects, const 
                     .collectives = given->collectives,
                     .wait_ns = given->wait[0],
                     .late_ns = 5e5,
+                    .deed = given->why ? DIFF_DEED_FUNCTION : DIFF_DEED_UNKNOWN,
                     .why = given->why,
                     .why_name = given->why ? "slow" : NULL,
                     .why_ns = NAN},
@@ -48,6 +51,7 @@ static char *late_of(const struct late_case *given, size_t *ret_suspects, const 
                     .collectives = given->collectives,
                     .wait_ns = given->wait[1],
                     .late_ns = 5e5,
+                    .deed = given->why ? DIFF_DEED_FUNCTION : DIFF_DEED_UNKNOWN,
                     .why = given->why,
                     .why_name = given->why ? "slow" : NULL,
                     .why_ns = 9e5}};
@@ -61,16 +65,15 @@ static char *late_of(const struct late_case *given, size_t *ret_suspects, const 
             .straggler_count = 3};
     struct diff_job job = {.arena = arena, .workload = &workload};
     diff_late(&job);
-    char *text = workload.late ? strdup(workload.late) : NULL;
+    const struct diff_straggler *late = workload.late;
+    const struct diff_evidence *evidence = contribution.evidence;
+    CHECK(!late || (late->rank == 1 && late->told));
     *ret_suspects = contribution.suspect_count;
-    *ret_evidence = contribution.evidence_count == 2 && text &&
-                    strcmp(contribution.evidence[0], text) == 0 &&
-                    strcmp(contribution.evidence[1], old[0]) == 0
-            ? "first"
-            : contribution.evidence_count == 1 ? "old"
-                                               : "wrong";
+    *ret_first = contribution.evidence_count == 2 && evidence[0].kind == DIFF_EVIDENCE_LATE_RANK &&
+            evidence[0].late == late && evidence[1].kind == DIFF_EVIDENCE_TIMES;
+    CHECK(*ret_first || (contribution.evidence_count == 1 && evidence == old));
     arena_free(arena);
-    return text;
+    return late ? late->side : -1;
 }
 
 TEST(straggler_is_told_by_how_often_and_by_what_it_costs)
@@ -115,47 +118,41 @@ TEST(straggler_is_told_by_how_often_and_by_what_it_costs)
 TEST(late_rank_is_the_headline_when_the_difference_is_its)
 {
     const struct late_case plain = {
-            {40, 90}, 100, {1e5, 2e6}, 1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};
-    static const char said[] =
-            "Rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow, 900 us a traced step more than on "
-            "the other ranks";
+            {40, 90}, 100, {1e5, 2e6}, 1e6, DIFF_COMM_EXPOSED, "AllReduce", "slow"};
     struct late_case cases[13];
-    const char *texts[13] = {said};
+    int sides[13] = {1}; // the late rank's; -1: it is not told
     size_t count = 0;
     for (size_t i = 0; i < 13; i++)
         cases[i] = plain;
-    texts[count++] = said;
+    sides[count++] = 1;
     cases[count].last[0] = 85; // as often on the other side, by next to nothing
-    texts[count++] = said;
+    sides[count++] = 1;
     cases[count].wait[0] = 19e5; // as late on the other side
-    texts[count++] = NULL;
+    sides[count++] = -1;
     cases[count].last[1] = 64; // late at about half of them
-    texts[count++] = NULL;
+    sides[count++] = -1;
     cases[count].wait[1] = 2e5; // the collective itself takes longer
-    texts[count++] = NULL;
+    sides[count++] = -1;
     cases[count].kind = DIFF_KERNEL_SLOWER; // another thing is what changed
-    texts[count++] = NULL;
+    sides[count++] = -1;
     cases[count].delta_ns = -1e6; // got faster, and the rank of the baseline was not late
-    texts[count++] = NULL;
+    sides[count++] = -1;
     cases[count].kind = DIFF_CPU_FUNCTION_ADDED; // what it does is told by itself: the same cause
     cases[count].name = "slow";
-    texts[count++] = said;
+    sides[count++] = 1;
     cases[count].why = NULL;
-    texts[count++] = "Rank 1 arrives last at 90 of 100 collectives, by 500 us";
+    sides[count++] = 1;
     cases[count].last[1] = 100;
     cases[count].why = NULL;
-    texts[count++] = "Rank 1 arrives last at all 100 collectives, by 500 us";
+    sides[count++] = 1;
     cases[count] = (struct late_case){
-            {90, 40}, 100, {2e6, 1e5}, -1e6, DIFF_COMM_EXPOSED, "AllReduce", "function slow"};
-    texts[count++] =
-            "In the baseline, rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow";
+            {90, 40}, 100, {2e6, 1e5}, -1e6, DIFF_COMM_EXPOSED, "AllReduce", "slow"};
+    sides[count++] = 0;
     for (size_t i = 0; i < count; i++) {
         size_t suspects;
-        const char *evidence;
-        char *text = late_of(&cases[i], &suspects, &evidence);
-        CHECK_STR(text ? text : "", texts[i] ? texts[i] : "");
-        CHECK_STR(evidence, texts[i] ? "first" : "old");
-        CHECK_INT((int64_t)suspects, texts[i] && cases[i].kind == DIFF_COMM_EXPOSED ? 0 : 1);
-        free(text);
+        bool first, told = sides[i] >= 0;
+        CHECK_INT(late_of(&cases[i], &suspects, &first), sides[i]);
+        CHECK(first == told);
+        CHECK_INT((int64_t)suspects, told && cases[i].kind == DIFF_COMM_EXPOSED ? 0 : 1);
     }
 }

@@ -153,12 +153,20 @@ static void world_close(struct world *world)
     rmdir(world->dir);
 }
 
-static bool doubts(const struct launch_trace *trace, const char *part)
+// The first one of a kind; none: one of no kind.
+static struct launch_doubt doubt_of(const struct launch_trace *trace, enum launch_doubt_kind kind)
 {
     for (size_t i = 0; i < trace->doubt_count; i++)
-        if (strstr(trace->doubts[i], part))
-            return true;
-    return false;
+        if (trace->doubts[i].kind == kind)
+            return trace->doubts[i];
+    return (struct launch_doubt){.kind = LAUNCH_DOUBT_KINDS};
+}
+
+static bool doubts(
+        const struct launch_trace *trace, enum launch_doubt_kind kind, int64_t count, int64_t of)
+{
+    struct launch_doubt doubt = doubt_of(trace, kind);
+    return doubt.kind == kind && doubt.count == count && doubt.of == of;
 }
 
 static int64_t at_ms(double ms)
@@ -331,7 +339,7 @@ TEST(steps_outside_the_recording_do_not_count)
     const struct launch_trace *trace = world_load(&world);
     CHECK_INT(trace->window_count + trace->cold_count, 25);
     CHECK_INT(trace->steps[0].begin, at_ms(100)); // they are told
-    CHECK(doubts(trace, "15 steps lie outside"));
+    CHECK(doubts(trace, LAUNCH_DOUBT_OUTSIDE, 15, 0));
     world_close(&world);
 }
 
@@ -420,7 +428,7 @@ TEST(ranks_of_another_namespace_in_the_order_of_pids)
     const struct launch_trace *trace = world_load(&world);
     CHECK_INT(trace->ranks[0].process_id, 5);
     CHECK_INT(trace->ranks[1].process_id, 1);
-    CHECK(doubts(trace, "in the order of their pids"));
+    CHECK(doubts(trace, LAUNCH_DOUBT_RANKS_BY_PID, 0, 0));
     // one is known: the other may be anybody
     world_sql(&world, "UPDATE launch_rank SET pid = 1001 WHERE rank = 0");
     trace = world_load(&world);
@@ -428,7 +436,7 @@ TEST(ranks_of_another_namespace_in_the_order_of_pids)
     CHECK_INT(trace->ranks[1].process_id, 0);
     CHECK(trace->ranks[1].process == LAUNCH_TRACE_NONE &&
             trace->ranks[1].thread == LAUNCH_TRACE_NONE);
-    CHECK(doubts(trace, "not known which process"));
+    CHECK(doubts(trace, LAUNCH_DOUBT_RANKS_UNKNOWN, 1, 2));
     world_close(&world);
 }
 
@@ -455,7 +463,7 @@ TEST(host_that_was_not_recorded)
     world_op(&world, 301, 2, 10);
     const struct launch_trace *trace = world_load(&world);
     CHECK(!trace->host && !trace->host_work);
-    CHECK(doubts(trace, "nothing of the host"));
+    CHECK(doubts(trace, LAUNCH_DOUBT_NO_HOST, 0, 0));
     CHECK_INT(trace->op_count, 1);
     CHECK_INT(trace->ranks[0].process_id, 1); // who has a GPU
     CHECK(trace->works[trace->ops[0].work].thread == LAUNCH_TRACE_NONE);
@@ -565,7 +573,7 @@ TEST(op_without_call_and_long_ones)
     CHECK_INT(trace->ops[1].dur, 0);
     CHECK_INT(trace->ops[1].call_ago, UINT32_MAX);
     CHECK_INT(trace->ops[2].call_ago, UINT32_MAX);
-    CHECK(doubts(trace, "1 of 3 operations of the GPU began before the call"));
+    CHECK(doubts(trace, LAUNCH_DOUBT_EARLY, 1, 3));
     world_close(&world);
 }
 
@@ -691,12 +699,18 @@ TEST(doubts_are_told)
             "UPDATE gpu_process SET clock_residual_max_ns = 25000");
     const struct launch_trace *trace = world_load(&world);
     CHECK_INT(trace->doubt_count, 3);
-    CHECK(doubts(trace, "gpu.kernel (records): 7 of 100 lost: buffers were full"));
-    CHECK(doubts(trace, "bpf.gap (records): 2 of 50 lost"));
-    CHECK(doubts(trace, "up to 25 us off"));
+    struct launch_doubt lost = trace->doubts[0], less = trace->doubts[1];
+    CHECK(doubts(trace, LAUNCH_DOUBT_LOST, 7, 100));
+    CHECK_STR(lost.producer, "gpu.kernel");
+    CHECK_STR(lost.what, "records");
+    CHECK_STR(lost.detail, "buffers were full");
+    CHECK(less.kind == LAUNCH_DOUBT_LOST && less.count == 2 && less.of == 50 && !less.detail);
+    CHECK_STR(less.producer, "bpf.gap");
+    CHECK(doubts(trace, LAUNCH_DOUBT_CLOCK, 25, 0));
     world_sql(&world, "UPDATE gpu_process SET state = 'refused', reason = 'CUPTI is in use'");
-    CHECK(doubts(
-            world_load(&world), "process 1001 ran on the GPU is not recorded: CUPTI is in use"));
+    struct launch_doubt refused = doubt_of(world_load(&world), LAUNCH_DOUBT_REFUSED);
+    CHECK_INT(refused.pid, 1001);
+    CHECK_STR(refused.detail, "CUPTI is in use");
     world_close(&world);
 }
 

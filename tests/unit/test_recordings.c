@@ -147,9 +147,8 @@ TEST(what_one_side_alone_recorded_is_not_compared)
         CHECK_INT(diff->row_count, 0);
         CHECK(!diff->totals[RECORDINGS_CPU].name && !diff->totals[RECORDINGS_PYTHON].name);
         CHECK_INT(diff->note_count, 1);
-        CHECK_CONTAINS(diff->notes[0],
-                side ? "The candidate was recorded without samples"
-                     : "The baseline was recorded without samples");
+        CHECK_INT(diff->notes[0].kind, RECORDINGS_NOTE_NO_SAMPLES);
+        CHECK_INT(diff->notes[0].side, side);
         char *answer = recordings_view_answer(diff);
         CHECK_CONTAINS(answer, "Neither CPU samples nor GPU work were recorded of both sides.");
         free(answer);
@@ -161,9 +160,9 @@ TEST(what_one_side_alone_recorded_is_not_compared)
         CHECK_INT(world_row(diff, "gemm")->kind, RECORDINGS_CPU);
         CHECK(diff->totals[RECORDINGS_CPU].name && !diff->totals[RECORDINGS_PYTHON].name);
         CHECK_INT(diff->note_count, 1);
-        CHECK_CONTAINS(diff->notes[0],
-                side ? "No CPU time in Python was recorded of the candidate"
-                     : "No CPU time in Python was recorded of the baseline");
+        CHECK_INT(diff->notes[0].kind, RECORDINGS_NOTE_NOT_RECORDED);
+        CHECK_INT(diff->notes[0].side, side);
+        CHECK_STR(diff->notes[0].name, "CPU time in Python");
         recordings_diff_free(diff);
         world_end(&world);
     }
@@ -317,8 +316,9 @@ TEST(what_was_deleted_is_no_time_without_work)
     CHECK_DBL(gemm->b_ns, gemm->a_ns, 5e4);
     CHECK_DBL(diff->units[0], 5000, 1e-6);
     CHECK_INT(diff->note_count, 1);
-    CHECK_CONTAINS(diff->notes[0],
-            "The first 10 s of the recording of the baseline were deleted (--max-size)");
+    CHECK_INT(diff->notes[0].kind, RECORDINGS_NOTE_DELETED);
+    CHECK_INT(diff->notes[0].side, 0);
+    CHECK_DBL(diff->notes[0].seconds, 10, 0.5);
     recordings_diff_free(diff);
     world_sql(world.stores[0], "DELETE FROM counter"); // damaged: nothing says what is left
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
@@ -354,9 +354,10 @@ TEST(what_was_deleted_of_a_recording_that_was_cut_off)
     CHECK(!gemm->told);
     CHECK_DBL(gemm->b_ns, gemm->a_ns, 5e4);
     CHECK_INT(diff->note_count, 2);
-    CHECK_CONTAINS(diff->notes[0], "The recording of the baseline was cut off");
-    CHECK_CONTAINS(diff->notes[1],
-            "The first 10 s of the recording of the baseline were deleted (--max-size)");
+    CHECK_INT(diff->notes[0].kind, RECORDINGS_NOTE_CUT_OFF);
+    CHECK_INT(diff->notes[1].kind, RECORDINGS_NOTE_DELETED);
+    CHECK(diff->notes[0].side == 0 && diff->notes[1].side == 0);
+    CHECK_DBL(diff->notes[1].seconds, 10, 0.5);
     recordings_diff_free(diff);
     world_end(&world);
 }
@@ -581,6 +582,39 @@ TEST(a_late_rank_in_words)
     json_decref(json);
 }
 
+TEST(notes_in_words)
+{
+    static const struct {
+        struct recordings_note note;
+        const char *text;
+    } cases[] = {
+            {{.kind = RECORDINGS_NOTE_DELETED, .seconds = 10.2},
+                    "The first 10 s of the recording of the baseline were deleted (--max-size): what is left is compared."},
+            {{.kind = RECORDINGS_NOTE_CUT_OFF, .side = 1},
+                    "The recording of the candidate was cut off: it is compared up to its last second."},
+            {{.kind = RECORDINGS_NOTE_LONGER, .seconds = 600},
+                    "Of the recording of the baseline, which is longer, the first 10 minutes are compared: functions, what ran on GPUs "
+                    "and steps are of these, stalls are of all of it."},
+            {{.kind = RECORDINGS_NOTE_NO_SAMPLES, .side = 1},
+                    "The candidate was recorded without samples: its functions are not compared."},
+            {{.kind = RECORDINGS_NOTE_LOST, .count = 7, .name = "bpf.gap", .what = "records"},
+                    "The recording of the baseline lost 7 (bpf.gap records)."},
+            {{.kind = RECORDINGS_NOTE_NOT_RECORDED, .side = 1, .name = "CPU time in Python"},
+                    "No CPU time in Python was recorded of the candidate: it is not compared. `upgate stalls` of its recording says what "
+                    "could not be recorded."},
+            {{.kind = RECORDINGS_NOTE_NO_REQUESTS},
+                    "How many requests each side answered while it was recorded is not known: times are of a second of the recording, and "
+                    "a side with more requests spends more."},
+            {{.kind = RECORDINGS_NOTE_SHORT, .seconds = 5},
+                    "A recording of fewer than 5 s does not measure its noise: nothing is told apart, record for longer."}};
+    CHECK_INT(sizeof cases / sizeof *cases, RECORDINGS_NOTE_KINDS);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = recordings_view_note(&cases[i].note);
+        CHECK_STR(text, cases[i].text);
+        free(text);
+    }
+}
+
 TEST(of_a_long_one_its_first_minutes)
 {
     struct world world = {.seed = 9};
@@ -594,8 +628,9 @@ TEST(of_a_long_one_its_first_minutes)
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
     CHECK_INT(diff->slices[0], 600);
     for (size_t i = 0; i < diff->note_count; i++)
-        if (strstr(diff->notes[i], "the first 10 minutes are compared")) {
-            CHECK_CONTAINS(diff->notes[i], "baseline");
+        if (diff->notes[i].kind == RECORDINGS_NOTE_LONGER) {
+            CHECK_INT(diff->notes[i].side, 0);
+            CHECK_DBL(diff->notes[i].seconds, 600, 0);
             told++;
         }
     CHECK_INT(told, 1); // not of the other one, which is no longer than that
@@ -616,7 +651,8 @@ TEST(too_short)
     CHECK_STR(diff->unit, "second");
     CHECK(!world_row(diff, "gemm")->told && isnan(world_row(diff, "gemm")->lo_ns));
     CHECK_INT(diff->note_count, 2);
-    CHECK_CONTAINS(diff->notes[1], "fewer than 5 s");
+    CHECK_INT(diff->notes[1].kind, RECORDINGS_NOTE_SHORT);
+    CHECK_DBL(diff->notes[1].seconds, 5, 0);
     recordings_diff_free(diff);
     world_end(&world);
 }
@@ -631,7 +667,8 @@ TEST(killed)
     world_samples(&world, 1, 7, 1, 5);
     CHECK_INT(recordings_diff(world.stores, NULL, &diff, &err), 0);
     CHECK_INT(diff->slices[1], 7);
-    CHECK_CONTAINS(diff->notes[0], "of the candidate was cut off");
+    CHECK_INT(diff->notes[0].kind, RECORDINGS_NOTE_CUT_OFF);
+    CHECK_INT(diff->notes[0].side, 1);
     recordings_diff_free(diff);
     world_end(&world);
 }

@@ -8,23 +8,33 @@
 
 #include "common/strings.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/text/numbers.h"
 #include "reports/render/text/screen.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
 
-static const char *evidence[] = {
-        "a: 4.2 ms a step in 96 executions; b: 5.9 ms a step in 96 executions",
-        "changed: grid 512x1x1 -> 1024x1x1, registers 32 -> 64",
-        "at 24 places: backward > layers.*.attn +1.7 ms"};
-static const char *suspects[] = {"torch 2.4.0 -> 2.6.0: which kernels run is torch's choice"};
-static const char *hostile[] = {"a: nothing; b: 310 us a step in 1 execution",
-        "<script>alert(1)</script> | `*_\x1b[31m\xff line\nnext"};
-static const char *notes[] = {
-        "One traced pair: how far launches differ from each other is not in the intervals; "
-        "traced_launches: 2 and more measure it."};
+static const struct cost_shape shapes[] = {
+        {.grid = {512, 1, 1}, .registers = 32}, {.grid = {1024, 1, 1}, .registers = 64}};
+static const struct diff_evidence_part place[] = {{"backward > layers.*.attn", 1.7e6, NAN}};
+static const struct diff_evidence evidence[] = {
+        {.kind = DIFF_EVIDENCE_TIMES, .sides = {"step", {4.2e6, 5.9e6}, {96, 96}}},
+        {.kind = DIFF_EVIDENCE_SHAPE, .shape = {shapes, {NULL, NULL}}},
+        {.kind = DIFF_EVIDENCE_PLACES, .list = {place, 1, 24}}};
+static const struct diff_suspect suspects[] = {
+        {"torch", {"2.4.0", "2.6.0"}, DIFF_SUSPECT_FUNCTION_OF, "torch"}};
+static const struct diff_evidence_part hostile_part[] = {
+        {"<script>alert(1)</script> | `*_\x1b[31m\xff line\nnext", 3.1e5, NAN}};
+static const struct diff_evidence hostile[] = {
+        {.kind = DIFF_EVIDENCE_TIMES, .sides = {"step", {0, 3.1e5}, {0, 1}}},
+        {.kind = DIFF_EVIDENCE_FUNCTIONS, .list = {hostile_part, 1, 2}}};
+static const struct diff_note notes[] = {{.kind = DIFF_NOTE_ONE_PAIR}};
 
-static struct diff_beside beside[] = {{"AllReduce f32 / RING LL", true, {0, 0.71}}};
+static struct diff_beside beside[] = {{.name = "AllReduce f32 / RING LL",
+        .label = "AllReduce f32 / RING LL",
+        .collective = true,
+        .share = {0, 0.71},
+        .told = {false, true}}};
 static struct diff_contribution contributions[] = {
         {.rank = 1,
                 .kind = DIFF_KERNEL_SLOWER,
@@ -99,8 +109,10 @@ static struct diff_contribution contributions[] = {
                 .busy_b_ns = NAN},
 };
 static double first_a[] = {0, 0}, first_b[] = {3.1e8, 3e8};
-static const char *first_evidence[] = {
-        "a: nothing; b: 305 ms a first step", "most of it: load|module +300 ms"};
+static const struct diff_evidence_part first_part[] = {{"load|module", 3e8, NAN}};
+static const struct diff_evidence first_evidence[] = {
+        {.kind = DIFF_EVIDENCE_TIMES, .sides = {"first step", {0, 3.05e8}, {NAN, NAN}}},
+        {.kind = DIFF_EVIDENCE_FUNCTIONS, .list = {first_part, 1, 2}}};
 static struct diff_launch_part first_parts[] = {{.contribution = {.rank = 1,
                                                          .kind = DIFF_COLD_START,
                                                          .name_b = "cuLibraryLoadData",
@@ -118,7 +130,7 @@ static struct diff_launch_part first_parts[] = {{.contribution = {.rank = 1,
                                                          .evidence_count = 2},
         .launch_ns = {first_a, first_b},
         .launch_count = 2}};
-static struct diff_once_place first_phases[] = {{"forward", 2e6, 3.07e8}};
+static struct diff_once_place first_phases[] = {{"forward", 2e6, 3.07e8, 0}};
 static struct diff_straggler stragglers[] = {{.rank = 3,
         .side = 1,
         .last_count = 40,
@@ -127,8 +139,17 @@ static struct diff_straggler stragglers[] = {{.rank = 3,
         .wait_ns = 1.9e5,
         .exposed_ns = 1.2e5,
         .told = true,
-        .why = "function gemm",
+        .deed = DIFF_DEED_FUNCTION,
+        .why = "gemm",
         .why_ns = 2e5}};
+static const struct diff_straggler late = {.rank = 3,
+        .side = 1,
+        .last_count = 40,
+        .collectives = 48,
+        .late_ns = 2.1e5,
+        .deed = DIFF_DEED_FUNCTION,
+        .why = "<gemm>",
+        .why_ns = NAN};
 
 static struct diff_collective collectives[] = {
         {"AllReduce f32", "more than 16 MiB", {"RING SIMPLE", "RING LL"}, {12, 12}, {4.6e6, 6.2e6},
@@ -233,8 +254,7 @@ static struct diff_workload explained(void)
             .collectives = collectives,
             .collective_count = 2,
             .nccl_version = {"2.28.3", "2.28.9"},
-            .late = "Rank 3 arrives last at 40 of 48 collectives, by 210 us: "
-                    "function <gemm>",
+            .late = &late,
             .notes = notes,
             .note_count = 1,
             .cold_a_ns = 3.2e7,
@@ -252,7 +272,7 @@ static struct diff_workload unexplained(void)
 {
     return (struct diff_workload){.name = "dlrm-infer",
             .unit = "request",
-            .unexplained = "no launches of 'dlrm-infer' were traced",
+            .unexplained = DIFF_UNEXPLAINED_NOT_TRACED,
             .step_a_ns = NAN,
             .step_b_ns = NAN,
             .delta_ns = NAN,
@@ -589,17 +609,14 @@ static struct diff_slow slow(size_t parts)
             .b_ns = 5.2e6,
             .launch_ns = {slow_a, slow_b},
             .launch_count = 2,
-            .count = {0, 12},
-            .of = {240, 240},
-            .period = {0, 20},
-            .told = {"0 slow steps of 240",
-                    "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"},
+            .found = {{.of = 240},
+                    {.count = 12, .of = 240, .slow_ns = 1.1e8, .typical_ns = 1e7, .period = 20}},
             .parts = slow_parts,
             .part_count = parts,
             .told_ns = parts ? 4.9e6 : 0,
             .unseen_ns = 1e4,
             .where = parts ? "checkpoint" : NULL,
-            .why_not = parts ? NULL : "one traced launch a side does not tell what is chance"};
+            .why_not = parts ? DIFF_SLOW_EXPLAINED : DIFF_SLOW_ONE_LAUNCH};
 }
 
 // Before the typical step where that did not fail, else behind it; nothing where no cell asks.
@@ -666,7 +683,8 @@ TEST(slow_steps_that_are_not_explained_say_why)
     workload.slow = slow(0);
     char *text = diff_text_slow(&workload);
     CHECK_STR(text,
-            "dlrm-train: what slow_steps fails by is not explained: one traced launch a side does not tell what is chance");
+            "dlrm-train: what slow_steps fails by is not explained: one traced launch a side does not tell what is chance; trace more "
+            "(schedule.traced_launches)");
     free(text);
     text = diff_text_slow_answer(&workload);
     CHECK_STR(text,
@@ -681,7 +699,8 @@ TEST(slow_steps_that_are_not_explained_say_why)
     workload.slow.open = true;
     text = diff_text_slow(&workload);
     CHECK_STR(text,
-            "dlrm-train: slow_steps is inconclusive, and not explained: one traced launch a side does not tell what is chance");
+            "dlrm-train: slow_steps is inconclusive, and not explained: one traced launch a side does not tell what is chance; trace more "
+            "(schedule.traced_launches)");
     free(text);
     json_t *document = diff_view_json(&diff),
            *item = json_object_get(
@@ -713,20 +732,21 @@ TEST(cpu_time_is_told_where_it_is_asked_for)
             .launch_ns = {cpu_a, cpu_b},
             .launch_count = 2}};
     static struct diff_once_place places[] = {
-            {"forward", 3e9, 3.01e9}, {"thread python", 0, 2.5e9}};
+            {"forward", 3e9, 3.01e9, 0}, {"thread python", 0, 2.5e9, 0}, {NULL, 5e8, 1e9, 26}};
     struct diff_workload workload = explained();
     const struct diff diff = {.workloads = &workload, .workload_count = 1};
     CHECK(!diff_text_cpu(&workload));
     workload.cpu_a_ns = 3e9;
     workload.cpu_b_ns = 5.5e9;
     workload.cpu = (struct diff_once){
-            .parts = parts, .part_count = 1, .phases = places, .phase_count = 2, .pairs = 2};
+            .parts = parts, .part_count = 1, .phases = places, .phase_count = 3, .pairs = 2};
     char *text = diff_text_cpu(&workload);
     CHECK_STR(text,
             "dlrm-train: CPU time of a launch 3 s -> 5.5 s (+83.3 %): Function added: spin<script>alert(1)\x1b[31m +2.5 s");
     free(text);
     text = diff_text_cpu_answer(&workload);
-    CHECK_STR(text, "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s.");
+    CHECK_STR(text,
+            "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s; 26 others 500 ms -> 1 s.");
     free(text);
     text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){.width = 140});
     CHECK_CONTAINS(text, "CPU time of a launch 3 s -> 5.5 s");
@@ -741,11 +761,13 @@ TEST(cpu_time_is_told_where_it_is_asked_for)
            *item = json_object_get(
                    json_array_get(json_object_get(document, "workloads"), 0), "cpu_time");
     CHECK_INT(json_integer_value(json_object_get(item, "b_ns")), 5500000000LL);
-    CHECK_INT(json_array_size(json_object_get(item, "places")), 2);
+    json_t *places_shown = json_object_get(item, "places");
+    CHECK_INT(json_array_size(places_shown), 3);
+    CHECK_STR(json_string_value(json_object_get(json_array_get(places_shown, 2), "name")),
+            "26 others");
     CHECK_INT(json_array_size(json_object_get(item, "contributions")), 1);
     json_decref(document);
-    workload.cpu = (struct diff_once){.pairs = 1,
-            .why_not = "one traced launch a side does not tell which part of it differs"};
+    workload.cpu = (struct diff_once){.pairs = 1, .why_not = DIFF_ONCE_ONE_LAUNCH};
     text = diff_text_cpu(&workload);
     CHECK_STR(text,
             "dlrm-train: CPU time of a launch 3 s -> 5.5 s (+83.3 %), not explained: one traced launch a side does not tell which part of it differs");
@@ -754,4 +776,411 @@ TEST(cpu_time_is_told_where_it_is_asked_for)
     text = table_of(&(struct diff_view){.diff = &diff, .brief = true}, &(struct render_opts){0});
     CHECK(!strstr(text, "CPU time"));
     free(text);
+}
+
+static void check_evidence(const struct diff_evidence *fact, const char *want)
+{
+    char *text = diff_text_evidence(fact);
+    CHECK_STR(text, want);
+    free(text);
+}
+
+TEST(evidence_in_words)
+{
+    static const struct diff_evidence_part three[] = {{"launches", 1.2e6, 0.8}, {"norm", 3e5, 0.2}},
+                                           less[] = {{"launches", -1.2e6, 1}},
+                                           whole[] = {{"forward", 2e6, NAN}, {"", -1e5, NAN}},
+                                           functions[] = {{"gemm", -2e6, NAN}, {"relu", 4e5, NAN}};
+    static const struct cost_shape same[2] = {{.grid = {1, 1, 1}}, {.grid = {1, 1, 1}}},
+                                   copies[2] = {{.shared_bytes = 16, .bytes = 1024},
+                                           {.shared_bytes = 32, .bytes = 2048}},
+                                   blocks[2] = {{.block = {64, 1, 1}}, {.block = {32, 2, 1}}};
+    static const struct diff_beside company[] = {
+            {.label = "AllReduce f32 / RING LL", .share = {0.001, 0.71}, .told = {false, true}},
+            {.label = "softmax", .share = {0.001, 0.2}, .told = {false, true}}};
+    static const struct {
+        struct diff_evidence fact;
+        const char *text;
+    } cases[] = {
+            {{.kind = DIFF_EVIDENCE_TIMES, .sides = {"request", {1e6, 2e6}, {NAN, NAN}}},
+                    "a: 1 ms a request; b: 2 ms a request"},
+            {{.kind = DIFF_EVIDENCE_TIMES, .sides = {"step", {1e6, 2e6}, {2.5, 12.5}}},
+                    "a: 1 ms a step in 2.50 executions; b: 2 ms a step in 12 executions"},
+            {{.kind = DIFF_EVIDENCE_LAUNCH_WAIT, .sides = {"step", {0, 2e6}, {NAN, NAN}}},
+                    "of it until the host had launched it, with nothing else on the device: a 0 ns, b 2 ms a step"},
+            {{.kind = DIFF_EVIDENCE_LATE_BEHIND, .sides = {"step", {0, 2e6}, {NAN, NAN}}},
+                    "of it late launches behind it, until the host was as far ahead of the device again: a 0 ns, b 2 ms a step"},
+            {{.kind = DIFF_EVIDENCE_BUSY, .sides = {"step", {1e6, 2e6}, {NAN, NAN}}},
+                    "busy, also behind other work: a 1 ms, b 2 ms a step"},
+            {{.kind = DIFF_EVIDENCE_EXECUTION, .sides = {"step", {1e6, 1.5e6}, {NAN, NAN}}},
+                    "one execution: a 1 ms, b 1.5 ms (+50.0 %)"},
+            {{.kind = DIFF_EVIDENCE_CLOCK, .clock = {40, {1e6, 1.1e6}}},
+                    "every one of 40 kernels takes 10.0 % longer: a clock, not a kernel, has changed"},
+            {{.kind = DIFF_EVIDENCE_CLOCK, .clock = {40, {1e6, 0.9e6}}},
+                    "every one of 40 kernels takes 10.0 % less: a clock, not a kernel, has changed"},
+            {{.kind = DIFF_EVIDENCE_FEW, .number = 2},
+                    "too few traced launches to tell: 2 of each side"},
+            {{.kind = DIFF_EVIDENCE_CAUSES, .list = {three, 2, 3}},
+                    "what it causes, in 3 parts: launches +1.2 ms (80 %), norm +300 us (20 %), and less"},
+            {{.kind = DIFF_EVIDENCE_CAUSES, .list = {less, 1, 1}},
+                    "what it causes, in 1 part: launches -1.2 ms (100 %)"},
+            {{.kind = DIFF_EVIDENCE_SPREAD, .list = {three, 2, 2}},
+                    "spread over 2 parts, none of which is told from noise alone: launches +1.2 ms (80 %), norm +300 us (20 %)"},
+            {{.kind = DIFF_EVIDENCE_SPREAD, .list = {three, 0, 9}},
+                    "spread over 9 parts, none of which is told from noise alone: -, and less"},
+            {{.kind = DIFF_EVIDENCE_FUNCTIONS, .list = {functions, 2, 2}},
+                    "most of it: gemm -2 ms, relu +400 us"},
+            {{.kind = DIFF_EVIDENCE_PLACES, .list = {whole, 2, 7}},
+                    "at 7 places: forward +2 ms, elsewhere -100 us"},
+            {{.kind = DIFF_EVIDENCE_NAMES,
+                     .names = {{"gemm_v1", "gemm_v2"}, {1, 1}, ALIGN_RESOURCES}},
+                    "gemm_v1 -> gemm_v2 (same place in the order and same shape)"},
+            {{.kind = DIFF_EVIDENCE_NAMES, .names = {{"a", "b"}, {1, 1}, ALIGN_SIMILAR}},
+                    "a -> b (similar, or the only ones left at their place)"},
+            {{.kind = DIFF_EVIDENCE_NAMES, .names = {{"a + b + c", "d"}, {3, 1}, ALIGN_GROUP}},
+                    "3 of a for 1 of b: a + b + c -> d (what is left at their place)"},
+            {{.kind = DIFF_EVIDENCE_SHAPE, .shape = {copies, {NULL, NULL}}},
+                    "changed: shared bytes 16 -> 32, bytes 1024 -> 2048"},
+            {{.kind = DIFF_EVIDENCE_SHAPE,
+                     .shape = {blocks, {"AllReduce / RING", "AllReduce / TREE"}}},
+                    "changed: block 64x1x1 -> 32x2x1, AllReduce / RING -> AllReduce / TREE"},
+            {{.kind = DIFF_EVIDENCE_SHAPE,
+                     .shape = {same, {"AllReduce / RING", "AllReduce / TREE"}}},
+                    "changed: AllReduce / RING -> AllReduce / TREE"},
+            {{.kind = DIFF_EVIDENCE_BESIDE, .beside = {company, 2}},
+                    "beside it on the same device: a: nothing; b: AllReduce f32 / RING LL 71 % of its time, softmax 20 % of its time"},
+            {{.kind = DIFF_EVIDENCE_OVERLAP,
+                     .overlap = {{0.32, 0.95}, {2.5e5, 2.9e5}, {1.9e5, 1.91e5}, true}},
+                    "others ran beside 32 % (a) and 95 % (b) of the executions; one of them: a 250 us, b 290 us (+16.0 %); one of the "
+                    "others: a 190 us, b 191 us (+0.5 %): the kernel is the same, what runs beside it is not"},
+            {{.kind = DIFF_EVIDENCE_OVERLAP, .overlap = {{0, 1}, {NAN, 2.9e5}, {NAN, NAN}, false}},
+                    "others ran beside 0 % (a) and 100 % (b) of the executions; one of them: a -, b 290 us"},
+            {{.kind = DIFF_EVIDENCE_THREADS, .threads = {{2, 1}, {1.7, 1}, 3}},
+                    "threads that worked: a 2, b 1; on a CPU at a time: a 1.70, b 1.00; 3 functions take longer together"},
+            {{.kind = DIFF_EVIDENCE_NO_NAMES},
+                    "compared by place: one side has no names for most of these functions"},
+            {{.kind = DIFF_EVIDENCE_ALSO_LATER, .number = 0},
+                    "the baseline runs it too, outside of its first step"},
+            {{.kind = DIFF_EVIDENCE_ALSO_LATER, .number = 1},
+                    "the candidate runs it too, outside of its first step"},
+            {{.kind = DIFF_EVIDENCE_STALL, .stall = {"ptrace", "py-spy"}},
+                    "to do: end py-spy, or let it not stop the target (py-spy --nonblocking, a lower rate)"},
+            {{.kind = DIFF_EVIDENCE_STALL, .stall = {"ptrace", NULL}},
+                    "to do: end the culprit, or let it not stop the target (py-spy --nonblocking, a lower rate)"},
+            {{.kind = DIFF_EVIDENCE_LATE_RANK, .late = &late},
+                    "Rank 3 arrives last at 40 of 48 collectives, by 210 us: function <gemm>"},
+    };
+    bool seen[DIFF_EVIDENCE_KINDS] = {false};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_evidence(&cases[i].fact, cases[i].text);
+        seen[cases[i].fact.kind] = true;
+    }
+    for (int kind = 0; kind < DIFF_EVIDENCE_KINDS; kind++)
+        CHECK(seen[kind]);
+}
+
+TEST(a_late_rank_in_words)
+{
+    struct diff_straggler rank = {.rank = 1,
+            .side = 1,
+            .last_count = 90,
+            .collectives = 100,
+            .late_ns = 5e5,
+            .deed = DIFF_DEED_FUNCTION,
+            .why = "slow",
+            .why_ns = 9e5};
+    char *text = diff_text_late(&rank);
+    CHECK_STR(text,
+            "Rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow, 900 us a traced step more than on "
+            "the other ranks");
+    free(text);
+    rank.deed = DIFF_DEED_UNKNOWN;
+    rank.why = NULL;
+    text = diff_text_late(&rank);
+    CHECK_STR(text, "Rank 1 arrives last at 90 of 100 collectives, by 500 us");
+    free(text);
+    rank.last_count = 100;
+    text = diff_text_late(&rank);
+    CHECK_STR(text, "Rank 1 arrives last at all 100 collectives, by 500 us");
+    free(text);
+    rank = (struct diff_straggler){.rank = 1,
+            .last_count = 90,
+            .collectives = 100,
+            .late_ns = 5e5,
+            .deed = DIFF_DEED_FUNCTION,
+            .why = "slow",
+            .why_ns = NAN};
+    text = diff_text_late(&rank);
+    CHECK_STR(text,
+            "In the baseline, rank 1 arrives last at 90 of 100 collectives, by 500 us: function slow");
+    free(text);
+    CHECK(!diff_text_late(NULL));
+}
+
+TEST(notes_in_words)
+{
+    static const struct {
+        struct diff_note note;
+        const char *text;
+    } cases[] = {
+            {{.kind = DIFF_NOTE_TRACED_ONLY},
+                    "There are no untraced launches: the traced ones stand in for them, with what tracing costs."},
+            {{.kind = DIFF_NOTE_NOT_JUDGED},
+                    "The run was not judged: the step times are medians of its launches so far."},
+            {{.kind = DIFF_NOTE_MEAN, .share = {20.0 / 35, 0}},
+                    "Few steps take most of the difference: the mean step changed by +57.1 %, the median by 0.0 %; the mean is what is "
+                    "explained here."},
+            {{.kind = DIFF_NOTE_DOUBT,
+                     .side = 1,
+                     .pair = 2,
+                     .doubt = {.kind = LAUNCH_DOUBT_OUTSIDE, .count = 3}},
+                    "Candidate, traced pair 2: 3 steps lie outside the recording"},
+            {{.kind = DIFF_NOTE_DOUBTS_LEFT, .count = 7},
+                    "7 more of the kind, of traced launches, are not listed."},
+            {{.kind = DIFF_NOTE_NO_SAMPLES, .side = 1, .pair = 1},
+                    "Traced pair 1 is left out: no samples of the candidate were recorded."},
+            {{.kind = DIFF_NOTE_LEFT_OUT,
+                     .pair = 1,
+                     .text = "'run.db' has no recording of launch 7"},
+                    "Traced pair 1 is left out: 'run.db' has no recording of launch 7."},
+            {{.kind = DIFF_NOTE_FOREIGN, .share = {0.051, 0.12}},
+                    "Other programs took the CPU for 5.1 % (a) and 12.0 % (b) of the traced time: that is left out."},
+            {{.kind = DIFF_NOTE_RESIDUAL, .ns = {-2e5}, .share = {0.02}},
+                    "-200 us of the difference (2.0 % of a step) are in no contribution: not all time of the traced windows is accounted "
+                    "for."},
+            {{.kind = DIFF_NOTE_TRACED_SLOW, .unit = "step", .share = {1.3, NAN}},
+                    "A traced step took 1.300 (a) and unknown (b) times as long as an untraced one: what is short and often is told too "
+                    "long."},
+            {{.kind = DIFF_NOTE_TRACED_APART, .share = {0.0312}},
+                    "The traced steps of the sides differ otherwise than the untraced ones do, by 3.1 %: intervals are wider by that."},
+            {{.kind = DIFF_NOTE_ONE_PAIR},
+                    "One traced pair: how far launches of one side differ from each other is not known, and nothing is told from it; "
+                    "traced_launches: 4 and more measure it."},
+            {{.kind = DIFF_NOTE_FEW, .count = 1, .of = 2, .ns = {3e5}},
+                    "1 part that differs by up to 300 us: too few traced launches to tell, 2 of each side; traced_launches: 4 and more "
+                    "tell more."},
+            {{.kind = DIFF_NOTE_FEW, .count = 3, .of = 2, .ns = {3e5}},
+                    "3 parts that differ by up to 300 us: too few traced launches to tell, 2 of each side; traced_launches: 4 and more "
+                    "tell more."},
+            {{.kind = DIFF_NOTE_COUPLES, .count = 3, .of = 90},
+                    "3 of 90 couples of windows are left out: one took far longer than the others, and the middle of the steps is what is "
+                    "explained."},
+            {{.kind = DIFF_NOTE_MATCHED, .share = {0.64}},
+                    "64 % of the time was matched between the sides; the rest stands on one side only."},
+            {{.kind = DIFF_NOTE_UNKNOWN, .side = 1, .share = {0.3}},
+                    "Of 30 % of a step of the candidate it is not known what ran."},
+            {{.kind = DIFF_NOTE_FIRST_STEP, .ns = {1e8, 1.5e8}},
+                    "The first step changed too, and is in no contribution: 100 ms -> 150 ms (+50.0 %)."},
+            {{.kind = DIFF_NOTE_FIRST_STEP, .ns = {1e8, 1.5e8}, .why = DIFF_ONCE_NO_PAIR},
+                    "The first step changed too, and is in no contribution: 100 ms -> 150 ms (+50.0 %); no pair of traced launches has "
+                    "both first steps."},
+            {{.kind = DIFF_NOTE_NO_FINGERPRINT},
+                    "No suspects: the fingerprint of a side is not in the store."},
+    };
+    bool seen[DIFF_NOTE_KINDS] = {false};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = diff_text_note(&cases[i].note);
+        CHECK_STR(text, cases[i].text);
+        seen[cases[i].note.kind] = true;
+        free(text);
+    }
+    for (int kind = 0; kind < DIFF_NOTE_KINDS; kind++)
+        CHECK(seen[kind]);
+}
+
+TEST(doubts_in_words)
+{
+    static const struct {
+        struct launch_doubt doubt;
+        const char *text;
+    } cases[] = {{{.kind = LAUNCH_DOUBT_NOT_ENDED}, "the recording was not ended in order"},
+            {{.kind = LAUNCH_DOUBT_RECORDINGS, .count = 2},
+                    "the launch has 2 recordings: the first one is looked at"},
+            {{.kind = LAUNCH_DOUBT_NO_HOST},
+                    "nothing of the host was recorded in the turns of this launch"},
+            {{.kind = LAUNCH_DOUBT_LOST,
+                     .count = 7,
+                     .of = 100,
+                     .producer = "gpu.kernel",
+                     .what = "records",
+                     .detail = "buffers were full"},
+                    "gpu.kernel (records): 7 of 100 lost: buffers were full"},
+            {{.kind = LAUNCH_DOUBT_LOST, .count = 2, .producer = "bpf.gap", .what = "records"},
+                    "bpf.gap (records): 2 lost"},
+            {{.kind = LAUNCH_DOUBT_REFUSED, .pid = 1001, .detail = "CUPTI is in use"},
+                    "what process 1001 ran on the GPU is not recorded: CUPTI is in use"},
+            {{.kind = LAUNCH_DOUBT_REFUSED, .pid = 1001},
+                    "what process 1001 ran on the GPU is not recorded"},
+            {{.kind = LAUNCH_DOUBT_CLOCK, .pid = 1001, .count = 25},
+                    "the GPU's clock of process 1001 is up to 25 us off"},
+            {{.kind = LAUNCH_DOUBT_OUTSIDE, .count = 15}, "15 steps lie outside the recording"},
+            {{.kind = LAUNCH_DOUBT_RANKS_BY_PID},
+                    "which process is which rank is not recorded: taken in the order of their pids"},
+            {{.kind = LAUNCH_DOUBT_RANKS_UNKNOWN, .count = 1, .of = 2},
+                    "of 1 of 2 ranks it is not known which process they were"},
+            {{.kind = LAUNCH_DOUBT_EARLY, .count = 1, .of = 3},
+                    "1 of 3 operations of the GPU began before the call that launched them: its clock is off"}};
+    bool seen[LAUNCH_DOUBT_KINDS] = {false};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = diff_text_note(
+                &(struct diff_note){.kind = DIFF_NOTE_DOUBT, .doubt = cases[i].doubt});
+        CHECK_STR(strstr(text, ": ") + 2, cases[i].text);
+        seen[cases[i].doubt.kind] = true;
+        free(text);
+    }
+    for (int kind = 0; kind < LAUNCH_DOUBT_KINDS; kind++)
+        CHECK(seen[kind]);
+}
+
+TEST(why_nothing_is_explained_has_words)
+{
+    struct diff_workload workload = unexplained();
+    for (int why = 0; why < DIFF_UNEXPLAINED_KINDS; why++) {
+        workload.unexplained = (enum diff_unexplained)why;
+        char *text = diff_text_unexplained(&workload);
+        CHECK((text == NULL) == (why == DIFF_EXPLAINED));
+        if (text)
+            CHECK_CONTAINS(text, "'dlrm-infer'");
+        free(text);
+    }
+}
+
+TEST(suspects_in_words)
+{
+    static const struct {
+        struct diff_suspect suspect;
+        const char *text;
+    } cases[] = {{{"torch", {"1.13.1", "2.13.0"}, DIFF_SUSPECT_HOLDS, "libtorch_cpu.so"},
+                         "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds it"},
+            {{"torch", {"1.13.1", "2.13.0"}, DIFF_SUSPECT_BELONGS, "libc10"},
+                    "torch 1.13.1 -> 2.13.0: libc10 belongs to torch"},
+            {{"torch", {"1.13.1", "2.13.0"}, DIFF_SUSPECT_LOADER, "torch"},
+                    "torch 1.13.1 -> 2.13.0: the loader is torch's"},
+            {{"NCCL_PROTO", {NULL, "LL"}, DIFF_SUSPECT_SETTING_OF, "NCCL"},
+                    "NCCL_PROTO none -> LL: a setting of NCCL"},
+            {{"threads", {"2", "1"}, DIFF_SUSPECT_KIND, NULL}, "threads 2 -> 1"},
+            {{"NCCL", {"2.28.3", "2.28.9"}, DIFF_SUSPECT_BESIDE, NULL},
+                    "NCCL 2.28.3 -> 2.28.9: the collective beside it"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = diff_text_suspect(&cases[i].suspect);
+        CHECK_STR(text, cases[i].text);
+        free(text);
+    }
+    char *plain = diff_text_suspect(&(struct diff_suspect){.what = "x"});
+    for (int why = DIFF_SUSPECT_KIND + 1; why < DIFF_SUSPECT_WHYS; why++) { // each has its words
+        char *text = diff_text_suspect(
+                &(struct diff_suspect){.what = "x", .why = (enum diff_suspect_why)why});
+        CHECK(strlen(text) > strlen(plain) + strlen(": "));
+        CHECK(!strstr(text, "(null)"));
+        free(text);
+    }
+    free(plain);
+}
+
+// A long value is cut between characters, not within one.
+TEST(a_long_value_of_a_suspect_stays_text)
+{
+    struct strbuf value = {0}, cut = {0};
+    for (int i = 0; i < 60; i++)
+        strbuf_add(&value, "\u00e4");
+    strbuf_add(&cut, "MALLOC_CONF ");
+    for (int i = 0; i < 38; i++) // of 77 bytes
+        strbuf_add(&cut, "\u00e4");
+    strbuf_add(&cut, "... -> none: a setting of the allocator");
+    char *text = diff_text_suspect(&(struct diff_suspect){
+            "MALLOC_CONF", {value.text, NULL}, DIFF_SUSPECT_SETTING_OF, "the allocator"});
+    CHECK_STR(text, cut.text);
+    free(text);
+    strbuf_free(&value);
+    strbuf_free(&cut);
+}
+
+TEST(why_there_are_no_parts_has_words)
+{
+    static const char *const once[DIFF_ONCE_WHYS] = {
+            [DIFF_ONCE_NOT_TRACED] = "the CPU times are not in the traces",
+            [DIFF_ONCE_NO_PAIR] = "no pair of traced launches has both CPU times",
+            [DIFF_ONCE_ONE_LAUNCH] =
+                    "one traced launch a side does not tell which part of it differs",
+            [DIFF_ONCE_NOT_ALIKE] = "no part of it differs in all traced launches alike"};
+    for (int why = 0; why < DIFF_ONCE_WHYS; why++) {
+        char *text = diff_text_once_why((enum diff_once_why)why, "CPU time");
+        CHECK_STR(text ? text : "", once[why] ? once[why] : "");
+        free(text);
+    }
+    static const char *const steps[DIFF_SLOW_WHYS] = {
+            [DIFF_SLOW_NO_PAIR] = "no pair of traced launches has steps on both sides",
+            [DIFF_SLOW_NONE] =
+                    "the traced launches had no slow steps: none of 480 took twice the typical one; trace more "
+                    "(schedule.traced_launches)",
+            [DIFF_SLOW_ONE_LAUNCH] =
+                    "one traced launch a side does not tell what is chance; trace more "
+                    "(schedule.traced_launches)",
+            [DIFF_SLOW_NOT_EVERY] =
+                    "not every traced launch of the side that is worse lies beyond those of the other; trace more "
+                    "(schedule.traced_launches)",
+            [DIFF_SLOW_BLIND] =
+                    "in most of the time that they take longer, nothing was seen to run",
+            [DIFF_SLOW_NOT_ALIKE] = "no part of them is larger in all traced launches alike"};
+    struct diff_workload workload = explained();
+    workload.slow = slow(0);
+    for (int why = 0; why < DIFF_SLOW_WHYS; why++) {
+        workload.slow.why_not = (enum diff_slow_why)why;
+        char *text = diff_text_slow_why(&workload);
+        CHECK_STR(text ? text : "", steps[why] ? steps[why] : "");
+        free(text);
+    }
+}
+
+TEST(what_a_late_rank_did_has_words)
+{
+    static const char *const words[DIFF_DEEDS] = {[DIFF_DEED_FUNCTION] = "function x",
+            [DIFF_DEED_STALL] = "stall x",
+            [DIFF_DEED_HOST] = "host x",
+            [DIFF_DEED_CALL] = "call x",
+            [DIFF_DEED_KERNEL] = "kernel x"};
+    for (int deed = 0; deed < DIFF_DEEDS; deed++) {
+        char *text =
+                diff_text_deed(&(struct diff_straggler){.deed = (enum diff_deed)deed, .why = "x"});
+        CHECK_STR(text ? text : "", words[deed] ? words[deed] : "");
+        free(text);
+    }
+}
+
+TEST(what_happened_has_words)
+{
+    static const struct {
+        struct diff_contribution made;
+        const char *text;
+    } cases[] = {{{.kind = DIFF_KERNEL_SLOWER, .delta_ns = 1}, "Kernel slower"},
+            {{.kind = DIFF_KERNEL_SLOWER, .delta_ns = -1}, "Kernel faster"},
+            {{.kind = DIFF_CODE_MOVED, .delta_ns = 1}, "Moved into the first step"},
+            {{.kind = DIFF_CODE_MOVED, .delta_ns = -1}, "Moved out of the first step"},
+            {{.kind = DIFF_CODE_REPEATED, .delta_ns = 1}, "Runs more often"},
+            {{.kind = DIFF_CODE_REPEATED, .delta_ns = -1}, "Runs less often"},
+            {{.kind = DIFF_CODE_ADDED, .delta_ns = 1}, "Added"},
+            {{.kind = DIFF_CODE_REMOVED, .delta_ns = -1}, "Removed"},
+            {{.kind = DIFF_CPU_FUNCTION_ADDED, .delta_ns = 1}, "Function added"},
+            {{.kind = DIFF_MEMCPY, .b_ns = 1e6, .delta_ns = 1e6}, "Copies added"},
+            {{.kind = DIFF_MEMCPY, .a_ns = 1e6, .delta_ns = -1e6}, "Copies removed"},
+            {{.kind = DIFF_KERNEL_REPLACED, .a_ns = 2, .b_ns = 1, .count_a = 10, .count_b = 7},
+                    "Kernels fused"},
+            {{.kind = DIFF_KERNEL_REPLACED, .a_ns = 1, .b_ns = 2, .count_a = 7, .count_b = 10},
+                    "Kernels split"},
+            {{.kind = DIFF_SYNC_ADDED, .a_ns = 1, .b_ns = 2, .delta_ns = 1},
+                    "Longer waits for the GPU"},
+            {{.kind = DIFF_SYNC_ADDED, .a_ns = 2, .b_ns = 1, .delta_ns = -1},
+                    "Shorter waits for the GPU"},
+            {{.kind = DIFF_KIND_COUNT, .delta_ns = 1}, "Unknown"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_STR(diff_text_change(&cases[i].made), cases[i].text);
+    for (int kind = 0; kind < DIFF_KIND_COUNT; kind++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            const char *title = diff_text_change(
+                    &(struct diff_contribution){.kind = (enum diff_kind)kind, .delta_ns = sign});
+            CHECK(title && *title && strcmp(title, "Unknown") != 0);
+        }
+    CHECK_STR(diff_text_class(COST_GPU_COMPUTE), "GPU compute");
+    for (int class = 0; class < COST_CLASS_COUNT; class ++)
+        CHECK(strcmp(diff_text_class((enum cost_class) class), "Unknown") != 0);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slow steps: counted, what they lose, their period, what the machine is excused for.
 #include "reports/analyse/slow_steps.h"
+#include "reports/render/text/slow_text.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -141,22 +142,22 @@ TEST(launches_together)
     CHECK_INT(sum.count, 13);
     CHECK_INT(sum.of, 4 * STEPS);
     CHECK_INT(sum.period, 250);
-    slow_steps_words(&text, &sum, "slow", "step");
+    slow_text(&text, &sum, "slow", "step");
     CHECK_STR(text.text, "13 slow steps of 4000, 250 ms beside 2 ms, every 250 steps");
     strbuf_free(&text);
     sum = slow_steps_sum(launches + 2, 2); // of two launches nothing is regular
     CHECK_INT(sum.period, 0);
-    slow_steps_words(&text, &sum, "slowest", "request");
+    slow_text(&text, &sum, "slowest", "request");
     CHECK_STR(text.text, "5 slowest requests of 2000, 250 ms beside 2 ms, at no regular distance");
     strbuf_free(&text);
     launches[0] = launches[1] = launches[2] = &lone;
     sum = slow_steps_sum(launches, 4);
-    slow_steps_words(&text, &sum, "slow", "step");
+    slow_text(&text, &sum, "slow", "step");
     CHECK_STR(text.text, "4 slow steps of 4000, 250 ms beside 2 ms, step 505 of every launch");
     strbuf_free(&text);
     launches[0] = &none;
     sum = slow_steps_sum(launches, 1);
-    slow_steps_words(&text, &sum, "slow", "step");
+    slow_text(&text, &sum, "slow", "step");
     CHECK_STR(text.text, "0 slow steps of 1000");
     strbuf_free(&text);
 }

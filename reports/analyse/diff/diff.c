@@ -1,42 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 // diff_analyse: for each workload the untraced difference (measure.c), both sides' trees
 // (diff_side.c), their alignment, what is compared (units.c) and the contributions
-// (contributions.c), and sentences about what weakens all that. Reads the store.
+// (contributions.c), and notes of what weakens all that. Reads the store.
 #include "reports/analyse/diff/diff.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
-#include "common/units.h"
 #include "harness/fingerprint/fingerprint.h"
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/diff/thresholds.h"
 
-void diff_note(struct diff_job *job, const char *fmt, ...)
+static bool note_same_text(const char *a, const char *b)
 {
-    char text[1200];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    string_make_utf8(text, strlen(text));
-    for (size_t i = 0; i < job->note_count; i++)
-        if (strcmp(job->notes[i], text) == 0)
-            return;
-    if (job->note_count < DIFF_NOTES_MAX)
-        job->notes[job->note_count++] = arena_copy(job->arena, text);
+    return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-const char *diff_time(struct diff_job *job, double ns)
+static bool note_same_doubt(const struct launch_doubt *a, const struct launch_doubt *b)
 {
-    char text[64];
-    return arena_copy(job->arena, unit_format_ns(text, sizeof text, ns));
+    return a->kind == b->kind && a->pid == b->pid && a->count == b->count && a->of == b->of &&
+            note_same_text(a->producer, b->producer) && note_same_text(a->what, b->what) &&
+            note_same_text(a->detail, b->detail);
+}
+
+static bool note_same(const struct diff_note *a, const struct diff_note *b)
+{
+    return a->kind == b->kind && a->side == b->side && a->pair == b->pair && a->count == b->count &&
+            a->of == b->of && note_same_text(a->text, b->text) &&
+            note_same_doubt(&a->doubt, &b->doubt);
+}
+
+static const char *note_text(struct diff_job *job, const char *text)
+{
+    char *copy = arena_copy(job->arena, text);
+    if (copy)
+        string_make_utf8(copy, strlen(copy));
+    return copy;
+}
+
+void diff_note(struct diff_job *job, struct diff_note note)
+{
+    note.text = note_text(job, note.text);
+    note.doubt.producer = note_text(job, note.doubt.producer);
+    note.doubt.what = note_text(job, note.doubt.what);
+    note.doubt.detail = note_text(job, note.doubt.detail);
+    for (size_t i = 0; i < job->note_count; i++)
+        if (note_same(&job->notes[i], &note))
+            return;
+    if (job->note_count < DIFF_NOTES_MAX)
+        job->notes[job->note_count++] = note;
 }
 
 const char *diff_text(struct diff_job *job, struct strbuf *text)
@@ -53,16 +69,14 @@ static void diff_notes_traced(struct diff_job *job)
     if (!isfinite(ratio[0]) || !isfinite(ratio[1]) || job->untraced.launches)
         return;
     bool quiet = fmax(job->foreign[0], job->foreign[1]) < diff_traced_far;
-    if (fmax(ratio[0], ratio[1]) > 1 + diff_traced_far && quiet) {
-        char text[160];
-        unit_format_traced(text, sizeof text, job->untraced.unit, ratio);
-        diff_note(job, "A%s: what is short and often is told too long.", text + 1);
-    }
-    if (fabs(log(job->units.scale[0] / job->units.scale[1])) > diff_traced_apart)
+    if (fmax(ratio[0], ratio[1]) > 1 + diff_traced_far && quiet)
         diff_note(job,
-                "The traced steps of the sides differ otherwise than the untraced ones do, by "
-                "%.1f %%: intervals are wider by that.",
-                100 * fabs(log(job->units.scale[0] / job->units.scale[1])));
+                (struct diff_note){.kind = DIFF_NOTE_TRACED_SLOW,
+                        .unit = job->untraced.unit,
+                        .share = {ratio[0], ratio[1]}});
+    double apart = fabs(log(job->units.scale[0] / job->units.scale[1]));
+    if (apart > diff_traced_apart)
+        diff_note(job, (struct diff_note){.kind = DIFF_NOTE_TRACED_APART, .share = {apart}});
 }
 
 static void diff_notes_few(struct diff_job *job)
@@ -77,54 +91,46 @@ static void diff_notes_few(struct diff_job *job)
     }
     if (few && job->units.pairs < DIFF_LAUNCHES)
         diff_note(job,
-                "%zu part%s that differ%s by up to %s: too few traced launches to tell, %u of each side; "
-                "traced_launches: %d and more tell more.",
-                few, few == 1 ? "" : "s", few == 1 ? "s" : "", diff_time(job, most),
-                job->units.pairs, DIFF_LAUNCHES);
+                (struct diff_note){
+                        .kind = DIFF_NOTE_FEW, .count = few, .of = job->units.pairs, .ns = {most}});
 }
 
 static void diff_notes(struct diff_job *job)
 {
     const struct diff_workload *workload = job->workload;
     const struct diff_units *units = &job->units;
+    const struct diff_untraced_once *first = &job->untraced.cold;
     diff_notes_traced(job);
     if (units->pairs == 1)
-        diff_note(job,
-                "One traced pair: how far launches of one side differ from each other is not known, "
-                "and nothing is told from it; traced_launches: %d and more measure it.",
-                DIFF_LAUNCHES);
+        diff_note(job, (struct diff_note){.kind = DIFF_NOTE_ONE_PAIR});
     diff_notes_few(job);
     if (units->left_out)
         diff_note(job,
-                "%zu of %zu couples of windows are left out: one took far longer than the others, and the "
-                "middle of the steps is "
-                "what is explained.",
-                units->left_out, units->count);
+                (struct diff_note){
+                        .kind = DIFF_NOTE_COUPLES, .count = units->left_out, .of = units->count});
     if (workload->match_coverage < diff_coverage_low)
         diff_note(job,
-                "%.0f %% of the time was matched between the sides; the rest stands on one side only.",
-                100 * workload->match_coverage);
+                (struct diff_note){.kind = DIFF_NOTE_MATCHED, .share = {workload->match_coverage}});
     for (int side = 0; side < 2; side++)
         if (workload->unaccounted[side] > diff_unaccounted_high)
-            diff_note(job, "Of %.0f %% of a step of the %s it is not known what ran.",
-                    100 * workload->unaccounted[side], side ? "candidate" : "baseline");
-    const struct diff_untraced *untraced = &job->untraced;
+            diff_note(job,
+                    (struct diff_note){.kind = DIFF_NOTE_UNKNOWN,
+                            .side = side,
+                            .share = {workload->unaccounted[side]}});
     if (diff_first_wanted(job))
         diff_note(job,
-                "The first step changed too, and is in no contribution: %s -> %s (%+.1f %%)%s%s.",
-                diff_time(job, untraced->cold.of[0]), diff_time(job, untraced->cold.of[1]),
-                100 * (untraced->cold.of[1] / untraced->cold.of[0] - 1),
-                workload->first.why_not ? "; " : "",
-                workload->first.why_not ? workload->first.why_not : "");
+                (struct diff_note){.kind = DIFF_NOTE_FIRST_STEP,
+                        .ns = {first->of[0], first->of[1]},
+                        .why = workload->first.why_not});
     if (!job->differences)
-        diff_note(job, "No suspects: the fingerprint of a side is not in the store.");
+        diff_note(job, (struct diff_note){.kind = DIFF_NOTE_NO_FINGERPRINT});
 }
 
-// fmt has the workload's name. What was found so far is taken back.
-static int diff_unexplained(struct diff_job *job, const char *fmt)
+// What was found so far is taken back.
+static int diff_unexplained(struct diff_job *job, enum diff_unexplained why)
 {
     struct diff_workload *workload = job->workload;
-    workload->unexplained = arena_print(job->arena, fmt, workload->name);
+    workload->unexplained = why;
     alignment_free(workload->alignment);
     workload->alignment = NULL;
     for (int side = 0; side < 2; side++) {
@@ -143,23 +149,16 @@ static int diff_explain(struct diff_job *job, struct error *err)
     if (rc)
         return rc;
     if (job->pair_count == 0)
-        return diff_unexplained(job,
-                "no launches of '%s' were traced: `schedule: {traced_launches: 4}` in the plan makes `upgate ab` "
-                "trace some once the verdict stands; `--resume RUN.db` adds nothing to a finished run");
+        return diff_unexplained(job, DIFF_UNEXPLAINED_NOT_TRACED);
     if (workload->launches[0] == 0 && job->one_sided)
-        return diff_unexplained(job,
-                "of the traced launches of '%s' one side has no samples of what ran: all that the other side's ran "
-                "would be new (`upgate doctor` says what this machine allows)");
+        return diff_unexplained(job, DIFF_UNEXPLAINED_ONE_SIDED);
     if (workload->launches[0] == 0 || workload->trees[0]->window_count == 0 ||
             workload->trees[1]->window_count == 0)
-        return diff_unexplained(job,
-                "the traced launches of '%s' hold no step that could be compared on both sides: they were too "
-                "short, or nothing was recorded");
+        return diff_unexplained(job, DIFF_UNEXPLAINED_NO_STEPS);
     if (isnan(job->untraced.delta))
-        return diff_unexplained(job, "the step time of '%s' was not measured on both sides");
+        return diff_unexplained(job, DIFF_UNEXPLAINED_NO_TIME);
     if (!diff_units_make(job))
-        return diff_unexplained(job,
-                "no pair of traced launches of '%s' has steps on both sides that could be compared");
+        return diff_unexplained(job, DIFF_UNEXPLAINED_NO_PAIR);
     for (int side = 0; side < 2; side++) {
         double of = job->untraced.launches ? job->units.pairs : job->units.total_steps[side];
         double traced = job->units.total_wall[side] / of;
@@ -173,9 +172,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
     workload->match_coverage = workload->alignment->coverage;
     diff_contributions(job);
     if (workload->unaccounted[0] > diff_blind && workload->unaccounted[1] > diff_blind)
-        return diff_unexplained(job,
-                "the traced launches of '%s' show next to nothing of what ran: events were lost, or could not be "
-                "recorded on this machine (`upgate doctor` says what it allows)");
+        return diff_unexplained(job, DIFF_UNEXPLAINED_BLIND);
     diff_collectives(job);
     diff_stragglers_judge(job);
     diff_late(job);
@@ -213,8 +210,9 @@ static int diff_workload_make(struct diff_job *job, struct error *err)
         rc = diff_explain(job, err);
     if (rc == 0)
         rc = diff_memory(job, err);
-    workload->notes = arena_alloc(job->arena, job->note_count + 1, sizeof *workload->notes);
-    memcpy(workload->notes, job->notes, job->note_count * sizeof *workload->notes);
+    struct diff_note *notes = arena_alloc(job->arena, job->note_count + 1, sizeof *notes);
+    memcpy(notes, job->notes, job->note_count * sizeof *notes);
+    workload->notes = notes;
     workload->note_count = job->note_count;
     diff_units_clear(&job->units);
     return rc;

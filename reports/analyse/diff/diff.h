@@ -14,7 +14,9 @@
 
 #include "common/error.h"
 #include "reports/analyse/diff/align/align.h"
+#include "reports/analyse/diff/facts.h"
 #include "reports/analyse/diff/path/cost_tree.h"
+#include "reports/analyse/slow_steps.h"
 #include "tracer/store/store.h"
 
 enum diff_kind { // words: INTERFACES, upgate.diff/1
@@ -57,9 +59,10 @@ struct diff_contribution_part {
 };
 
 struct diff_beside {
-    const char *name; // "AllReduce f32 / RING LL"
+    const char *name, *label; // "AllReduce f32 / RING LL"; label: short
     bool collective;
     double share[2]; // of its time in which that ran too, on the same device; of a, of b
+    bool told[2];    // that is worth a word
 };
 
 struct diff_contribution {
@@ -78,10 +81,9 @@ struct diff_contribution {
               // tell it
     double count_a, count_b;     // executions a step; of sampled functions NAN
     double busy_a_ns, busy_b_ns; // NAN: as a_ns
-    const char **evidence;
+    const struct diff_evidence *evidence;
     size_t evidence_count;
-    // "torch 1.13.1 -> 2.13.0: libtorch_cpu.so holds both functions"
-    const char **suspects;
+    const struct diff_suspect *suspects; // best first
     size_t suspect_count;
     // of the alignment
     const uint32_t *groups;
@@ -99,8 +101,7 @@ struct diff_contribution {
                               // as before. NULL
 };
 
-// what happened, for people: its kind, sign, and sides
-const char *diff_title(const struct diff_contribution *contribution);
+enum diff_change diff_change_of(const struct diff_contribution *contribution);
 
 struct diff_part { // of the decomposition
     double a_ns, b_ns;
@@ -117,8 +118,9 @@ struct diff_straggler { // of the side's first traced launch; judged by all of t
     double excess, variance; // of last_count beyond its share, over all launches
     double cost_ns;          // mean exposed_ns of all launches
     size_t launches, ahead;  // in which it came last at all; more often than its share
-    const char *why;         // "function gemm"; NULL: not known
-    const char *why_name;    // of it, as in the trace: without its kind, and not made short
+    enum diff_deed deed;     // what it did meanwhile:
+    const char *why;         // "gemm"; NULL: not known
+    const char *why_name;    // of it, as in the trace: not made short
     double why_ns;           // by how much longer it did that than the other ranks, a step; NAN
 };
 
@@ -141,8 +143,9 @@ struct diff_launch_part {
 };
 
 struct diff_once_place {
-    const char *name;
+    const char *name; // NULL: the others together
     double a_ns, b_ns;
+    size_t others; // how many; of a name 0
 };
 
 // What each launch has once, and what is in no contribution of the others: its first step; its CPU
@@ -156,7 +159,7 @@ struct diff_once { // all 0: its difference is not told from 0, or from that of 
     // outermost ones, as they come; of many those that differ most, and the others in one
     struct diff_once_place *phases;
     size_t phase_count;
-    const char *why_not; // NULL; else why there are no parts
+    enum diff_once_why why_not; // there are no parts
     size_t pairs;
     struct cost_tree *trees[2]; // hold names
 };
@@ -175,9 +178,7 @@ struct diff_slow {
     // the same of each traced launch
     double *launch_ns[2];
     size_t launch_count;
-    long count[2], of[2]; // slow ones, of so many
-    int period[2];        // 0: none, or too few launches to tell
-    const char *told[2];  // "12 slow steps of 240, 110 ms beside 10 ms, every 20 steps"
+    struct slow_steps_sum found[2]; // how many, how slow, how regular
     // largest first, also what goes the other way; shares are of b_ns - a_ns, or of all parts that
     // go the same way, where they are more
     struct diff_launch_part *parts;
@@ -188,7 +189,7 @@ struct diff_slow {
                        // no parts
     bool overlaps; // in sum the launches of the sides do: told are the parts that stand apart by
                    // more than their own spread
-    const char *why_not; // NULL; else why there are no parts
+    enum diff_slow_why why_not; // there are no parts
 };
 
 enum diff_memory_kind { // as launch_memory.kind
@@ -273,7 +274,7 @@ struct diff_row { // every function, kernel, stall, aligned: the table of the re
 
 struct diff_workload {
     const char *name, *unit; // "step", "request", "launch"
-    const char *unexplained; // NULL; else why there are no contributions: "no traced launches; ..."
+    enum diff_unexplained unexplained;
     double step_a_ns, step_b_ns, delta_ns, delta_lo_ns, delta_hi_ns; // untraced; NAN = not measured
     double traced_ratio[2];                                          // traced over untraced
     double match_coverage;
@@ -293,10 +294,9 @@ struct diff_workload {
     struct diff_collective *collectives;
     size_t collective_count;
     const char *nccl_version[2]; // that ran: "2.28.3"; NULL: not known
-    // the difference is a rank that others wait for: the sentence that says so; NULL
-    const char *late;
-    // what weakens the answer, sentences
-    const char **notes;
+    // of the stragglers: the difference is that others wait for it; NULL: it is not
+    const struct diff_straggler *late;
+    const struct diff_note *notes; // what weakens the answer
     size_t note_count;
     double cold_a_ns, cold_b_ns; // first step; NAN
     double cpu_a_ns, cpu_b_ns;   // CPU time of a launch; NAN

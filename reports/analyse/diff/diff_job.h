@@ -13,7 +13,6 @@
 #include "reports/analyse/diff/diff.h"
 #include "reports/analyse/diff/estimate/estimate.h"
 
-enum { DIFF_LAUNCHES = 4 }; // traced ones of a side: the plan's default
 enum { DIFF_NOTES_MAX = 40, DIFF_DEPTH_MAX = 64 };
 
 struct diff_pair {
@@ -58,14 +57,13 @@ struct diff_job {
     struct diff_prior *prior;
     const struct diff_launches *launches; // what diff_groups_add moves
     json_t *differences;                  // of the sides' fingerprints; NULL: not known
-    const char *notes[DIFF_NOTES_MAX];
+    struct diff_note notes[DIFF_NOTES_MAX];
     size_t note_count;
     size_t doubts_left; // about traced launches, that are no notes: there are too many
 };
 
-// A sentence that weakens the answer; each is noted once.
-void diff_note(struct diff_job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-const char *diff_time(struct diff_job *job, double ns); // "4.2 ms"
+// What weakens the answer; each is noted once. Copies its texts, made valid UTF-8.
+void diff_note(struct diff_job *job, struct diff_note note);
 // what was put together, in the arena; frees it. "": nothing
 const char *diff_text(struct diff_job *job, struct strbuf *text);
 

@@ -76,8 +76,11 @@ static void side_doubts(
 {
     for (size_t i = 0; i < trace->doubt_count; i++)
         if (job->note_count < SIDE_NOTES_MAX)
-            diff_note(job, "%s, traced pair %zu: %s", side ? "Candidate" : "Baseline", pair,
-                    trace->doubts[i]);
+            diff_note(job,
+                    (struct diff_note){.kind = DIFF_NOTE_DOUBT,
+                            .side = side,
+                            .pair = pair,
+                            .doubt = trace->doubts[i]});
         else
             job->doubts_left++;
 }
@@ -98,8 +101,7 @@ static bool side_is_alone(struct diff_job *job, size_t pair, int a, int b)
     bool none_a = a == 0 && b == DIFF_TICKS_MIN, none_b = b == 0 && a == DIFF_TICKS_MIN;
     if (!none_a && !none_b)
         return false;
-    diff_note(job, "Traced pair %zu is left out: no samples of the %s were recorded.", pair,
-            none_b ? "candidate" : "baseline");
+    diff_note(job, (struct diff_note){.kind = DIFF_NOTE_NO_SAMPLES, .side = none_b, .pair = pair});
     job->one_sided++;
     return true;
 }
@@ -111,7 +113,8 @@ static int side_add(struct diff_job *job, size_t pair, int side, int *samples, s
     struct cost_tree *tree = job->workload->trees[side];
     int rc = launch_work_load(job->store, job->pairs[pair].launch[side], NULL, &trace, err);
     if (rc == -ENOENT) {
-        diff_note(job, "Traced pair %zu is left out: %s.", pair, err->text);
+        diff_note(job,
+                (struct diff_note){.kind = DIFF_NOTE_LEFT_OUT, .pair = pair, .text = err->text});
         *err = (struct error){0};
         return 1;
     }
@@ -212,7 +215,7 @@ int diff_load_sides(struct diff_job *job, struct error *err)
     }
     if (job->doubts_left)
         diff_note(
-                job, "%zu more of the kind, of traced launches, are not listed.", job->doubts_left);
+                job, (struct diff_note){.kind = DIFF_NOTE_DOUBTS_LEFT, .count = job->doubts_left});
     double *foreign = job->foreign;
     for (int side = 0; side < 2; side++) {
         job->first[side] = cost_tree_finish(workload->trees[side]);
@@ -220,8 +223,6 @@ int diff_load_sides(struct diff_job *job, struct error *err)
     }
     if (fmax(foreign[0], foreign[1]) > side_foreign_told)
         diff_note(job,
-                "Other programs took the CPU for %.1f %% (a) and %.1f %% (b) of the traced time: "
-                "that is left out.",
-                100 * foreign[0], 100 * foreign[1]);
+                (struct diff_note){.kind = DIFF_NOTE_FOREIGN, .share = {foreign[0], foreign[1]}});
     return 0;
 }

@@ -2,9 +2,11 @@
 // upgate.diff/1 (INTERFACES: "JSON documents"): where the difference comes from, as other tools
 // read it. Returns a jansson tree. What is not known is null, times are integers of nanoseconds.
 // Members beyond the contract may be added.
+#include <stdlib.h>
 #include <string.h>
 
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/text/json_text.h"
 
 enum { DIFF_JSON_PARTS = 20, DIFF_JSON_TOUCHES_MAX = 200 };
@@ -19,9 +21,12 @@ static json_t *diff_json_counts(long a, long b)
     return json_pack("{s:I, s:I}", "a", (json_int_t)a, "b", (json_int_t)b);
 }
 
-static json_t *diff_json_texts(const char *const *texts, size_t count)
+// A sentence; takes it. NULL: null.
+static json_t *diff_json_take(char *text)
 {
-    return render_json_list(i, count, render_json_text(texts[i]));
+    json_t *item = render_json_text(text);
+    free(text);
+    return item;
 }
 
 // What it is spread over; empty where it is one thing.
@@ -57,11 +62,11 @@ json_t *diff_view_json_contribution(const struct diff_contribution *contribution
 {
     json_t *item = render_json_set(json_object(), "rank", json_integer(contribution->rank), "kind",
             json_string(diff_kind_word(contribution->kind)), "title",
-            json_string(diff_title(contribution)), "label", render_json_text(contribution->label),
-            "name_a", render_json_text(contribution->name_a), "name_b",
-            render_json_text(contribution->name_b), "where", render_json_text(contribution->where),
-            "a_ns", render_json_whole(contribution->a_ns), "b_ns",
-            render_json_whole(contribution->b_ns), "delta_ns",
+            json_string(diff_text_change(contribution)), "label",
+            render_json_text(contribution->label), "name_a", render_json_text(contribution->name_a),
+            "name_b", render_json_text(contribution->name_b), "where",
+            render_json_text(contribution->where), "a_ns", render_json_whole(contribution->a_ns),
+            "b_ns", render_json_whole(contribution->b_ns), "delta_ns",
             render_json_whole(contribution->delta_ns), "ci_ns",
             diff_json_pair(contribution->ci_lo_ns, contribution->ci_hi_ns), "share",
             render_json_real(contribution->share), // of the baseline's step
@@ -76,8 +81,12 @@ json_t *diff_view_json_contribution(const struct diff_contribution *contribution
         render_json_set(item, "beside", diff_json_beside(contribution), "beside_cause",
                 render_json_text(contribution->beside_cause), NULL);
     return render_json_set(item, "evidence",
-            diff_json_texts(contribution->evidence, contribution->evidence_count), "suspects",
-            diff_json_texts(contribution->suspects, contribution->suspect_count), NULL);
+            render_json_list(i, contribution->evidence_count,
+                    diff_json_take(diff_text_evidence(&contribution->evidence[i]))),
+            "suspects",
+            render_json_list(i, contribution->suspect_count,
+                    diff_json_take(diff_text_suspect(&contribution->suspects[i]))),
+            NULL);
 }
 
 static json_t *diff_json_decomposition(const struct diff_workload *workload)
@@ -98,8 +107,8 @@ json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
             "collectives", json_integer(straggler->collectives), "late_ns",
             render_json_whole(straggler->late_ns), "wait_ns", render_json_whole(straggler->wait_ns),
             "exposed_ns", render_json_whole(straggler->exposed_ns), "told",
-            json_boolean(straggler->told), "why", render_json_text(straggler->why), "why_ns",
-            render_json_whole(straggler->why_ns), NULL);
+            json_boolean(straggler->told), "why", diff_json_take(diff_text_deed(straggler)),
+            "why_ns", render_json_whole(straggler->why_ns), NULL);
 }
 
 // Values of each traced launch, by side.
@@ -124,7 +133,8 @@ static json_t *diff_json_once(
 {
     json_t *parts = render_json_list(i, once->part_count, diff_json_launch_part(&once->parts[i]));
     json_t *phases = render_json_list(i, once->phase_count,
-            render_json_set(json_object(), "name", render_json_text(once->phases[i].name), "a_ns",
+            render_json_set(json_object(), "name",
+                    diff_json_take(diff_text_once_place(&once->phases[i])), "a_ns",
                     render_json_whole(once->phases[i].a_ns), "b_ns",
                     render_json_whole(once->phases[i].b_ns), NULL));
     return render_json_set(json_object(), "a_ns", render_json_whole(a_ns), "b_ns",
@@ -139,7 +149,8 @@ json_t *diff_view_json_first(const struct diff_workload *workload)
 json_t *diff_view_json_cpu(const struct diff_workload *workload)
 {
     json_t *item = diff_json_once(&workload->cpu, workload->cpu_a_ns, workload->cpu_b_ns, "places");
-    json_object_set_new(item, "why_not", render_json_text(workload->cpu.why_not));
+    json_object_set_new(
+            item, "why_not", diff_json_take(diff_text_once_why(workload->cpu.why_not, "CPU time")));
     return item;
 }
 
@@ -151,19 +162,20 @@ json_t *diff_view_json_slow(const struct diff_workload *workload)
     json_t *parts = render_json_list(i, slow->part_count, diff_json_launch_part(&slow->parts[i]));
     for (int side = 0; side < 2; side++) {
         json_object_set_new(period, side ? "b" : "a",
-                slow->period[side] ? json_integer(slow->period[side]) : json_null());
-        json_object_set_new(found, side ? "b" : "a", render_json_text(slow->told[side]));
+                slow->found[side].period ? json_integer(slow->found[side].period) : json_null());
+        json_object_set_new(
+                found, side ? "b" : "a", diff_json_take(diff_text_slow_found(workload, side)));
     }
     return render_json_set(json_object(), "metric", render_json_text(slow->metric), "failed",
             json_boolean(slow->failed), "tail", json_boolean(slow->tail), "a_ns",
             render_json_whole(slow->a_ns), "b_ns", render_json_whole(slow->b_ns), "launches_ns",
             diff_json_launches(slow->launch_ns, slow->launch_count), "slow",
-            diff_json_counts(slow->count[0], slow->count[1]), "steps",
-            diff_json_counts(slow->of[0], slow->of[1]), "period", period, "found", found, "told_ns",
-            render_json_whole(slow->told_ns), "unseen_ns",
+            diff_json_counts(slow->found[0].count, slow->found[1].count), "steps",
+            diff_json_counts(slow->found[0].of, slow->found[1].of), "period", period, "found",
+            found, "told_ns", render_json_whole(slow->told_ns), "unseen_ns",
             slow->where ? render_json_whole(slow->unseen_ns) : json_null(), "where",
             render_json_text(slow->where), "overlaps", json_boolean(slow->overlaps), "why_not",
-            render_json_text(slow->why_not), "contributions", parts, NULL);
+            diff_json_take(diff_text_slow_why(workload)), "contributions", parts, NULL);
 }
 
 static json_t *diff_json_sides(double a, double b)
@@ -245,7 +257,7 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
 {
     json_t *item = render_json_set(json_object(), "workload", render_json_text(workload->name),
             "unit", json_string(workload->unit), "unexplained",
-            render_json_text(workload->unexplained), "step_a_ns",
+            diff_json_take(diff_text_unexplained(workload)), "step_a_ns",
             render_json_whole(workload->step_a_ns), "step_b_ns",
             render_json_whole(workload->step_b_ns), "delta_ns",
             render_json_whole(workload->delta_ns), "delta_ci_ns",
@@ -276,8 +288,10 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     return render_json_set(item, "stragglers",
             render_json_list(i, workload->straggler_count,
                     diff_view_json_straggler(&workload->stragglers[i])),
-            "late", render_json_text(workload->late), "notes",
-            diff_json_texts(workload->notes, workload->note_count), NULL);
+            "late", diff_json_take(diff_text_late(workload->late)), "notes",
+            render_json_list(
+                    i, workload->note_count, diff_json_take(diff_text_note(&workload->notes[i]))),
+            NULL);
 }
 
 json_t *diff_view_json(const struct diff *diff)

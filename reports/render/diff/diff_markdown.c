@@ -3,6 +3,7 @@
 // what is named a workload, evidence and suspects folded below. Texts of the store cannot act as
 // markup. Pure; the caller frees.
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/text/markdown_text.h"
 #include "reports/render/text/numbers.h"
 
@@ -10,7 +11,7 @@ enum { DIFF_MARKDOWN_ROWS = 15, DIFF_MARKDOWN_BYTES = 200000 };
 
 static void diff_markdown_row(struct strbuf *out, const struct diff_contribution *contribution)
 {
-    strbuf_add(out, "| %d | %s | ", contribution->rank, diff_title(contribution));
+    strbuf_add(out, "| %d | %s | ", contribution->rank, diff_text_change(contribution));
     markdown_name(out, contribution->label ? contribution->label : "");
     markdown_put(out, " | ", contribution->where ? contribution->where : "", " | **");
     markdown_put(out, "", numbers_delta(contribution->delta_ns, NUMBERS_BUFFER), "** | ");
@@ -18,20 +19,25 @@ static void diff_markdown_row(struct strbuf *out, const struct diff_contribution
     markdown_put(out, "", diff_text_share(contribution->share, NUMBERS_BUFFER), " |\n");
 }
 
-static void diff_markdown_list(
-        struct strbuf *out, const char *what, const char *const *texts, size_t count)
+static void diff_markdown_suspects(struct strbuf *out, const struct diff_contribution *contribution)
 {
-    for (size_t i = 0; i < count; i++) {
-        strbuf_add(out, "  - %s", what);
-        markdown_put(out, "", texts[i], "\n");
-    }
+    for (size_t i = 0; i < contribution->suspect_count; i++)
+        markdown_take(out, "  - suspect: ", diff_text_suspect(&contribution->suspects[i]), "\n");
+}
+
+// From the `first` one on.
+static void diff_markdown_evidence(
+        struct strbuf *out, const struct diff_contribution *contribution, size_t first)
+{
+    for (size_t i = first; i < contribution->evidence_count; i++)
+        markdown_take(out, "  - ", diff_text_evidence(&contribution->evidence[i]), "\n");
 }
 
 // What weakens the answer.
 static void diff_markdown_notes(struct strbuf *out, const struct diff_workload *workload)
 {
     for (size_t i = 0; i < workload->note_count; i++)
-        markdown_put(out, "- note: ", workload->notes[i], "\n");
+        markdown_take(out, "- note: ", diff_text_note(&workload->notes[i]), "\n");
 }
 
 static void diff_markdown_details(
@@ -41,8 +47,8 @@ static void diff_markdown_details(
     for (size_t i = 0; i < count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
         markdown_take(out, "- ", diff_text_title(contribution), "\n");
-        diff_markdown_list(out, "", contribution->evidence, contribution->evidence_count);
-        diff_markdown_list(out, "suspect: ", contribution->suspects, contribution->suspect_count);
+        diff_markdown_evidence(out, contribution, 0);
+        diff_markdown_suspects(out, contribution);
     }
     diff_markdown_notes(out, workload);
     strbuf_add(out, "\n</details>\n\n");
@@ -56,8 +62,7 @@ static void diff_markdown_first(struct strbuf *out, const struct diff_workload *
     for (size_t i = 0; i < workload->first.part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         const struct diff_contribution *part = &workload->first.parts[i].contribution;
         markdown_take(out, "- ", diff_text_launch_part(&workload->first.parts[i], true), "\n");
-        if (part->evidence_count > 1) // the first one says the times again
-            diff_markdown_list(out, "", part->evidence + 1, part->evidence_count - 1);
+        diff_markdown_evidence(out, part, 1); // the first one says the times again
     }
     strbuf_add(out, "\n");
 }
@@ -103,7 +108,7 @@ static void diff_markdown_slow(struct strbuf *out, const struct diff_workload *w
     for (size_t i = 0; i < slow->part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         const struct diff_contribution *part = &slow->parts[i].contribution;
         markdown_take(out, "- ", diff_text_slow_part(&slow->parts[i]), "\n");
-        diff_markdown_list(out, "suspect: ", part->suspects, part->suspect_count);
+        diff_markdown_suspects(out, part);
     }
     strbuf_add(out, slow->part_count ? "\n" : "");
 }
@@ -120,8 +125,7 @@ static void diff_markdown_cpu(struct strbuf *out, const struct diff_workload *wo
         markdown_take(out, "", places, "\n\n");
     for (size_t i = 0; i < cpu->part_count && out->len < DIFF_MARKDOWN_BYTES; i++) {
         markdown_take(out, "- ", diff_text_launch_part(&cpu->parts[i], true), "\n");
-        diff_markdown_list(out, "", cpu->parts[i].contribution.evidence,
-                cpu->parts[i].contribution.evidence_count);
+        diff_markdown_evidence(out, &cpu->parts[i].contribution, 0);
     }
     strbuf_add(out, cpu->part_count ? "\n" : "");
 }

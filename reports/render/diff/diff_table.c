@@ -8,6 +8,7 @@
 
 #include "common/units.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/text/numbers.h"
 #include "reports/render/text/table.h"
 
@@ -63,7 +64,7 @@ static void diff_parts(struct table *table, const struct diff_workload *workload
         const struct diff_part *part = &workload->parts[class];
         if (part->a_ns < 1e-4 * workload->step_a_ns && part->b_ns < 1e-4 * workload->step_a_ns)
             continue;
-        screen_pad(&table->out, cost_class_title((enum cost_class) class), DIFF_PARTS_WIDTH, false);
+        screen_pad(&table->out, diff_text_class((enum cost_class) class), DIFF_PARTS_WIDTH, false);
         screen_pad(&table->out, numbers_ns(part->a_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
         screen_pad(&table->out, numbers_ns(part->b_ns, NUMBERS_BUFFER), DIFF_NUMBER_WIDTH, true);
         screen_pad(&table->out, numbers_delta(part->b_ns - part->a_ns, NUMBERS_BUFFER),
@@ -124,9 +125,9 @@ static void diff_contribution(struct table *table, const struct diff_workload *w
     if (contribution->where && *contribution->where)
         diff_line(table, "  where", xstrdup(contribution->where));
     for (size_t i = 0; i < contribution->evidence_count; i++)
-        diff_line(table, i ? "" : "  evidence", xstrdup(contribution->evidence[i]));
+        diff_line(table, i ? "" : "  evidence", diff_text_evidence(&contribution->evidence[i]));
     for (size_t i = 0; i < contribution->suspect_count; i++)
-        diff_line(table, i ? "" : "  suspects", xstrdup(contribution->suspects[i]));
+        diff_line(table, i ? "" : "  suspects", diff_text_suspect(&contribution->suspects[i]));
 }
 
 // What is named makes two lists.
@@ -193,6 +194,7 @@ static void diff_stragglers(
         if (!view->all && !straggler->told)
             continue; // some rank always comes last
         bool hidden = straggler->exposed_ns < straggler->wait_ns;
+        char *deed = diff_text_deed(straggler);
         diff_line(table, shown++ ? "" : "straggler",
                 xasprintf("%s: rank %d came last to %lld of %lld collectives, by %s; the others "
                           "wait %s a %s%s%s%s%s",
@@ -202,8 +204,8 @@ static void diff_stragglers(
                         numbers_ns(straggler->wait_ns, NUMBERS_BUFFER), workload->unit,
                         hidden ? ", of which nothing hides " : "",
                         hidden ? numbers_ns(straggler->exposed_ns, NUMBERS_BUFFER) : "",
-                        straggler->why ? "; meanwhile " : "",
-                        straggler->why ? straggler->why : ""));
+                        deed ? "; meanwhile " : "", deed ? deed : ""));
+        free(deed);
     }
 }
 
@@ -221,17 +223,18 @@ static void diff_basis(struct table *table, const struct diff_workload *workload
         const struct diff_contribution *part = &workload->first.parts[i].contribution;
         diff_line(table, "", diff_text_launch_part(&workload->first.parts[i], true));
         for (size_t k = 1; k < part->evidence_count && k <= DIFF_FIRST_EVIDENCE; k++)
-            diff_line(table, "", xstrdup(part->evidence[k])); // the first one says the times again
+            diff_line(table, "", diff_text_evidence(&part->evidence[k])); // the first: the times
     }
     for (size_t i = 0; i < workload->note_count; i++)
-        table_line(table, i ? "" : "note", SCREEN_STYLE_INCONCLUSIVE, workload->notes[i]);
+        table_take(table, i ? "" : "note", SCREEN_STYLE_INCONCLUSIVE,
+                diff_text_note(&workload->notes[i]));
 }
 
 static void diff_brief(struct table *table, const struct diff_workload *workload)
 {
     size_t shown = 0;
     if (workload->late)
-        diff_line(table, shown++ ? "" : "  because", xstrdup(workload->late));
+        diff_line(table, shown++ ? "" : "  because", diff_text_late(workload->late));
     for (size_t i = 0; i < workload->contribution_count && shown < DIFF_BRIEF; i++) {
         const struct diff_contribution *contribution = &workload->contributions[i];
         if (!contribution->named)
@@ -296,8 +299,11 @@ static void diff_slow_section(
     for (size_t i = 0; i < slow->part_count && (view->all || i < DIFF_SLOW_MAX); i++) {
         const struct diff_contribution *part = &slow->parts[i].contribution;
         diff_line(table, i ? "" : "slow", diff_text_slow_part(&slow->parts[i]));
-        for (size_t k = 0; k < part->suspect_count && k < DIFF_SLOW_SUSPECTS; k++)
-            diff_line(table, "", xasprintf("suspect: %s", part->suspects[k]));
+        for (size_t k = 0; k < part->suspect_count && k < DIFF_SLOW_SUSPECTS; k++) {
+            char *suspect = diff_text_suspect(&part->suspects[k]);
+            diff_line(table, "", xasprintf("suspect: %s", suspect));
+            free(suspect);
+        }
     }
 }
 
@@ -322,7 +328,7 @@ static void diff_cpu_section(
         const struct diff_contribution *part = &cpu->parts[i].contribution;
         diff_line(table, i ? "" : "CPU time", diff_text_launch_part(&cpu->parts[i], true));
         for (size_t k = 0; k < part->evidence_count && k < DIFF_FIRST_EVIDENCE; k++)
-            diff_line(table, "", xstrdup(part->evidence[k]));
+            diff_line(table, "", diff_text_evidence(&part->evidence[k]));
     }
 }
 

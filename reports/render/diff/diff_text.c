@@ -7,6 +7,7 @@
 
 #include "common/strings.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/text/numbers.h"
 
 enum { DIFF_TEXT_ANSWER_MAX = 3 };
@@ -37,7 +38,7 @@ char *diff_text_share(double share, char *buf)
 
 char *diff_text_title(const struct diff_contribution *contribution)
 {
-    const char *title = diff_title(contribution), *cause = contribution->beside_cause;
+    const char *title = diff_text_change(contribution), *cause = contribution->beside_cause;
     const char *label = contribution->label ? contribution->label : "";
     return xasprintf("%s%s%s%s%s%s", title, *label ? ": " : "", label,
             cause ? " (by what runs beside it: " : "", cause ? cause : "", cause ? ")" : "");
@@ -149,9 +150,13 @@ char *diff_text_list_sum(const struct diff_workload *workload, bool slower)
 
 static char *diff_text_steps(const struct diff_workload *workload)
 {
-    if (workload->unexplained)
-        return xasprintf("Not explained: %s.", workload->unexplained);
     struct strbuf text = {0};
+    if (workload->unexplained) {
+        char *why = diff_text_unexplained(workload);
+        strbuf_add(&text, "Not explained: %s.", why);
+        free(why);
+        return strbuf_take(&text);
+    }
     double sum = workload->slower_ns + workload->faster_ns;
     bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
     if (workload->slower_ns == 0 && workload->faster_ns == 0)
@@ -162,8 +167,10 @@ static char *diff_text_steps(const struct diff_workload *workload)
                           workload->unit)
                 : xasprintf("Nothing stands out: no part of the %s differs by more than its noise.",
                           workload->unit);
-    if (workload->late)
-        strbuf_add(&text, "%s. ", workload->late);
+    char *late = diff_text_late(workload->late);
+    if (late)
+        strbuf_add(&text, "%s. ", late);
+    free(late);
     bool first = workload->contributions[0].delta_ns > 0; // they come list by list
     diff_text_list(&text, workload, first);
     diff_text_list(&text, workload, !first);
@@ -231,10 +238,12 @@ char *diff_text_slow(const struct diff_workload *workload)
         return NULL;
     strbuf_add(&text, "%s: ", workload->name);
     if (!slow->part_count) {
+        char *why = diff_text_slow_why(workload);
         strbuf_add(&text,
                 slow->failed ? "what %s fails by is not explained: %s"
                              : "%s is inconclusive, and not explained: %s",
-                slow->metric, slow->why_not ? slow->why_not : "it is not known");
+                slow->metric, why ? why : "it is not known");
+        free(why);
         return strbuf_take(&text);
     }
     slow_change(&text, workload);
@@ -248,8 +257,11 @@ char *diff_text_slow_answer(const struct diff_workload *workload)
     struct strbuf text = {0};
     if (!slow->metric)
         return NULL;
-    strbuf_add(&text, "In the traced launches, candidate: %s; baseline: %s.",
-            slow->told[1] ? slow->told[1] : "nothing", slow->told[0] ? slow->told[0] : "nothing");
+    char *candidate = diff_text_slow_found(workload, 1),
+         *baseline = diff_text_slow_found(workload, 0);
+    strbuf_add(&text, "In the traced launches, candidate: %s; baseline: %s.", candidate, baseline);
+    free(candidate);
+    free(baseline);
     if (!slow->part_count && slow->launch_count && (slow->a_ns > 0 || slow->b_ns > 0)) {
         const struct diff_launch_part sum = {.launch_ns = {slow->launch_ns[0], slow->launch_ns[1]},
                 .launch_count = slow->launch_count};
@@ -306,8 +318,11 @@ char *diff_text_cpu(const struct diff_workload *workload)
             numbers_ns(workload->cpu_a_ns, NUMBERS_BUFFER),
             numbers_ns(workload->cpu_b_ns, NUMBERS_BUFFER),
             numbers_change(workload->cpu_b_ns / workload->cpu_a_ns - 1, NUMBERS_BUFFER));
-    if (!cpu->part_count)
-        strbuf_add(&text, ", not explained: %s", cpu->why_not ? cpu->why_not : "it is not known");
+    if (!cpu->part_count) {
+        char *why = diff_text_once_why(cpu->why_not, "CPU time");
+        strbuf_add(&text, ", not explained: %s", why ? why : "it is not known");
+        free(why);
+    }
     diff_text_parts(&text, cpu->parts, cpu->part_count);
     return strbuf_take(&text);
 }
@@ -326,9 +341,11 @@ char *diff_text_cpu_answer(const struct diff_workload *workload)
         char *times =
                 diff_text_join(place->a_ns < 0.5 ? "0" : numbers_ns(place->a_ns, NUMBERS_BUFFER),
                         " -> ", place->b_ns < 0.5 ? "0" : numbers_ns(place->b_ns, NUMBERS_BUFFER));
+        char *name = diff_text_once_place(place);
         strbuf_add(&text, "%s%s %s",
-                text.len ? "; " : "By thread, and by phase of those that make steps: ", place->name,
+                text.len ? "; " : "By thread, and by phase of those that make steps: ", name,
                 times);
+        free(name);
         free(times);
     }
     if (text.len)

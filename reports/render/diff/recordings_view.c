@@ -147,6 +147,46 @@ static size_t view_ranks_all(const struct recordings_diff *diff, char **ret_sent
     return count;
 }
 
+char *recordings_view_note(const struct recordings_note *note)
+{
+    const char *side = note->side ? "candidate" : "baseline";
+    switch (note->kind) {
+    case RECORDINGS_NOTE_DELETED:
+        return xasprintf(
+                "The first %.0f s of the recording of the %s were deleted (--max-size): what is left is compared.",
+                note->seconds, side);
+    case RECORDINGS_NOTE_CUT_OFF:
+        return xasprintf(
+                "The recording of the %s was cut off: it is compared up to its last second.", side);
+    case RECORDINGS_NOTE_LONGER:
+        return xasprintf(
+                "Of the recording of the %s, which is longer, the first %.0f minutes are compared: functions, what ran on GPUs and steps are of "
+                "these, stalls are of all of it.",
+                side, note->seconds / 60);
+    case RECORDINGS_NOTE_NO_SAMPLES:
+        return xasprintf(
+                "The %s was recorded without samples: its functions are not compared.", side);
+    case RECORDINGS_NOTE_LOST:
+        return xasprintf("The recording of the %s lost %lld (%s %s).", side, (long long)note->count,
+                note->name, note->what);
+    case RECORDINGS_NOTE_NOT_RECORDED:
+        return xasprintf(
+                "No %s was recorded of the %s: it is not compared. `upgate stalls` of its recording says what could not be recorded.",
+                note->name, side);
+    case RECORDINGS_NOTE_NO_REQUESTS:
+        return xstrdup(
+                "How many requests each side answered while it was recorded is not known: times are of a second of the recording, and a side "
+                "with more requests spends more.");
+    case RECORDINGS_NOTE_SHORT:
+        return xasprintf(
+                "A recording of fewer than %.0f s does not measure its noise: nothing is told apart, record for longer.",
+                note->seconds);
+    case RECORDINGS_NOTE_KINDS:
+        break;
+    }
+    return xstrdup("");
+}
+
 // Sentences under one label, wrapped.
 static void view_lines(struct strbuf *out, const char *label, const char *sentence, bool first)
 {
@@ -186,8 +226,11 @@ void recordings_view_table(const struct recordings_diff *diff, bool all, FILE *s
         view_lines(&out, "ranks", ranks[i], i == 0);
         free(ranks[i]);
     }
-    for (size_t i = 0; i < diff->note_count; i++)
-        view_lines(&out, "note", diff->notes[i], i == 0);
+    for (size_t i = 0; i < diff->note_count; i++) {
+        char *note = recordings_view_note(&diff->notes[i]);
+        view_lines(&out, "note", note, i == 0);
+        free(note);
+    }
     fputs(out.text, stream);
     strbuf_free(&out);
     free(answer);
@@ -228,8 +271,7 @@ char *recordings_view_markdown(const struct recordings_diff *diff, const char *h
         free(ranks[i]);
     }
     for (size_t i = 0; i < diff->note_count; i++) {
-        strbuf_add(&out, "%s- ", i ? "" : "\n");
-        markdown_put(&out, "", diff->notes[i], "\n");
+        markdown_take(&out, i ? "- " : "\n- ", recordings_view_note(&diff->notes[i]), "\n");
     }
     free(answer);
     return strbuf_take(&out);
@@ -260,6 +302,14 @@ static json_t *view_row(const struct recordings_row *row, size_t rank)
             render_json_whole(row->b_ns), "delta_ns", render_json_whole(row->delta_ns), "ci_ns",
             render_json_whole(row->lo_ns), render_json_whole(row->hi_ns), "share", "named",
             row->told, "of", recordings_view_kind(row->kind), "evidence");
+}
+
+static json_t *view_note(const struct recordings_note *note)
+{
+    char *text = recordings_view_note(note);
+    json_t *item = render_json_text(text);
+    free(text);
+    return item;
 }
 
 static json_t *view_rank(const struct recordings_rank *rank)
@@ -303,7 +353,7 @@ static void view_add_ranks(json_t *workload, const struct recordings_diff *diff)
 json_t *recordings_view_json(const struct recordings_diff *diff)
 {
     json_t *rows = render_json_list(i, diff->row_count, view_row(&diff->rows[i], i + 1));
-    json_t *notes = render_json_list(i, diff->note_count, render_json_text(diff->notes[i])),
+    json_t *notes = render_json_list(i, diff->note_count, view_note(&diff->notes[i])),
            *totals = json_array();
     for (int kind = 0; kind < RECORDINGS_KINDS; kind++)
         if (diff->totals[kind].name)

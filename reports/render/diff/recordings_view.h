@@ -22,5 +22,7 @@ json_t *recordings_view_json(const struct recordings_diff *diff);
 // "A request of the candidate takes 1.84 ms of CPU time more (3.10 ms -> 4.94 ms)." or that nothing
 // is told; the caller frees.
 char *recordings_view_answer(const struct recordings_diff *diff);
+// "The recording of the baseline was cut off: ..."; the caller frees
+char *recordings_view_note(const struct recordings_note *note);
 
 #endif

@@ -9,6 +9,7 @@
 #include "common/strings.h"
 #include "common/units.h"
 #include "reports/render/diff/diff_view.h"
+#include "reports/render/diff/diff_words.h"
 #include "reports/render/html/html_parts.h"
 
 enum {
@@ -17,9 +18,12 @@ enum {
     DIFF_TEXT_BYTES_MAX = 1000,
 };
 
-static json_t *diff_texts(const char *const *texts, size_t count)
+// A sentence; takes it. NULL: null.
+static json_t *diff_take(char *text)
 {
-    return render_json_list(i, count, html_text(texts[i], DIFF_TEXT_BYTES_MAX));
+    json_t *item = html_text(text, DIFF_TEXT_BYTES_MAX);
+    free(text);
+    return item;
 }
 
 static json_t *diff_interval(double low, double high)
@@ -156,7 +160,7 @@ static json_t *diff_parts(const struct diff_workload *workload)
         json_array_append_new(parts,
                 render_json_set(json_object(), "class",
                         json_string(cost_class_word((enum cost_class) class)), "title",
-                        json_string(cost_class_title((enum cost_class) class)), "a_ns",
+                        json_string(diff_text_class((enum cost_class) class)), "a_ns",
                         render_json_whole(workload->parts[class].a_ns), "b_ns",
                         render_json_whole(workload->parts[class].b_ns), NULL));
     }
@@ -274,9 +278,10 @@ static void diff_memory(json_t *diff, const char *key, const struct diff_workloa
 json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
 {
     json_t *diff = json_object(), *contributions = json_array();
-    render_json_set(diff, "unexplained", html_text(workload->unexplained, DIFF_TEXT_BYTES_MAX),
-            "notes", diff_texts(workload->notes, workload->note_count), "late",
-            html_text(workload->late, DIFF_TEXT_BYTES_MAX), NULL);
+    render_json_set(diff, "unexplained", diff_take(diff_text_unexplained(workload)), "notes",
+            render_json_list(
+                    i, workload->note_count, diff_take(diff_text_note(&workload->notes[i]))),
+            "late", diff_take(diff_text_late(workload->late)), NULL);
     diff_numbers(diff, workload);
     diff_memory(diff, "memory", workload, &workload->memory);
     diff_memory(diff, "gpu_memory", workload, &workload->gpu_memory);

@@ -347,10 +347,9 @@ static void contributions_close(struct diff_job *job)
     workload->residual_ns = workload->delta_ns - sum;
     if (fabs(workload->residual_ns) > contributions_residual * workload->step_a_ns)
         diff_note(job,
-                "%s of the difference (%.1f %% of a step) are in no contribution: not all time "
-                "of the traced windows is accounted for.",
-                diff_time(job, workload->residual_ns),
-                100 * fabs(workload->residual_ns) / workload->step_a_ns);
+                (struct diff_note){.kind = DIFF_NOTE_RESIDUAL,
+                        .ns = {workload->residual_ns},
+                        .share = {fabs(workload->residual_ns) / workload->step_a_ns}});
 }
 
 struct diff_group *diff_contribute(struct diff_job *job)

@@ -10,7 +10,6 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "common/units.h"
 #include "reports/analyse/diff/diff_job.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/mean_interval.h"
@@ -230,8 +229,7 @@ static int measure_steps(struct diff_job *job, bool traced, struct error *err)
         if (!isfinite(made.cell.lo))
             job->untraced.lo = job->untraced.hi = NAN;
         diff_note(job,
-                traced ? "There are no untraced launches: the traced ones stand in for them, with what tracing costs."
-                       : "The run was not judged: the step times are medians of its launches so far.");
+                (struct diff_note){.kind = traced ? DIFF_NOTE_TRACED_ONLY : DIFF_NOTE_NOT_JUDGED});
     }
     free(launches);
     return rc;
@@ -280,12 +278,9 @@ static int measure_mean(struct diff_job *job, const struct diff_cell *step, stru
         return rc;
     measure_take_made(&job->untraced, &mean);
     job->untraced.mean = true;
-    char of_mean[32], of_median[32];
     diff_note(job,
-            "Few steps take most of the difference: the mean step changed by %s, the median by %s; the mean "
-            "is what is explained here.",
-            unit_format_change(of_mean, sizeof of_mean, mean.cell.ratio - 1),
-            unit_format_change(of_median, sizeof of_median, step->ratio - 1));
+            (struct diff_note){
+                    .kind = DIFF_NOTE_MEAN, .share = {mean.cell.ratio - 1, step->ratio - 1}});
     return 0;
 }
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "common/containers/search.h"
-#include "common/strings.h"
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
@@ -64,6 +63,18 @@ static void beside_sum(const struct diff_job *job, const struct diff_contributio
             beside_overlap(job, groups[contribution->groups[i]].group, side, &ret_sum[side]);
 }
 
+static struct diff_beside beside_named(struct diff_job *job, const struct diff_beside *seen)
+{
+    struct diff_beside named = *seen;
+    char label[NAMES_LENGTH_MAX] = "";
+    if (!seen->collective)
+        names_short(seen->name, label, sizeof label, BESIDE_NAME_MAX);
+    named.label = seen->collective ? seen->name : arena_copy(job->arena, label);
+    for (int side = 0; side < 2; side++)
+        named.told[side] = seen->share[side] >= beside_told;
+    return named;
+}
+
 void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
         const struct diff_group *groups)
 {
@@ -98,38 +109,8 @@ void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
         contribution->beside_changed |=
                 seen[i].collective && fabs(seen[i].share[1] - seen[i].share[0]) >= beside_min;
         if (contribution->beside_count < BESIDE_NAMES_MAX)
-            contribution->beside[contribution->beside_count++] = seen[i];
+            contribution->beside[contribution->beside_count++] = beside_named(job, &seen[i]);
     }
-}
-
-static void beside_list(struct strbuf *text, const struct diff_contribution *contribution, int side)
-{
-    bool any = false;
-    strbuf_add(text, "%s", side ? "; b: " : "a: ");
-    for (size_t i = 0; i < contribution->beside_count; i++) {
-        const struct diff_beside *one = &contribution->beside[i];
-        char name[NAMES_LENGTH_MAX] = "";
-        if (one->share[side] < beside_told)
-            continue;
-        if (!one->collective)
-            names_short(one->name, name, sizeof name, BESIDE_NAME_MAX);
-        strbuf_add(text, "%s%s %.0f %% of its time", any ? ", " : "",
-                one->collective ? one->name : name, 100 * one->share[side]);
-        any = true;
-    }
-    if (!any)
-        strbuf_add(text, "nothing");
-}
-
-const char *diff_beside_text(struct diff_job *job, const struct diff_contribution *contribution)
-{
-    if (!contribution->beside_count)
-        return NULL;
-    struct strbuf text = {0};
-    strbuf_add(&text, "beside it on the same device: ");
-    beside_list(&text, contribution, 0);
-    beside_list(&text, contribution, 1);
-    return diff_text(job, &text);
 }
 
 // Mean of the executions of all groups; NAN: too few.
@@ -143,18 +124,6 @@ static double beside_mean(const struct cost_overlap *sum, int with)
 static double beside_part(const struct cost_overlap *sum)
 {
     return (double)sum->count[1] / (double)(sum->count[0] + sum->count[1]);
-}
-
-static void beside_means(
-        struct diff_job *job, struct strbuf *text, const struct cost_overlap sum[2], int with)
-{
-    double a = beside_mean(&sum[0], with), b = beside_mean(&sum[1], with);
-    if (!isfinite(a) && !isfinite(b))
-        return;
-    strbuf_add(text, "; one of %s: a %s, b %s", with ? "them" : "the others",
-            isfinite(a) ? diff_time(job, a) : "-", isfinite(b) ? diff_time(job, b) : "-");
-    if (isfinite(a) && isfinite(b) && a > 0)
-        strbuf_add(text, " (%+.1f %%)", 100 * (b / a - 1));
 }
 
 // Is it slower by its company alone? The mean execution changes by what both sorts of executions
@@ -187,23 +156,21 @@ static const char *beside_cause(
     return most ? most->name : NULL;
 }
 
-// "others ran beside 32 % (a) and 95 % (b) of the executions; one of them: a 250 us, b 290 us (+16
-// %); one of the others: a 190 us, b 191 us (+0.5 %)": is it slower by itself, or by its company?
-const char *diff_beside_split(struct diff_job *job, struct diff_contribution *contribution,
-        const struct diff_group *groups)
+bool diff_beside_overlap(const struct diff_job *job, struct diff_contribution *contribution,
+        const struct diff_group *groups, struct diff_evidence *ret)
 {
     struct cost_overlap sum[2] = {0};
     beside_sum(job, contribution, groups, sum);
     for (int side = 0; side < 2; side++)
         if (sum[side].count[0] + sum[side].count[1] == 0 || !contribution->beside_count)
-            return NULL;
+            return false;
     contribution->beside_cause = beside_cause(contribution, sum);
-    struct strbuf text = {0};
-    strbuf_add(&text, "others ran beside %.0f %% (a) and %.0f %% (b) of the executions",
-            100 * beside_part(&sum[0]), 100 * beside_part(&sum[1]));
-    beside_means(job, &text, sum, 1);
-    beside_means(job, &text, sum, 0);
-    if (contribution->beside_cause)
-        strbuf_add(&text, ": the kernel is the same, what runs beside it is not");
-    return diff_text(job, &text);
+    *ret = (struct diff_evidence){
+            .kind = DIFF_EVIDENCE_OVERLAP, .overlap.cause = contribution->beside_cause != NULL};
+    for (int side = 0; side < 2; side++) {
+        ret->overlap.share[side] = beside_part(&sum[side]);
+        ret->overlap.with[side] = beside_mean(&sum[side], 1);
+        ret->overlap.without[side] = beside_mean(&sum[side], 0);
+    }
+    return true;
 }

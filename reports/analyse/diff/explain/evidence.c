@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a contribution rests on, in sentences with numbers: time and executions on both sides, what
-// changed in shape, where it is, what is below it, what to do about a stall. Pure.
+// What a contribution rests on: time and executions on both sides, what changed in shape, where it
+// is, what is below it, what to do about a stall. Facts; reports/render/diff has their words. Pure.
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/strings.h"
-#include "common/units.h"
 #include "reports/analyse/diff/contribute/contributions.h"
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/thresholds.h"
@@ -20,41 +18,32 @@ struct evidence {
     struct diff_job *job;
     struct diff_contribution *contribution;
     const struct diff_group *groups;
+    struct diff_evidence facts[DIFF_EVIDENCE_MAX];
+    size_t count;
 };
 
-static void evidence_add(struct evidence *evidence, const char *text)
+static void evidence_add(struct evidence *evidence, struct diff_evidence fact)
+{
+    if (evidence->count < DIFF_EVIDENCE_MAX)
+        evidence->facts[evidence->count++] = fact;
+}
+
+static void evidence_end(struct evidence *evidence)
 {
     struct diff_contribution *contribution = evidence->contribution;
-    if (!contribution->evidence)
-        contribution->evidence = arena_alloc(
-                evidence->job->arena, DIFF_EVIDENCE_MAX, sizeof *contribution->evidence);
-    if (text && contribution->evidence_count < DIFF_EVIDENCE_MAX)
-        contribution->evidence[contribution->evidence_count++] = text;
+    struct diff_evidence *facts =
+            arena_alloc(evidence->job->arena, evidence->count + 1, sizeof *facts);
+    memcpy(facts, evidence->facts, evidence->count * sizeof *facts);
+    contribution->evidence = facts;
+    contribution->evidence_count = evidence->count;
 }
 
-static void evidence_print(struct evidence *evidence, const char *fmt, ...)
-        __attribute__((format(printf, 2, 3)));
-static void evidence_print(struct evidence *evidence, const char *fmt, ...)
+static void evidence_sides(
+        struct evidence *evidence, enum diff_evidence_kind kind, double a, double b)
 {
-    va_list args;
-    va_start(args, fmt);
-    char *text = xvasprintf(fmt, args);
-    va_end(args);
-    evidence_add(evidence, arena_copy(evidence->job->arena, text));
-    free(text);
-}
-
-// "5.90 ms a step in 96 executions", or "5.90 ms a step" where executions are not counted.
-static const char *evidence_side(struct evidence *evidence, double ns, double count)
-{
-    const char *unit = evidence->job->untraced.unit;
-    if (!(count > 0) && ns < 0.5)
-        return "nothing";
-    if (!isfinite(count) || count <= 0)
-        return arena_print(evidence->job->arena, "%s a %s", diff_time(evidence->job, ns), unit);
-    return arena_print(evidence->job->arena, "%s a %s in %.*f execution%s",
-            diff_time(evidence->job, ns), unit, count < 10 && count != floor(count) ? 2 : 0, count,
-            count == 1 ? "" : "s");
+    evidence_add(evidence,
+            (struct diff_evidence){
+                    .kind = kind, .sides = {evidence->job->untraced.unit, {a, b}, {NAN, NAN}}});
 }
 
 // Of the times: waiting for launches, which an operation of one side has taken over (launches.c).
@@ -69,23 +58,22 @@ static void evidence_launches(struct evidence *evidence, double launch[2])
         launch[1] += fmax(group->launch_b, 0);
     }
     if (launch[0] + launch[1] > contributions_floor * job->untraced.step[0])
-        evidence_print(evidence,
-                contribution->kind == DIFF_SYNC_ADDED
-                        ? "of it late launches behind it, until the host was as far ahead of the device again: a %s, b %s a %s"
-                        : "of it until the host had launched it, with nothing else on the device: a %s, b %s a %s",
-                diff_time(job, launch[0]), diff_time(job, launch[1]), job->untraced.unit);
+        evidence_sides(evidence,
+                contribution->kind == DIFF_SYNC_ADDED ? DIFF_EVIDENCE_LATE_BEHIND
+                                                      : DIFF_EVIDENCE_LAUNCH_WAIT,
+                launch[0], launch[1]);
 }
 
 static void evidence_times(struct evidence *evidence)
 {
     const struct diff_contribution *contribution = evidence->contribution;
     struct diff_job *job = evidence->job;
-    const char *unit = job->untraced.unit;
     bool counted =
             isfinite(contribution->count_a) && contribution->count_a + contribution->count_b > 0;
-    evidence_print(evidence, "a: %s; b: %s",
-            evidence_side(evidence, contribution->a_ns, contribution->count_a),
-            evidence_side(evidence, contribution->b_ns, contribution->count_b));
+    evidence_add(evidence,
+            (struct diff_evidence){.kind = DIFF_EVIDENCE_TIMES,
+                    .sides = {job->untraced.unit, {contribution->a_ns, contribution->b_ns},
+                            {contribution->count_a, contribution->count_b}}});
     double busy_a = contribution->busy_a_ns, busy_b = contribution->busy_b_ns;
     double least = contributions_floor * job->untraced.step[0];
     double launch[2];
@@ -93,30 +81,10 @@ static void evidence_times(struct evidence *evidence)
     bool hidden = fabs(busy_a + launch[0] - contribution->a_ns) > least ||
             fabs(busy_b + launch[1] - contribution->b_ns) > least;
     if (hidden)
-        evidence_print(evidence, "busy, also behind other work: a %s, b %s a %s",
-                diff_time(job, busy_a), diff_time(job, busy_b), unit);
-    if (counted && contribution->count_a > 0 && contribution->count_b > 0 && busy_a > 0) {
-        double one_a = busy_a / contribution->count_a, one_b = busy_b / contribution->count_b;
-        char change[32];
-        evidence_print(evidence, "one execution: a %s, b %s (%s)", diff_time(job, one_a),
-                diff_time(job, one_b),
-                unit_format_change(change, sizeof change, one_b / one_a - 1));
-    }
-}
-
-static void shape_three(
-        struct strbuf *text, const char *what, const uint32_t a[3], const uint32_t b[3])
-{
-    if (memcmp(a, b, 3 * sizeof *a) != 0)
-        strbuf_add(text, "%s%s %ux%ux%u -> %ux%ux%u", text->len ? ", " : "", what, a[0], a[1], a[2],
-                b[0], b[1], b[2]);
-}
-
-static void shape_one(struct strbuf *text, const char *what, int64_t a, int64_t b)
-{
-    if (a != b)
-        strbuf_add(
-                text, "%s%s %lld -> %lld", text->len ? ", " : "", what, (long long)a, (long long)b);
+        evidence_sides(evidence, DIFF_EVIDENCE_BUSY, busy_a, busy_b);
+    if (counted && contribution->count_a > 0 && contribution->count_b > 0 && busy_a > 0)
+        evidence_sides(evidence, DIFF_EVIDENCE_EXECUTION, busy_a / contribution->count_a,
+                busy_b / contribution->count_b);
 }
 
 static void evidence_shape(struct evidence *evidence)
@@ -127,20 +95,21 @@ static void evidence_shape(struct evidence *evidence)
         return;
     const struct cost_node *a = &job->workload->trees[0]->nodes[top->a[0]],
                            *b = &job->workload->trees[1]->nodes[top->b[0]];
-    struct strbuf text = {0};
-    shape_three(&text, "grid", a->shape.grid, b->shape.grid);
-    shape_three(&text, "block", a->shape.block, b->shape.block);
-    shape_one(&text, "registers", a->shape.registers, b->shape.registers);
-    shape_one(&text, "shared bytes", a->shape.shared_bytes, b->shape.shared_bytes);
-    shape_one(&text, "bytes", a->shape.bytes, b->shape.bytes);
-    if (a->kind == COST_COLLECTIVE && b->kind == COST_COLLECTIVE && strcmp(a->name, b->name) != 0)
-        strbuf_add(&text, "%s%s -> %s", text.len ? ", " : "", a->name, b->name);
-    if (text.len)
-        evidence_print(evidence, "changed: %s", text.text);
-    strbuf_free(&text);
+    const struct cost_shape *x = &a->shape, *y = &b->shape;
+    bool renamed = a->kind == COST_COLLECTIVE && b->kind == COST_COLLECTIVE &&
+            strcmp(a->name, b->name) != 0;
+    if (!renamed && memcmp(x->grid, y->grid, sizeof x->grid) == 0 &&
+            memcmp(x->block, y->block, sizeof x->block) == 0 && x->registers == y->registers &&
+            x->shared_bytes == y->shared_bytes && x->bytes == y->bytes)
+        return;
+    struct cost_shape *shapes = arena_alloc(job->arena, 2, sizeof *shapes);
+    shapes[0] = *x;
+    shapes[1] = *y;
+    evidence_add(evidence,
+            (struct diff_evidence){.kind = DIFF_EVIDENCE_SHAPE,
+                    .shape = {shapes, {renamed ? a->name : NULL, renamed ? b->name : NULL}}});
 }
 
-// "3 for 1 at 24 places: a + b + c -> d"
 static void evidence_names(struct evidence *evidence)
 {
     struct diff_job *job = evidence->job;
@@ -151,46 +120,44 @@ static void evidence_names(struct evidence *evidence)
     if (group->match < ALIGN_RESOURCES || group->match > ALIGN_GROUP || !top->name_a ||
             !top->name_b)
         return;
+    struct diff_evidence fact = {.kind = DIFF_EVIDENCE_NAMES,
+            .names = {.count = {group->count_a, group->count_b}, .match = group->match}};
+    if (group->count_a > 1 || group->count_b > 1) {
+        for (int side = 0; side < 2; side++)
+            fact.names.name[side] = contributions_group_side(job, top, side);
+        evidence_add(evidence, fact);
+        return;
+    }
     names_short(top->name_a, a, sizeof a, 2 * EVIDENCE_NAME_MAX);
     names_short(top->name_b, b, sizeof b, 2 * EVIDENCE_NAME_MAX);
-    static const char *const how[ALIGN_MATCH_COUNT] = {
-            [ALIGN_RESOURCES] = "same place in the order and same shape",
-            [ALIGN_SIMILAR] = "similar, or the only ones left at their place",
-            [ALIGN_GROUP] = "what is left at their place"};
-    if (group->count_a > 1 || group->count_b > 1)
-        evidence_print(evidence, "%zu of a for %zu of b: %s -> %s (%s)", group->count_a,
-                group->count_b, contributions_group_side(job, top, 0),
-                contributions_group_side(job, top, 1), how[group->match]);
-    else if (strcmp(a, b) != 0)
-        evidence_print(evidence, "%s -> %s (%s)", a, b, how[group->match]);
+    if (strcmp(a, b) == 0)
+        return;
+    fact.names.name[0] = arena_copy(job->arena, a);
+    fact.names.name[1] = arena_copy(job->arena, b);
+    evidence_add(evidence, fact);
 }
-
-struct evidence_sum {
-    const char *text;
-    double delta;
-};
 
 static int sum_compare(const void *left, const void *right)
 {
-    const struct evidence_sum *a = left, *b = right;
-    double x = fabs(a->delta), y = fabs(b->delta);
-    return x > y ? -1 : x < y ? 1 : strcmp(a->text, b->text);
+    const struct diff_evidence_part *a = left, *b = right;
+    double x = fabs(a->delta_ns), y = fabs(b->delta_ns);
+    return x > y ? -1 : x < y ? 1 : strcmp(a->name, b->name);
 }
 
-static int sum_compare_text(const void *left, const void *right)
+static int sum_compare_name(const void *left, const void *right)
 {
-    return strcmp(
-            ((const struct evidence_sum *)left)->text, ((const struct evidence_sum *)right)->text);
+    const struct diff_evidence_part *a = left, *b = right;
+    return strcmp(a->name, b->name);
 }
 
-// Equal texts become one, largest change first; returns how many there are.
-static size_t sums_merge(struct evidence_sum *sums, size_t count)
+// Equal names become one, largest change first; returns how many there are.
+static size_t sums_merge(struct diff_evidence_part *sums, size_t count)
 {
     size_t kept = 0;
-    qsort(sums, count, sizeof *sums, sum_compare_text);
+    qsort(sums, count, sizeof *sums, sum_compare_name);
     for (size_t i = 0; i < count; i++) {
-        if (kept && strcmp(sums[kept - 1].text, sums[i].text) == 0)
-            sums[kept - 1].delta += sums[i].delta;
+        if (kept && strcmp(sums[kept - 1].name, sums[i].name) == 0)
+            sums[kept - 1].delta_ns += sums[i].delta_ns;
         else
             sums[kept++] = sums[i];
     }
@@ -198,44 +165,45 @@ static size_t sums_merge(struct evidence_sum *sums, size_t count)
     return kept;
 }
 
-static const char *sums_text(
-        struct evidence *evidence, const struct evidence_sum *sums, size_t count, size_t max)
+// The first `max` of them, without those that are too small for a word.
+static void sums_take(struct evidence *evidence, enum diff_evidence_kind kind,
+        const struct diff_evidence_part *sums, size_t count, size_t max, size_t of)
 {
-    struct strbuf text = {0};
-    for (size_t i = 0; i < count && i < max; i++) {
-        if (i && fabs(sums[i].delta) < evidence_share * fabs(sums[0].delta))
+    struct diff_evidence_part *parts = arena_alloc(evidence->job->arena, max + 1, sizeof *parts);
+    size_t kept = 0;
+    for (; kept < count && kept < max; kept++) {
+        if (kept && fabs(sums[kept].delta_ns) < evidence_share * fabs(sums[0].delta_ns))
             break;
-        strbuf_add(&text, "%s%s %s%s", i ? ", " : "", sums[i].text, sums[i].delta > 0 ? "+" : "",
-                diff_time(evidence->job, sums[i].delta));
+        parts[kept] = sums[kept];
     }
-    return diff_text(evidence->job, &text);
+    evidence_add(evidence, (struct diff_evidence){.kind = kind, .list = {parts, kept, of}});
 }
 
-// What most of the change is of: by place, or by function. NULL: it is of one function.
-static const char *evidence_most(struct evidence *evidence, bool places, size_t max)
+// What most of the change is of: by place, or by function where there are several.
+static void evidence_most(
+        struct evidence *evidence, enum diff_evidence_kind kind, size_t max, size_t of)
 {
     const struct diff_contribution *contribution = evidence->contribution;
     struct diff_job *job = evidence->job;
+    const bool places = kind == DIFF_EVIDENCE_PLACES;
     size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count
                                                                     : EVIDENCE_MEMBERS_MAX;
-    struct evidence_sum *sums = xcalloc(count + 1, sizeof *sums);
+    struct diff_evidence_part *sums = xcalloc(count + 1, sizeof *sums);
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &evidence->groups[contribution->groups[i]];
         const struct cost_node *leaf = diff_leaf(job, group);
-        const char *place =
-                places ? diff_place(job, job->workload->trees[group->side], leaf->parent) : NULL;
         char name[NAMES_LENGTH_MAX] = "";
         if (!places)
             names_short(leaf->name, name, sizeof name, EVIDENCE_NAME_MAX);
-        sums[i] = (struct evidence_sum){!places ? arena_copy(job->arena, name)
-                        : *place                ? place
-                                                : "elsewhere",
-                group->b - group->a};
+        sums[i] = (struct diff_evidence_part){places
+                        ? diff_place(job, job->workload->trees[group->side], leaf->parent)
+                        : arena_copy(job->arena, name),
+                group->b - group->a, NAN};
     }
     size_t kinds = sums_merge(sums, count);
-    const char *text = places || kinds > 1 ? sums_text(evidence, sums, kinds, max) : NULL;
+    if (places || kinds > 1)
+        sums_take(evidence, kind, sums, kinds, max, places ? of : kinds);
     free(sums);
-    return text;
 }
 
 static void evidence_places(struct evidence *evidence)
@@ -244,16 +212,13 @@ static void evidence_places(struct evidence *evidence)
     size_t places = diff_places_count(
             evidence->job, evidence->groups, contribution->groups, contribution->group_count);
     if (places > 1)
-        evidence_print(evidence, "at %zu places: %s", places,
-                evidence_most(evidence, true, EVIDENCE_PLACES));
+        evidence_most(evidence, DIFF_EVIDENCE_PLACES, EVIDENCE_PLACES, places);
 }
 
 // What contributions of several functions are made of.
 static void evidence_parts(struct evidence *evidence)
 {
-    const char *text = evidence_most(evidence, false, EVIDENCE_TOP);
-    if (text)
-        evidence_print(evidence, "most of it: %s", text);
+    evidence_most(evidence, DIFF_EVIDENCE_FUNCTIONS, EVIDENCE_TOP, 0);
 }
 
 // What shares of its parts are of: its change, or all that goes the same way where other parts take
@@ -272,39 +237,35 @@ static double evidence_whole(const struct diff_contribution *contribution)
 static void evidence_spread(struct evidence *evidence)
 {
     const struct diff_contribution *contribution = evidence->contribution;
-    struct diff_job *job = evidence->job;
-    struct strbuf text = {0};
     const double whole = evidence_whole(contribution);
-    size_t shown = 0;
-    for (; shown < contribution->part_count && shown < 2 * EVIDENCE_TOP; shown++) {
-        const struct diff_contribution_part *part = &contribution->parts[shown];
+    const size_t max = 2 * EVIDENCE_TOP;
+    struct diff_evidence_part *parts = arena_alloc(evidence->job->arena, max, sizeof *parts);
+    size_t told = 0;
+    for (; told < contribution->part_count && told < max; told++) {
+        const struct diff_contribution_part *part = &contribution->parts[told];
         double delta = part->b_ns - part->a_ns, share = delta / whole;
         if (!(share >= evidence_share))
             break;
-        strbuf_add(&text, "%s%s %s%s (%.0f %%)", shown ? ", " : "", part->label,
-                delta > 0 ? "+" : "", diff_time(job, delta), 100 * share);
+        parts[told] = (struct diff_evidence_part){part->label, delta, share};
     }
-    evidence_print(evidence,
-            diff_kind_is_code(contribution->kind)
-                    ? "what it causes, in %zu part%s: %s%s"
-                    : "spread over %zu part%s, none of which is told from noise alone: %s%s",
-            contribution->part_count, contribution->part_count == 1 ? "" : "s",
-            text.text ? text.text : "-", shown < contribution->part_count ? ", and less" : "");
-    strbuf_free(&text);
+    evidence_add(evidence,
+            (struct diff_evidence){.kind = diff_kind_is_code(contribution->kind)
+                            ? DIFF_EVIDENCE_CAUSES
+                            : DIFF_EVIDENCE_SPREAD,
+                    .list = {parts, told, contribution->part_count}});
 }
 
-static void evidence_advice(struct evidence *evidence)
+static void evidence_stall(struct evidence *evidence)
 {
     const struct cost_node *leaf =
             diff_leaf(evidence->job, &evidence->groups[evidence->contribution->groups[0]]);
     size_t count = 0;
     const struct stall_cause *causes = stall_causes(&count);
     for (size_t i = 0; i < count && leaf->kind == COST_STALL; i++)
-        if (strcmp(causes[i].id, leaf->name) == 0 && causes[i].advice &&
-                evidence->contribution->delta_ns > 0)
-            evidence_print(evidence, "to do: %s",
-                    arena_print(evidence->job->arena, causes[i].advice,
-                            leaf->module ? leaf->module : "the culprit"));
+        if (strcmp(causes[i].id, leaf->name) == 0 && evidence->contribution->delta_ns > 0)
+            evidence_add(evidence,
+                    (struct diff_evidence){
+                            .kind = DIFF_EVIDENCE_STALL, .stall = {causes[i].id, leaf->module}});
 }
 
 static void evidence_special(struct evidence *evidence)
@@ -314,61 +275,80 @@ static void evidence_special(struct evidence *evidence)
     const struct diff_parallel *a = &job->parallel[0], *b = &job->parallel[1];
     switch (contribution->kind) {
     case DIFF_CLOCK_THROTTLE:
-        evidence_print(evidence,
-                "every one of %zu kernels takes %.1f %% %s: a clock, not a kernel, has changed",
-                contribution->group_count,
-                100 * fabs(contribution->busy_b_ns / contribution->busy_a_ns - 1),
-                contribution->busy_b_ns > contribution->busy_a_ns ? "longer" : "less");
+        evidence_add(evidence,
+                (struct diff_evidence){.kind = DIFF_EVIDENCE_CLOCK,
+                        .clock = {contribution->group_count,
+                                {contribution->busy_a_ns, contribution->busy_b_ns}}});
         break;
     case DIFF_PARALLELISM:
-        evidence_print(evidence,
-                "threads that worked: a %.3g, b %.3g; on a CPU at a time: a %.2f, b %.2f; %zu functions take longer together",
-                a->threads, b->threads, a->running, b->running, contribution->group_count);
+        evidence_add(evidence,
+                (struct diff_evidence){.kind = DIFF_EVIDENCE_THREADS,
+                        .threads = {{a->threads, b->threads}, {a->running, b->running},
+                                contribution->group_count}});
         break;
     case DIFF_NATIVE_CODE:
-        evidence_add(
-                evidence, "compared by place: one side has no names for most of these functions");
+        evidence_add(evidence, (struct diff_evidence){.kind = DIFF_EVIDENCE_NO_NAMES});
         break;
     case DIFF_CODE_MOVED:
-        evidence_print(evidence, "the %s runs it too, outside of its first step",
-                contribution->delta_ns > 0 ? "baseline" : "candidate");
+        evidence_add(evidence,
+                (struct diff_evidence){.kind = DIFF_EVIDENCE_ALSO_LATER,
+                        .number = contribution->delta_ns > 0 ? 0 : 1});
         break;
     default:
         break;
     }
 }
 
-void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
-        const struct diff_group *groups)
+static void evidence_beside(struct evidence *evidence)
 {
-    struct evidence evidence = {job, contribution, groups};
-    evidence_times(&evidence);
+    struct diff_contribution *contribution = evidence->contribution;
+    struct diff_evidence overlap;
+    diff_beside(evidence->job, contribution, evidence->groups);
+    if (contribution->beside_count)
+        evidence_add(evidence,
+                (struct diff_evidence){.kind = DIFF_EVIDENCE_BESIDE,
+                        .beside = {contribution->beside, contribution->beside_count}});
+    if (diff_beside_overlap(evidence->job, contribution, evidence->groups, &overlap))
+        evidence_add(evidence, overlap);
+}
+
+static void evidence_gather(struct evidence *evidence)
+{
+    const struct diff_contribution *contribution = evidence->contribution;
+    evidence_times(evidence);
     // there the launches' own values tell
-    if (contribution->few && job->subject == DIFF_SUBJECT_STEPS)
-        evidence_print(
-                &evidence, "too few traced launches to tell: %u of each side", job->units.pairs);
+    if (contribution->few && evidence->job->subject == DIFF_SUBJECT_STEPS)
+        evidence_add(evidence,
+                (struct diff_evidence){
+                        .kind = DIFF_EVIDENCE_FEW, .number = evidence->job->units.pairs});
     if (!contribution->named && contribution->rank > 20)
         return; // nobody asks for more of what is noise
     if (contribution->part_count) {
-        evidence_spread(&evidence);
+        evidence_spread(evidence);
         if (contribution->kind == DIFF_CODE_MOVED)
-            evidence_special(&evidence);
+            evidence_special(evidence);
         if (contribution->kind == DIFF_NATIVE_CODE) {
-            evidence_special(&evidence);
-            evidence_parts(&evidence);
+            evidence_special(evidence);
+            evidence_parts(evidence);
         }
-        evidence_places(&evidence);
+        evidence_places(evidence);
         return;
     }
-    diff_beside(job, contribution, groups);
-    evidence_add(&evidence, diff_beside_text(job, contribution));
-    evidence_add(&evidence, diff_beside_split(job, contribution, groups));
-    evidence_special(&evidence);
-    evidence_names(&evidence);
-    evidence_shape(&evidence);
-    evidence_parts(&evidence);
-    evidence_places(&evidence);
-    evidence_advice(&evidence);
+    evidence_beside(evidence);
+    evidence_special(evidence);
+    evidence_names(evidence);
+    evidence_shape(evidence);
+    evidence_parts(evidence);
+    evidence_places(evidence);
+    evidence_stall(evidence);
+}
+
+void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
+        const struct diff_group *groups)
+{
+    struct evidence evidence = {.job = job, .contribution = contribution, .groups = groups};
+    evidence_gather(&evidence);
+    evidence_end(&evidence);
 }
 
 void diff_contributions(struct diff_job *job)

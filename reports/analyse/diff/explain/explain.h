@@ -8,7 +8,7 @@
 #include "reports/analyse/diff/contribute/contribute.h"
 #include "reports/analyse/trace/launch/launch_trace.h"
 
-enum { DIFF_EVIDENCE_MAX = 12 }; // sentences of a contribution
+enum { DIFF_EVIDENCE_MAX = 12 }; // facts of a contribution
 
 void diff_collectives(struct diff_job *job); // collectives.c: collectives and NCCL's versions
 // stragglers_judge.c: who came last in a launch; and when all are in, who is told from noise.
@@ -49,13 +49,13 @@ void diff_rows_make(struct diff_job *job, const struct diff_group *groups);
 void diff_contributions(struct diff_job *job);
 void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
         const struct diff_group *groups);
-// beside.c: what ran on the device beside the kernels of a contribution, with its sentences.
+// beside.c: what ran on the device beside the kernels of a contribution.
 void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
         const struct diff_group *groups);
-// NULL: nothing ran beside it, or as much as matters.
-const char *diff_beside_text(struct diff_job *job, const struct diff_contribution *contribution);
-const char *diff_beside_split(struct diff_job *job, struct diff_contribution *contribution,
-        const struct diff_group *groups);
+// Whether that made them slower: evidence, and contribution->beside_cause. False: nothing ran
+// beside them, or no execution is known.
+bool diff_beside_overlap(const struct diff_job *job, struct diff_contribution *contribution,
+        const struct diff_group *groups, struct diff_evidence *ret);
 void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
         const struct diff_group *groups);
 

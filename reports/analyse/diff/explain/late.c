@@ -51,23 +51,6 @@ static struct diff_contribution *late_contribution(
     return NULL;
 }
 
-static const char *late_text(struct diff_job *job, const struct diff_straggler *last)
-{
-    bool all = last->last_count == last->collectives;
-    const char *at = all ? arena_print(job->arena, "all %lld", (long long)last->collectives)
-                         : arena_print(job->arena, "%lld of %lld", (long long)last->last_count,
-                                   (long long)last->collectives);
-    const char *text = arena_print(job->arena, "%s %d arrives last at %s collectives, by %s",
-            last->side ? "Rank" : "In the baseline, rank", last->rank, at,
-            diff_time(job, last->late_ns));
-    if (!last->why)
-        return arena_print(job->arena, "%s", text);
-    if (!isfinite(last->why_ns))
-        return arena_print(job->arena, "%s: %s", text, last->why);
-    return arena_print(job->arena, "%s: %s, %s a traced step more than on the other ranks", text,
-            last->why, diff_time(job, last->why_ns));
-}
-
 void diff_late(struct diff_job *job)
 {
     struct diff_workload *workload = job->workload;
@@ -84,11 +67,12 @@ void diff_late(struct diff_job *job)
             last && late_mostly(last) ? late_contribution(workload, last) : NULL;
     if (!contribution)
         return;
-    workload->late = late_text(job, last);
+    workload->late = last;
     diff_straggler_of(workload, last->side, last->rank)->told = true; // it is the difference
     if (contribution->evidence_count < DIFF_EVIDENCE_MAX) {
-        const char **evidence = arena_alloc(job->arena, DIFF_EVIDENCE_MAX, sizeof *evidence);
-        evidence[0] = workload->late;
+        struct diff_evidence *evidence =
+                arena_alloc(job->arena, contribution->evidence_count + 1, sizeof *evidence);
+        evidence[0] = (struct diff_evidence){.kind = DIFF_EVIDENCE_LATE_RANK, .late = last};
         for (size_t i = 0; i < contribution->evidence_count; i++)
             evidence[i + 1] = contribution->evidence[i];
         contribution->evidence = evidence;

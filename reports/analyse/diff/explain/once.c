@@ -130,7 +130,7 @@ static void once_places_keep(
     ret->phase_count = kept;
     if (count > kept) {
         struct diff_once_place *others = &ret->phases[ret->phase_count++];
-        *others = (struct diff_once_place){.name = arena_print(arena, "%zu others", count - kept)};
+        *others = (struct diff_once_place){.others = count - kept};
         for (size_t i = kept; i < count; i++) {
             others->a_ns += places[i].a_ns;
             others->b_ns += places[i].b_ns;
@@ -213,7 +213,7 @@ static void once_explain(const struct diff_job *job, enum diff_subject subject,
     struct diff_workload workload;
     struct diff_job once;
     if (!ret->trees[0]->window_count || !ret->trees[1]->window_count) {
-        ret->why_not = arena_print(job->arena, "the %ss are not in the traces", unit);
+        ret->why_not = DIFF_ONCE_NOT_TRACED;
         return;
     }
     once_begin(job, subject, &untraced, &workload, &once);
@@ -228,11 +228,9 @@ static void once_explain(const struct diff_job *job, enum diff_subject subject,
         alignment_free(workload.alignment);
     }
     if (!ret->pairs)
-        ret->why_not = arena_print(job->arena, "no pair of traced launches has both %ss", unit);
+        ret->why_not = DIFF_ONCE_NO_PAIR;
     else if (!ret->part_count)
-        ret->why_not = ret->pairs == 1
-                ? "one traced launch a side does not tell which part of it differs"
-                : "no part of it differs in all traced launches alike";
+        ret->why_not = ret->pairs == 1 ? DIFF_ONCE_ONE_LAUNCH : DIFF_ONCE_NOT_ALIKE;
     diff_units_clear(&once.units);
 }
 

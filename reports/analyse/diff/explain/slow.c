@@ -238,22 +238,14 @@ static void slow_values(const struct slow *slow, const uint32_t *groups, size_t 
     free(ns[1]);
 }
 
-static void slow_words(struct slow *slow, int side)
+static void slow_found(struct slow *slow, int side)
 {
-    struct diff_slow *told = slow->told;
     const struct slow_steps **found = xcalloc((size_t)slow->pairs + 1, sizeof *found);
     int count = 0;
     for (uint32_t pair = 0; pair < slow->pairs; pair++)
         if (slow->both[pair])
             found[count++] = &slow->launches[side][pair].found;
-    struct slow_steps_sum sum = slow_steps_sum(found, count);
-    struct strbuf text = {0};
-    slow_steps_words(&text, &sum, told->tail ? "slowest" : "slow", slow->workload.unit);
-    told->told[side] = arena_copy(slow->job.arena, text.text);
-    told->count[side] = sum.count;
-    told->of[side] = sum.of;
-    told->period[side] = sum.period;
-    strbuf_free(&text);
+    slow->told->found[side] = slow_steps_sum(found, count);
     free(found);
 }
 
@@ -269,7 +261,7 @@ static bool slow_sum(struct slow *slow, double sign)
                 arena_alloc(slow->job.arena, slow->pair_count + 1, sizeof *told->launch_ns[side]);
         for (uint32_t pair = 0; pair < slow->pairs; pair++)
             memcpy(ns[side][pair], slow->launches[side][pair].wall, sizeof ns[side][pair]);
-        slow_words(slow, side);
+        slow_found(slow, side);
     }
     slow_excess(slow, ns, told->launch_ns, sums);
     free(ns[0]);
@@ -448,31 +440,24 @@ static void slow_explain(struct slow *slow)
     free(scratch[1]);
 }
 
-static const char *slow_why_not(const struct slow *slow, bool differs)
+static enum diff_slow_why slow_why_not(const struct slow *slow, bool differs)
 {
     const struct diff_slow *told = slow->told;
-    struct arena *arena = slow->job.arena;
-    const char *unit = slow->workload.unit;
     double steps = 0;
     for (uint32_t pair = 0; pair < slow->pairs; pair++)
         for (int side = 0; side < 2 && slow->both[pair]; side++)
             steps += slow->launches[side][pair].steps[SLOW_SLOW];
     if (!slow->pair_count)
-        return arena_print(arena, "no pair of traced launches has %ss on both sides", unit);
+        return DIFF_SLOW_NO_PAIR;
     if (!(steps > 0))
-        return arena_print(arena,
-                "the traced launches had no slow %ss: none of %ld took twice the typical one; trace more "
-                "(schedule.traced_launches)",
-                unit, told->of[0] + told->of[1]);
+        return DIFF_SLOW_NONE;
     if (slow->pair_count == 1)
-        return "one traced launch a side does not tell what is chance; trace more (schedule.traced_launches)";
+        return DIFF_SLOW_ONE_LAUNCH;
     if (told->part_count)
-        return NULL;
+        return DIFF_SLOW_EXPLAINED;
     if (!differs || told->overlaps)
-        return "not every traced launch of the side that is worse lies beyond those of the other; trace more (schedule.traced_launches)";
-    return slow_is_blind(told)
-            ? "in most of the time that they take longer, nothing was seen to run"
-            : "no part of them is larger in all traced launches alike";
+        return DIFF_SLOW_NOT_EVERY;
+    return slow_is_blind(told) ? DIFF_SLOW_BLIND : DIFF_SLOW_NOT_ALIKE;
 }
 
 // The steps' job, of the slow ones.

@@ -5,7 +5,6 @@
 // at the collective before until this one, against what the others did meanwhile; when its host was
 // in time and its kernel was not, what its device did. Without NCCL, host_path has named the rank
 // that was waited for. Reads a launch and its tree, writes names into the tree; one owner thread.
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,33 +103,30 @@ static void lates_find(struct search *search)
 
 // --- why
 
-struct deed {               // something done by the late rank, beyond what the others did
-    const char *name, *raw; // "function gemm", as in the trace
+struct deed { // something done by the late rank, beyond what the others did
+    enum diff_deed kind;
+    const char *name, *raw; // short, as in the trace
     int64_t ns;
 };
 
-static void deed_take(
-        struct deed *best, struct cost_tree *tree, const char *word, const char *name, int64_t ns)
+static void deed_take(struct deed *best, struct cost_tree *tree, enum diff_deed kind,
+        const char *name, int64_t ns)
 {
+    char label[NAMES_LENGTH_MAX] = "";
     if (ns <= best->ns)
         return;
-    char label[NAMES_LENGTH_MAX] = "", text[NAMES_LENGTH_MAX + 16];
     names_label(name, label, sizeof label, NAMES_LENGTH_MAX - 1);
-    snprintf(text, sizeof text, "%s %s", word, label);
-    *best = (struct deed){
-            .name = cost_tree_text(tree, text), .raw = cost_tree_text(tree, name), .ns = ns};
+    *best = (struct deed){.kind = kind,
+            .name = cost_tree_text(tree, label),
+            .raw = cost_tree_text(tree, name),
+            .ns = ns};
 }
 
-static const char *deed_word(enum cost_kind kind)
+static enum diff_deed deed_of(enum cost_kind kind)
 {
-    switch (kind) {
-    case COST_FUNCTION:
-        return "function";
-    case COST_STALL:
-        return "stall";
-    default:
-        return "host";
-    }
+    return kind == COST_FUNCTION ? DIFF_DEED_FUNCTION
+            : kind == COST_STALL ? DIFF_DEED_STALL
+                                 : DIFF_DEED_HOST;
 }
 
 struct total { // by kind and name, over all places
@@ -170,7 +166,7 @@ static void host_compare(
         }
         // waits are no cause of their own
         if (sum.kind != COST_GAP && sum.kind != COST_SYNC && sum.kind != COST_COLLECTIVE)
-            deed_take(best, tree, deed_word(sum.kind), sum.name, sum.late - sum.others / others);
+            deed_take(best, tree, deed_of(sum.kind), sum.name, sum.late - sum.others / others);
     }
     free(totals);
 }
@@ -205,7 +201,7 @@ static void call_add(const struct launch_trace *trace, const struct arrival *arr
     for (size_t i = search_first(middle, trace->call_count, trace->calls[middle].begin >= from);
             i < trace->call_count && trace->calls[i].begin < arrival->enqueued; i++)
         if (trace->calls[i].rank == arrival->rank && trace->calls[i].name)
-            deed_take(best, tree, "call", trace->calls[i].name,
+            deed_take(best, tree, DIFF_DEED_CALL, trace->calls[i].name,
                     overlap(trace->calls[i].begin, trace->calls[i].end, arrival->before,
                             arrival->enqueued));
 }
@@ -254,8 +250,8 @@ static struct deed why(struct search *search, uint32_t rank, int64_t count, stru
         }
     } else {
         for (size_t i = 0; i < trace->kernel_count; i++)
-            deed_take(&best, tree, "kernel", trace->kernels[i].name ? trace->kernels[i].name : "?",
-                    (int64_t)sums[i]);
+            deed_take(&best, tree, DIFF_DEED_KERNEL,
+                    trace->kernels[i].name ? trace->kernels[i].name : "?", (int64_t)sums[i]);
     }
     host_path_free(host);
     cost_tree_free(scratch);
@@ -323,6 +319,7 @@ size_t stragglers_find(const struct launch_trace *trace, struct cost_tree *tree,
             struct deed did = search.late_count ? why(&search, rank, ret[count].last_count, tree)
                     : trace->host               ? why_by_windows(trace, rank, tree)
                                                 : (struct deed){0};
+            ret[count].deed = did.kind;
             ret[count].why = did.name;
             ret[count].why_name = did.raw;
             ret[count].why_ns_step = did.ns / (search.steps[rank] ? search.steps[rank] : 1);

@@ -5,6 +5,7 @@
 #ifndef UPGATE_DIFF_STRAGGLERS_H
 #define UPGATE_DIFF_STRAGGLERS_H
 
+#include "reports/analyse/diff/facts.h"
 #include "reports/analyse/diff/path/cost_tree.h"
 #include "reports/analyse/trace/launch/launch_trace.h"
 
@@ -19,9 +20,10 @@ struct straggler {
     int64_t exposed_ns_step; // and had nothing else to do meanwhile
     double excess, variance; // of last_count beyond its share; by how much that spreads from window
                              // to window
-    const char *why; // what it did meanwhile: "cpu_function gemm", "stall fsync"; NULL: not known
-    const char *why_name; // of it, as in the trace
-    int64_t why_ns_step;  // by how much it did that longer than the others, a step; 0: not known
+    enum diff_deed deed;     // what it did meanwhile
+    const char *why;         // its short name; NULL: not known
+    const char *why_name;    // of it, as in the trace
+    int64_t why_ns_step;     // by how much it did that longer than the others, a step; 0: not known
 };
 // By NCCL's rows, or without NCCL by the ranks' arrival at the waits for each other, which are in
 // the tree. Returns the number filled, at most max, worst first; without reasons, which take most

@@ -43,6 +43,7 @@ static void stragglers_first(struct diff_job *job, const struct launch_trace *tr
                 .late_ns = (double)found[i].late_ns_mean,
                 .wait_ns = (double)found[i].wait_ns_step,
                 .exposed_ns = (double)found[i].exposed_ns_step,
+                .deed = found[i].deed,
                 .why = arena_copy(job->arena, found[i].why),
                 .why_name = arena_copy(job->arena, found[i].why_name),
                 .why_ns = found[i].why_ns_step > 0 ? (double)found[i].why_ns_step : NAN,

@@ -20,108 +20,111 @@
             KIND(DIFF_CPU_FUNCTION_REMOVED) | KIND(DIFF_CPU_FUNCTION_REPLACED))
 #define ANY UINT32_MAX
 
-enum { SUSPECTS_MAX = 5, SUSPECTS_IMPLIED = 10, SUSPECTS_VALUE_MAX = 80 };
+enum { SUSPECTS_MAX = 5, SUSPECTS_IMPLIED = 10 };
 
 struct suspects_rule {
     uint32_t kinds;
     const char *name; // part of a function's, kernel's or library's name; NULL: any
     const char *path; // part of the path of a difference
     int fit;          // 1 to 100
-    const char *why;  // NULL: the kind says it
+    enum diff_suspect_why why;
+    const char *of;
 };
 
 static const struct suspects_rule suspects_rules[] = {
         // The library that holds it.
-        {ANY, "libtorch", "components.torch", 80, "libtorch holds it"},
-        {ANY, "libc10", "components.torch", 80, "libc10 belongs to torch"},
-        {ANY, "at::native", "components.torch", 78, "a function of torch"},
-        {ANY, "dnnl", "components.onednn", 90, "a function of oneDNN"},
-        {ANY, "dnnl", "onednn", 60, "a setting of oneDNN"},
-        {ANY, "mkldnn", "components.onednn", 85, "a function of oneDNN"},
-        {ANY, "mkl_", "components.blas", 90, "a function of the BLAS"},
-        {ANY, "openblas", "components.blas", 90, "a function of the BLAS"},
-        {ANY, "blas", "components.blas", 80, "a function of the BLAS"},
-        {ANY, "gemm", "components.blas", 70, "a matrix product"},
-        {ANY, "libgomp", "components.openmp", 85, "a function of OpenMP"},
-        {ANY, "libiomp", "components.openmp", 85, "a function of OpenMP"},
-        {ANY, "GOMP_", "components.openmp", 80, "a function of OpenMP"},
-        {ANY, "cudnn", "components.cudnn", 90, "a kernel of cuDNN"},
-        {ANY, "cublas", "components.cublas", 90, "a kernel of cuBLAS"},
-        {ANY, "cutlass", "components.cublas", 70, "a matrix product"},
-        {ANY, "nccl", "components.nccl", 90, "a kernel of NCCL"},
-        {ANY, "triton", "triton", 70, "made by Triton"},
-        {ANY, "numpy", "numpy", 70, "a function of numpy"},
-        {ANY, "libpython", "components.interpreter", 80, "the interpreter"},
-        {ANY, "libc.so", "components.libc", 60, "a function of the C library"},
-        {ANY, "libm.so", "components.libc", 60, "a function of the C library"},
-        {ANY, "libstdc++", "components.cxx_runtime", 60, "a function of the C++ library"},
-        {ANY, "malloc", "allocator", 85, "the allocator"},
-        {ANY, "[kernel]", "host.", 40, "a function of the kernel"},
+        {ANY, "libtorch", "components.torch", 80, DIFF_SUSPECT_HOLDS, "libtorch"},
+        {ANY, "libc10", "components.torch", 80, DIFF_SUSPECT_BELONGS, "libc10"},
+        {ANY, "at::native", "components.torch", 78, DIFF_SUSPECT_FUNCTION_OF, "torch"},
+        {ANY, "dnnl", "components.onednn", 90, DIFF_SUSPECT_FUNCTION_OF, "oneDNN"},
+        {ANY, "dnnl", "onednn", 60, DIFF_SUSPECT_SETTING_OF, "oneDNN"},
+        {ANY, "mkldnn", "components.onednn", 85, DIFF_SUSPECT_FUNCTION_OF, "oneDNN"},
+        {ANY, "mkl_", "components.blas", 90, DIFF_SUSPECT_FUNCTION_OF, "the BLAS"},
+        {ANY, "openblas", "components.blas", 90, DIFF_SUSPECT_FUNCTION_OF, "the BLAS"},
+        {ANY, "blas", "components.blas", 80, DIFF_SUSPECT_FUNCTION_OF, "the BLAS"},
+        {ANY, "gemm", "components.blas", 70, DIFF_SUSPECT_PRODUCT, NULL},
+        {ANY, "libgomp", "components.openmp", 85, DIFF_SUSPECT_FUNCTION_OF, "OpenMP"},
+        {ANY, "libiomp", "components.openmp", 85, DIFF_SUSPECT_FUNCTION_OF, "OpenMP"},
+        {ANY, "GOMP_", "components.openmp", 80, DIFF_SUSPECT_FUNCTION_OF, "OpenMP"},
+        {ANY, "cudnn", "components.cudnn", 90, DIFF_SUSPECT_KERNEL_OF, "cuDNN"},
+        {ANY, "cublas", "components.cublas", 90, DIFF_SUSPECT_KERNEL_OF, "cuBLAS"},
+        {ANY, "cutlass", "components.cublas", 70, DIFF_SUSPECT_PRODUCT, NULL},
+        {ANY, "nccl", "components.nccl", 90, DIFF_SUSPECT_KERNEL_OF, "NCCL"},
+        {ANY, "triton", "triton", 70, DIFF_SUSPECT_TRITON, NULL},
+        {ANY, "numpy", "numpy", 70, DIFF_SUSPECT_FUNCTION_OF, "numpy"},
+        {ANY, "libpython", "components.interpreter", 80, DIFF_SUSPECT_INTERPRETER, NULL},
+        {ANY, "libc.so", "components.libc", 60, DIFF_SUSPECT_FUNCTION_OF, "the C library"},
+        {ANY, "libm.so", "components.libc", 60, DIFF_SUSPECT_FUNCTION_OF, "the C library"},
+        {ANY, "libstdc++", "components.cxx_runtime", 60, DIFF_SUSPECT_FUNCTION_OF,
+                "the C++ library"},
+        {ANY, "malloc", "allocator", 85, DIFF_SUSPECT_ALLOCATOR, NULL},
+        {ANY, "[kernel]", "host.", 40, DIFF_SUSPECT_FUNCTION_OF, "the kernel"},
         // Defaults that fit the kind.
-        {KERNELS | KIND(DIFF_CLOCK_THROTTLE), "gemm", "tf32", 85,
-                "the precision of matrix products"},
-        {KERNELS, "gemm", "fp32", 85, "the precision of matrix products"},
-        {KERNELS, "gemm", "components.cublas", 80, "matrix products come from cuBLAS"},
-        {KERNELS, "convol", "cudnn", 75, "convolutions come from cuDNN"},
-        {KERNELS, "conv2d", "cudnn", 75, "convolutions come from cuDNN"},
-        {KERNELS, "fprop", "cudnn", 75, "convolutions come from cuDNN"},
-        {KERNELS, "convol", "fp32", 65, "the precision of convolutions"},
-        {KERNELS, "fprop", "fp32", 65, "the precision of convolutions"},
-        {KERNELS, "attention", "attention", 85, "the backend of attention"},
-        {KERNELS, "flash", "attention", 85, "the backend of attention"},
-        {KERNELS, "softmax", "attention", 70,
-                "attention composed of its parts has a softmax of its own"},
-        {KERNELS, "bmm", "attention", 60,
-                "attention composed of its parts has products of its own"},
-        {KERNELS, "triton_", "compile", 75, "compiled code has other kernels"},
-        {KIND(DIFF_CLOCK_THROTTLE), NULL, "gpu", 80, "the GPU's clock or power"},
-        {FUNCTIONS, "AVX", "cpu_capability", 60, "which vector units are used"},
-        {FUNCTIONS, "DEFAULT::", "cpu_capability", 60, "which vector units are used"},
-        {FUNCTIONS, "gemm", "threads", 35, "threads of matrix products"},
-        {FUNCTIONS, "attention", "python.torch.attention", 80, "the backend of attention"},
-        {FUNCTIONS, "softmax", "python.torch.attention", 60,
-                "attention composed of its parts has a softmax of its own"},
-        {KIND(DIFF_PARALLELISM), NULL, "threads", 95, "how many threads work"},
-        {KIND(DIFF_PARALLELISM), NULL, "NUM_THREADS", 95, "how many threads work"},
-        {KIND(DIFF_PARALLELISM), NULL, "affinity", 80, "which CPUs may be used"},
-        {KIND(DIFF_PARALLELISM), NULL, "scheduling", 60, NULL},
-        {KIND(DIFF_PARALLELISM), NULL, "cgroup", 50, NULL},
-        {KIND(DIFF_PARALLELISM), NULL, "components.openmp", 50, NULL},
-        {KIND(DIFF_COMM_EXPOSED), NULL, "nccl", 90, NULL},
-        {KIND(DIFF_COMM_EXPOSED), NULL, "NCCL_", 95, "a setting of NCCL"},
-        {KIND(DIFF_COMM_EXPOSED), NULL, "communication", 70, NULL},
-        {KIND(DIFF_MEMORY_ALLOC), NULL, "alloc", 85, "the allocator or its settings"},
-        {KIND(DIFF_MEMORY_ALLOC), NULL, "MALLOC_", 90, "a setting of the allocator"},
+        {KERNELS | KIND(DIFF_CLOCK_THROTTLE), "gemm", "tf32", 85, DIFF_SUSPECT_PRODUCT_PRECISION,
+                NULL},
+        {KERNELS, "gemm", "fp32", 85, DIFF_SUSPECT_PRODUCT_PRECISION, NULL},
+        {KERNELS, "gemm", "components.cublas", 80, DIFF_SUSPECT_PRODUCTS_OF, "cuBLAS"},
+        {KERNELS, "convol", "cudnn", 75, DIFF_SUSPECT_CONVOLUTIONS_OF, "cuDNN"},
+        {KERNELS, "conv2d", "cudnn", 75, DIFF_SUSPECT_CONVOLUTIONS_OF, "cuDNN"},
+        {KERNELS, "fprop", "cudnn", 75, DIFF_SUSPECT_CONVOLUTIONS_OF, "cuDNN"},
+        {KERNELS, "convol", "fp32", 65, DIFF_SUSPECT_CONVOLUTION_PRECISION, NULL},
+        {KERNELS, "fprop", "fp32", 65, DIFF_SUSPECT_CONVOLUTION_PRECISION, NULL},
+        {KERNELS, "attention", "attention", 85, DIFF_SUSPECT_ATTENTION, NULL},
+        {KERNELS, "flash", "attention", 85, DIFF_SUSPECT_ATTENTION, NULL},
+        {KERNELS, "softmax", "attention", 70, DIFF_SUSPECT_ATTENTION_SOFTMAX, NULL},
+        {KERNELS, "bmm", "attention", 60, DIFF_SUSPECT_ATTENTION_PRODUCTS, NULL},
+        {KERNELS, "triton_", "compile", 75, DIFF_SUSPECT_COMPILED, NULL},
+        {KIND(DIFF_CLOCK_THROTTLE), NULL, "gpu", 80, DIFF_SUSPECT_GPU_CLOCK, NULL},
+        {FUNCTIONS, "AVX", "cpu_capability", 60, DIFF_SUSPECT_VECTOR_UNITS, NULL},
+        {FUNCTIONS, "DEFAULT::", "cpu_capability", 60, DIFF_SUSPECT_VECTOR_UNITS, NULL},
+        {FUNCTIONS, "gemm", "threads", 35, DIFF_SUSPECT_PRODUCT_THREADS, NULL},
+        {FUNCTIONS, "attention", "python.torch.attention", 80, DIFF_SUSPECT_ATTENTION, NULL},
+        {FUNCTIONS, "softmax", "python.torch.attention", 60, DIFF_SUSPECT_ATTENTION_SOFTMAX, NULL},
+        {KIND(DIFF_PARALLELISM), NULL, "threads", 95, DIFF_SUSPECT_THREADS, NULL},
+        {KIND(DIFF_PARALLELISM), NULL, "NUM_THREADS", 95, DIFF_SUSPECT_THREADS, NULL},
+        {KIND(DIFF_PARALLELISM), NULL, "affinity", 80, DIFF_SUSPECT_CPUS, NULL},
+        {KIND(DIFF_PARALLELISM), NULL, "scheduling", 60, DIFF_SUSPECT_KIND, NULL},
+        {KIND(DIFF_PARALLELISM), NULL, "cgroup", 50, DIFF_SUSPECT_KIND, NULL},
+        {KIND(DIFF_PARALLELISM), NULL, "components.openmp", 50, DIFF_SUSPECT_KIND, NULL},
+        {KIND(DIFF_COMM_EXPOSED), NULL, "nccl", 90, DIFF_SUSPECT_KIND, NULL},
+        {KIND(DIFF_COMM_EXPOSED), NULL, "NCCL_", 95, DIFF_SUSPECT_SETTING_OF, "NCCL"},
+        {KIND(DIFF_COMM_EXPOSED), NULL, "communication", 70, DIFF_SUSPECT_KIND, NULL},
+        {KIND(DIFF_MEMORY_ALLOC), NULL, "alloc", 85, DIFF_SUSPECT_ALLOCATOR_SETTINGS, NULL},
+        {KIND(DIFF_MEMORY_ALLOC), NULL, "MALLOC_", 90, DIFF_SUSPECT_SETTING_OF, "the allocator"},
         {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "transparent_hugepage", 70,
-                "huge pages"},
-        {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "thp", 70, "huge pages"},
-        {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "numa", 60, "NUMA balancing"},
-        {KIND(DIFF_MEMORY_ALLOC), NULL, "components.libc", 40, NULL},
+                DIFF_SUSPECT_HUGE_PAGES, NULL},
+        {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "thp", 70, DIFF_SUSPECT_HUGE_PAGES,
+                NULL},
+        {KIND(DIFF_MEMORY_ALLOC) | KIND(DIFF_HOST_STALL), NULL, "numa", 60, DIFF_SUSPECT_NUMA,
+                NULL},
+        {KIND(DIFF_MEMORY_ALLOC), NULL, "components.libc", 40, DIFF_SUSPECT_KIND, NULL},
         {KIND(DIFF_COMPILE) | KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "compile",
-                75, "settings of torch.compile"},
-        {KIND(DIFF_COMPILE), NULL, "components.torch", 60, NULL},
-        {KIND(DIFF_COMPILE), NULL, "triton", 60, NULL},
+                75, DIFF_SUSPECT_COMPILE_SETTINGS, NULL},
+        {KIND(DIFF_COMPILE), NULL, "components.torch", 60, DIFF_SUSPECT_KIND, NULL},
+        {KIND(DIFF_COMPILE), NULL, "triton", 60, DIFF_SUSPECT_KIND, NULL},
         {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "components.interpreter", 70,
-                "the interpreter launches the work"},
+                DIFF_SUSPECT_LAUNCHES, NULL},
         {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_PYTHON_OVERHEAD), NULL, "components.torch", 55,
-                "every operator goes through torch"},
+                DIFF_SUSPECT_OPERATORS, "torch"},
         {KIND(DIFF_LAUNCH_GAP) | KIND(DIFF_SYNC_ADDED), NULL, "LAUNCH_BLOCKING", 95,
-                "launches wait for the device"},
-        {KIND(DIFF_PYTHON_OVERHEAD), NULL, "gc", 50, "the garbage collector's settings"},
-        {KIND(DIFF_PYTHON_OVERHEAD), NULL, "PYTHON", 60, "a setting of the interpreter"},
-        {KIND(DIFF_HOST_STALL), NULL, "cgroup", 70, "limits of the control group"},
-        {KIND(DIFF_HOST_STALL), NULL, "rlimits", 50, NULL},
-        {KIND(DIFF_HOST_STALL), NULL, "host.kernel", 50, NULL},
-        {KIND(DIFF_DATA_WAIT), NULL, "components.numpy", 40, NULL},
-        {KIND(DIFF_DATA_WAIT), NULL, "components.torch", 40, "the loader is torch's"},
-        {KIND(DIFF_DATA_WAIT), NULL, "threads", 40, NULL},
-        {KIND(DIFF_COLD_START), NULL, "MODULE_LOADING", 95, "lazy loading of modules"},
-        {KIND(DIFF_COLD_START), NULL, "components.cuda", 60, NULL},
+                DIFF_SUSPECT_BLOCKING, NULL},
+        {KIND(DIFF_PYTHON_OVERHEAD), NULL, "gc", 50, DIFF_SUSPECT_COLLECTOR, NULL},
+        {KIND(DIFF_PYTHON_OVERHEAD), NULL, "PYTHON", 60, DIFF_SUSPECT_SETTING_OF,
+                "the interpreter"},
+        {KIND(DIFF_HOST_STALL), NULL, "cgroup", 70, DIFF_SUSPECT_CGROUP, NULL},
+        {KIND(DIFF_HOST_STALL), NULL, "rlimits", 50, DIFF_SUSPECT_KIND, NULL},
+        {KIND(DIFF_HOST_STALL), NULL, "host.kernel", 50, DIFF_SUSPECT_KIND, NULL},
+        {KIND(DIFF_DATA_WAIT), NULL, "components.numpy", 40, DIFF_SUSPECT_KIND, NULL},
+        {KIND(DIFF_DATA_WAIT), NULL, "components.torch", 40, DIFF_SUSPECT_LOADER, "torch"},
+        {KIND(DIFF_DATA_WAIT), NULL, "threads", 40, DIFF_SUSPECT_KIND, NULL},
+        {KIND(DIFF_COLD_START), NULL, "MODULE_LOADING", 95, DIFF_SUSPECT_LAZY_LOADING, NULL},
+        {KIND(DIFF_COLD_START), NULL, "components.cuda", 60, DIFF_SUSPECT_KIND, NULL},
 };
 
 struct suspects_one {
     const json_t *difference;
-    const char *why, *module; // module: a library that was named by a difference itself
+    enum diff_suspect_why why;
+    const char *of;
     int fit, suspicion;
     size_t order;
 };
@@ -166,10 +169,12 @@ static void suspects_weigh(struct suspects_one *one, const struct diff_contribut
     bool beside = contribution->beside_changed && contribution->kind != DIFF_COMM_EXPOSED;
     uint32_t own = KIND(contribution->kind), kinds = own | (beside ? KIND(DIFF_COMM_EXPOSED) : 0);
     const char *path = suspects_text(one->difference, "path");
-    if ((one->module = suspects_module(names, count, path)))
+    if ((one->of = suspects_module(names, count, path))) {
+        one->why = DIFF_SUSPECT_HOLDS;
         one->fit = one->suspicion < SUSPECTS_IMPLIED
                 ? 30
                 : 85; // behind a component that is listed itself
+    }
     for (size_t i = 0; i < sizeof suspects_rules / sizeof *suspects_rules; i++) {
         const struct suspects_rule *rule = &suspects_rules[i];
         if (strncmp(path, "libraries.", 10) == 0 && one->suspicion < SUSPECTS_IMPLIED)
@@ -178,8 +183,8 @@ static void suspects_weigh(struct suspects_one *one, const struct diff_contribut
                 (rule->name && !suspects_has(names, count, rule->name)))
             continue;
         one->fit = rule->fit;
-        one->why = rule->kinds & own ? rule->why : "the collective beside it";
-        one->module = NULL;
+        one->why = rule->kinds & own ? rule->why : DIFF_SUSPECT_BESIDE;
+        one->of = rule->kinds & own ? rule->of : NULL;
     }
 }
 
@@ -204,28 +209,16 @@ static size_t suspects_names(const struct diff_job *job,
     return count;
 }
 
-static const char *suspects_value(struct diff_job *job, const json_t *difference, const char *key)
+static struct diff_suspect suspects_fact(struct diff_job *job, const struct suspects_one *one)
 {
-    const char *text = json_string_value(json_object_get(difference, key));
-    if (!text)
-        return "none";
-    if (strlen(text) <= SUSPECTS_VALUE_MAX)
-        return text;
-    int len = SUSPECTS_VALUE_MAX - 3;
-    while (len && ((unsigned char)text[len] & 0xc0) == 0x80) // within a character
-        len--;
-    return arena_print(job->arena, "%.*s...", len, text);
-}
-
-static const char *suspects_sentence(struct diff_job *job, const struct suspects_one *one)
-{
-    const char *what = suspects_text(one->difference, "what");
-    const char *a = suspects_value(job, one->difference, "a"),
-               *b = suspects_value(job, one->difference, "b");
-    if (one->module)
-        return arena_print(job->arena, "%s %s -> %s: %s holds it", what, a, b, one->module);
-    return one->why ? arena_print(job->arena, "%s %s -> %s: %s", what, a, b, one->why)
-                    : arena_print(job->arena, "%s %s -> %s", what, a, b);
+    const json_t *a = json_object_get(one->difference, "a"),
+                 *b = json_object_get(one->difference, "b");
+    return (struct diff_suspect){
+            .what = arena_copy(job->arena, suspects_text(one->difference, "what")),
+            .value = {arena_copy(job->arena, json_string_value(a)),
+                    arena_copy(job->arena, json_string_value(b))},
+            .why = one->why,
+            .of = arena_copy(job->arena, one->of)};
 }
 
 void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
@@ -251,8 +244,10 @@ void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
     qsort(all, kept, sizeof *all, suspects_compare);
     if (kept > SUSPECTS_MAX)
         kept = SUSPECTS_MAX;
-    contribution->suspects = arena_alloc(job->arena, kept + 1, sizeof *contribution->suspects);
+    struct diff_suspect *suspects = arena_alloc(job->arena, kept + 1, sizeof *suspects);
     for (size_t i = 0; i < kept; i++)
-        contribution->suspects[contribution->suspect_count++] = suspects_sentence(job, &all[i]);
+        suspects[i] = suspects_fact(job, &all[i]);
+    contribution->suspects = suspects;
+    contribution->suspect_count = kept;
     free(all);
 }

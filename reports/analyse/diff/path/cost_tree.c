@@ -356,10 +356,3 @@ const char *cost_class_word(enum cost_class class)
             "launch_bound", "host_run", "host_stalled", "data_wait", "idle"};
     return (unsigned)class < COST_CLASS_COUNT ? words[class] : "unknown";
 }
-
-const char *cost_class_title(enum cost_class class)
-{
-    static const char *const titles[COST_CLASS_COUNT] = {"GPU compute", "Exposed communication",
-            "Copies", "Launch bound", "Host code", "Host stalled", "Data wait", "Idle"};
-    return (unsigned)class < COST_CLASS_COUNT ? titles[class] : "Unknown";
-}

@@ -187,6 +187,5 @@ int64_t cost_tree_below_ns(const struct cost_tree *tree, uint32_t node);
 double *cost_tree_ticks(const struct cost_tree *tree);
 // "gpu_compute", "comm_exposed", "copy", "launch_bound", ...
 const char *cost_class_word(enum cost_class class);
-const char *cost_class_title(enum cost_class class); // "GPU compute", ...
 
 #endif

@@ -6,8 +6,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,23 +55,20 @@ struct recordings_job {
     size_t name_count, cost_count;
 };
 
-static void recordings_note(struct recordings_job *job, const char *fmt, ...)
-        __attribute__((format(printf, 2, 3)));
-static void recordings_note(struct recordings_job *job, const char *fmt, ...)
+static const char *recordings_note_text(struct recordings_job *job, const char *text)
 {
-    va_list args;
-    va_start(args, fmt);
-    char *text = xvasprintf(fmt, args);
-    va_end(args);
-    string_make_utf8(text, strlen(text));
-    if (job->diff->note_count < RECORDINGS_NOTES_MAX)
-        job->diff->notes[job->diff->note_count++] = arena_copy(job->diff->arena, text);
-    free(text);
+    char *copy = arena_copy(job->diff->arena, text);
+    if (copy)
+        string_make_utf8(copy, strlen(copy));
+    return copy;
 }
 
-static const char *recordings_word(int side)
+static void recordings_note(struct recordings_job *job, struct recordings_note note)
 {
-    return side ? "candidate" : "baseline";
+    note.name = recordings_note_text(job, note.name);
+    note.what = recordings_note_text(job, note.what);
+    if (job->diff->note_count < RECORDINGS_NOTES_MAX)
+        job->diff->notes[job->diff->note_count++] = note;
 }
 
 // What --max-size deleted goes with the counts of its seconds: before the first one that is left is
@@ -89,8 +84,9 @@ static int recordings_kept(struct recordings_job *job, int side, struct error *e
     if (rc || oldest <= to->begin_ns || oldest > to->end_ns)
         return rc;
     recordings_note(job,
-            "The first %.0f s of the recording of the %s were deleted (--max-size): what is left is compared.",
-            (double)(oldest - to->begin_ns) / 1e9, recordings_word(side));
+            (struct recordings_note){.kind = RECORDINGS_NOTE_DELETED,
+                    .side = side,
+                    .seconds = (double)(oldest - to->begin_ns) / 1e9});
     to->begin_ns = oldest;
     return 0;
 }
@@ -129,9 +125,8 @@ static int recordings_open(
         if (rc && rc != -ENOENT)
             return rc;
         to->end_ns = last;
-        recordings_note(job,
-                "The recording of the %s was cut off: it is compared up to its last second.",
-                recordings_word(side));
+        recordings_note(
+                job, (struct recordings_note){.kind = RECORDINGS_NOTE_CUT_OFF, .side = side});
     }
     if (to->begin_ns < 0 || to->end_ns < to->begin_ns)
         return error_set(err, -EBADMSG,
@@ -147,9 +142,9 @@ static int recordings_open(
     job->diff->window_ns[side] = to->end_ns - to->begin_ns;
     if (slices > RECORDINGS_SLICES_MAX)
         recordings_note(job,
-                "Of the recording of the %s, which is longer, the first %d minutes are compared: functions, what ran on GPUs and steps are of "
-                "these, stalls are of all of it.",
-                recordings_word(side), RECORDINGS_SLICES_MAX / 60);
+                (struct recordings_note){.kind = RECORDINGS_NOTE_LONGER,
+                        .side = side,
+                        .seconds = RECORDINGS_SLICES_MAX});
     if (job->diff->slices[side] == 0)
         return error_set(err, -ENODATA,
                 "the recording in '%s' is shorter than a second: nothing can be compared",
@@ -316,8 +311,8 @@ static int recordings_read_side(struct recordings_job *job, int side, struct err
     const double hz = job->sides[side].sample_hz;
     int rc = 0;
     if (!(hz > 0))
-        recordings_note(job, "The %s was recorded without samples: its functions are not compared.",
-                recordings_word(side));
+        recordings_note(
+                job, (struct recordings_note){.kind = RECORDINGS_NOTE_NO_SAMPLES, .side = side});
     for (int python = 0; hz > 0 && python < 2 && rc == 0; python++) {
         char *sql = xasprintf(samples,
                 python ? "s.python_stack" : "coalesce(s.kernel_stack, s.user_stack)",
@@ -531,9 +526,12 @@ static int recordings_stalls(struct recordings_job *job, struct error *err)
             recordings_late(diff, side, sides[side]);
         for (size_t i = 0; rc == 0 && i < sides[side]->breach_count; i++)
             if (sides[side]->breaches[i].count > 0) // that it was cut off is said already
-                recordings_note(job, "The recording of the %s lost %lld (%s %s).",
-                        recordings_word(side), (long long)sides[side]->breaches[i].count,
-                        sides[side]->breaches[i].producer, sides[side]->breaches[i].kind);
+                recordings_note(job,
+                        (struct recordings_note){.kind = RECORDINGS_NOTE_LOST,
+                                .side = side,
+                                .count = sides[side]->breaches[i].count,
+                                .name = sides[side]->breaches[i].producer,
+                                .what = sides[side]->breaches[i].kind});
         for (size_t i = 0; rc == 0 && i < sides[side]->count; i++) {
             const struct stall *stall = &sides[side]->stalls[i];
             struct recordings_row *row = NULL;
@@ -594,8 +592,9 @@ static void recordings_rows(struct recordings_job *job, enum recordings_kind kin
         diff->row_count = first;
         if (job->sides[any[0]].sample_hz > 0 || kind == RECORDINGS_GPU) // else it is said already
             recordings_note(job,
-                    "No %s was recorded of the %s: it is not compared. `upgate stalls` of its recording says what could not be recorded.",
-                    titles[kind], recordings_word(any[0]));
+                    (struct recordings_note){.kind = RECORDINGS_NOTE_NOT_RECORDED,
+                            .side = any[0],
+                            .name = titles[kind]});
     }
     if (diff->row_count > first) {
         diff->totals[kind] = (struct recordings_row){.kind = kind, .name = titles[kind]};
@@ -624,13 +623,11 @@ static void recordings_units(struct recordings_job *job, const double requests[2
         job->unit_slice[side] = diff->units[side] / seconds;
     }
     if (!known)
-        recordings_note(job,
-                "How many requests each side answered while it was recorded is not known: times are of a second of the recording, and a side "
-                "with more requests spends more.");
+        recordings_note(job, (struct recordings_note){.kind = RECORDINGS_NOTE_NO_REQUESTS});
     if (diff->slices[0] < RECORDINGS_SLICES_MIN || diff->slices[1] < RECORDINGS_SLICES_MIN)
         recordings_note(job,
-                "A recording of fewer than %d s does not measure its noise: nothing is told apart, record for longer.",
-                RECORDINGS_SLICES_MIN);
+                (struct recordings_note){
+                        .kind = RECORDINGS_NOTE_SHORT, .seconds = RECORDINGS_SLICES_MIN});
 }
 
 static int recordings_fill(struct recordings_job *job, struct store *const stores[2],

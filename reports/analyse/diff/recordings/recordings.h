@@ -32,6 +32,27 @@ struct recordings_row {
     bool told;           // the interval leaves out 0
 };
 
+// What weakens the answer. Behind each kind its arguments in struct recordings_note.
+enum recordings_note_kind {
+    RECORDINGS_NOTE_DELETED,      // side, seconds: of its begin, by --max-size
+    RECORDINGS_NOTE_CUT_OFF,      // side: it is compared up to its last second
+    RECORDINGS_NOTE_LONGER,       // side, seconds: the first ones, which are compared
+    RECORDINGS_NOTE_NO_SAMPLES,   // side: its functions are not compared
+    RECORDINGS_NOTE_LOST,         // side, count, name, what: of a producer's
+    RECORDINGS_NOTE_NOT_RECORDED, // side, name: of a total that is not compared
+    RECORDINGS_NOTE_NO_REQUESTS,  // nothing: how many were answered is not known
+    RECORDINGS_NOTE_SHORT,        // seconds: fewer measure no noise
+    RECORDINGS_NOTE_KINDS
+};
+
+struct recordings_note { // what a kind has not is 0
+    enum recordings_note_kind kind;
+    int side;
+    double seconds;
+    int64_t count;
+    const char *name, *what;
+};
+
 struct recordings_rank {
     int32_t rank;
     double step_ns; // the median of its steps
@@ -62,7 +83,7 @@ struct recordings_diff {
     struct recordings_row *rows; // what is told first, then by size; what is below a thousandth of
                                  // its kind is left out
     size_t row_count;
-    const char **notes; // what weakens the answer, sentences
+    struct recordings_note *notes; // what weakens the answer
     size_t note_count;
     struct arena *arena;
 };

@@ -5,8 +5,6 @@
 #include "reports/analyse/trace/launch/launch_trace.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,16 +15,20 @@
 
 // the GPU's clock may be this far from the host's: a launch takes 5 us
 enum { CLOCK_RESIDUAL_MAX_NS = 10000 };
+enum { DOUBT_BYTES_MAX = 1000 }; // of a text
 
-void load_doubt(struct load *load, const char *fmt, ...)
+static const char *load_doubt_text(struct launch_trace *trace, const char *text)
 {
-    char text[1024];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
+    return text ? arena_print(trace->arena, "%.*s", DOUBT_BYTES_MAX, text) : NULL;
+}
+
+void load_doubt(struct load *load, struct launch_doubt doubt)
+{
     struct launch_trace *trace = load->trace;
-    vector_push(trace->doubts, trace->doubt_count, arena_copy(trace->arena, text));
+    doubt.producer = load_doubt_text(trace, doubt.producer);
+    doubt.what = load_doubt_text(trace, doubt.what);
+    doubt.detail = load_doubt_text(trace, doubt.detail);
+    vector_push(trace->doubts, trace->doubt_count, doubt);
 }
 
 const char *load_text(struct load *load, int64_t id)
@@ -107,10 +109,10 @@ static int load_launch(struct load *load)
     while (store_step(load->store, stmt, NULL) == 1) // until it is reset
         ;
     if (end <= load->recording_begin)
-        load_doubt(load, "the recording was not ended in order");
+        load_doubt(load, (struct launch_doubt){.kind = LAUNCH_DOUBT_NOT_ENDED});
     if (recordings > 1)
-        load_doubt(load, "the launch has %lld recordings: the first one is looked at",
-                (long long)recordings);
+        load_doubt(
+                load, (struct launch_doubt){.kind = LAUNCH_DOUBT_RECORDINGS, .count = recordings});
     return 0;
 }
 
@@ -126,7 +128,7 @@ static int load_host(struct load *load)
     if (!trace->host->sample_count && !trace->host->gap_count) {
         trace_free(trace->host);
         trace->host = NULL;
-        load_doubt(load, "nothing of the host was recorded in the turns of this launch");
+        load_doubt(load, (struct launch_doubt){.kind = LAUNCH_DOUBT_NO_HOST});
         return 0;
     }
     trace_ids_build(&load->thread_ids, trace->host->threads, trace->host->thread_count,
@@ -156,14 +158,16 @@ static int load_ledger(struct load *load)
         const char *producer = (const char *)sqlite3_column_text(stmt, 0),
                    *kind = (const char *)sqlite3_column_text(stmt, 1),
                    *detail = (const char *)sqlite3_column_text(stmt, 5);
-        long long seen = sqlite3_column_int64(stmt, 2), dropped = sqlite3_column_int64(stmt, 3);
+        int64_t seen = sqlite3_column_int64(stmt, 2), dropped = sqlite3_column_int64(stmt, 3);
         if (!producer || !kind || !load_concerns(producer, sqlite3_column_int(stmt, 4)))
             continue;
-        char of[32] = "";
-        if (seen > 0)
-            snprintf(of, sizeof of, " of %lld", seen);
-        load_doubt(load, "%s (%s): %lld%s lost%s%s", producer, kind, dropped, of,
-                detail ? ": " : "", detail ? detail : "");
+        load_doubt(load,
+                (struct launch_doubt){.kind = LAUNCH_DOUBT_LOST,
+                        .count = dropped,
+                        .of = seen > 0 ? seen : 0,
+                        .producer = producer,
+                        .what = kind,
+                        .detail = detail});
     }
     return rc;
 }
@@ -179,14 +183,16 @@ static int load_clocks(struct load *load)
         return load->err->code;
     int rc;
     while ((rc = store_step(load->store, stmt, load->err)) == 1) {
-        long long pid = sqlite3_column_int64(stmt, 0), residual = sqlite3_column_int64(stmt, 3);
+        int64_t pid = sqlite3_column_int64(stmt, 0), residual = sqlite3_column_int64(stmt, 3);
         const char *reason = (const char *)sqlite3_column_text(stmt, 2);
         if (sqlite3_column_int(stmt, 1))
-            load_doubt(load, "what process %lld ran on the GPU is not recorded%s%s", pid,
-                    reason ? ": " : "", reason ? reason : "");
+            load_doubt(load,
+                    (struct launch_doubt){
+                            .kind = LAUNCH_DOUBT_REFUSED, .pid = pid, .detail = reason});
         if (residual > CLOCK_RESIDUAL_MAX_NS)
-            load_doubt(load, "the GPU's clock of process %lld is up to %lld us off", pid,
-                    residual / 1000);
+            load_doubt(load,
+                    (struct launch_doubt){
+                            .kind = LAUNCH_DOUBT_CLOCK, .pid = pid, .count = residual / 1000});
     }
     return rc;
 }
@@ -219,8 +225,9 @@ static int load_all(struct load *load, const struct launch_trace_opts *opts)
     if (!rc)
         rc = load_clocks(load);
     if (!rc && load->steps_outside)
-        load_doubt(load, "%llu steps lie outside the recording",
-                (unsigned long long)load->steps_outside);
+        load_doubt(load,
+                (struct launch_doubt){
+                        .kind = LAUNCH_DOUBT_OUTSIDE, .count = (int64_t)load->steps_outside});
     return rc;
 }
 

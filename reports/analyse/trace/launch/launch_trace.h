@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "reports/analyse/trace/launch/launch_doubt.h"
 #include "reports/analyse/trace/trace.h"
 #include "tracer/store/store.h"
 
@@ -141,8 +142,7 @@ struct launch_trace {
     size_t rank_count, window_count, cold_count, step_count, phase_count, kernel_count, work_count,
             op_count, call_count, nccl_count, mark_count, node_count, range_count;
     uint32_t stream_count;
-    // What makes the trace doubtful: drops, kernels before their launches; sentences.
-    const char **doubts;
+    struct launch_doubt *doubts; // what makes the trace doubtful
     size_t doubt_count;
 };
 

@@ -307,8 +307,9 @@ static int gpu_ops(struct gpu_loader *loader)
     ops_sort(trace->ops, loader->ordered, trace->op_count);
     if (loader->early)
         load_doubt(load,
-                "%lld of %zu operations of the GPU began before the call that launched them: its clock is off",
-                (long long)loader->early, trace->op_count);
+                (struct launch_doubt){.kind = LAUNCH_DOUBT_EARLY,
+                        .count = loader->early,
+                        .of = (int64_t)trace->op_count});
     return 0;
 }
 

@@ -48,7 +48,7 @@ struct load {
 };
 
 // launch_trace.c
-void load_doubt(struct load *load, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void load_doubt(struct load *load, struct launch_doubt doubt); // copies its texts
 // of table string; NULL: there is none
 const char *load_text(struct load *load, int64_t id);
 uint32_t load_thread(const struct load *load, int64_t id);     // of host->threads

@@ -148,11 +148,12 @@ void load_match_ranks(struct load *load)
         for (uint32_t i = 0; i < trace->rank_count; i++)
             ranks_bind(load, i, found[i]);
         if (trace->rank_count > 1)
-            load_doubt(load,
-                    "which process is which rank is not recorded: taken in the order of their pids");
+            load_doubt(load, (struct launch_doubt){.kind = LAUNCH_DOUBT_RANKS_BY_PID});
     } else {
-        load_doubt(load, "of %zu of %zu ranks it is not known which process they were", missing,
-                trace->rank_count);
+        load_doubt(load,
+                (struct launch_doubt){.kind = LAUNCH_DOUBT_RANKS_UNKNOWN,
+                        .count = (int64_t)missing,
+                        .of = (int64_t)trace->rank_count});
     }
     free(found);
 }
