@@ -155,13 +155,10 @@ void work_find(struct work *work)
     parts_sort(work);
 }
 
-static void stalls_distrust(const struct trace *trace, struct stall *stall, double trust)
+static void stalls_distrust(struct stall *stall, double trust)
 {
     stall->confidence *= trust;
-    if (trust < 1)
-        stall->confidence_note = arena_print(trace->arena, "%s%sevents were lost while recording",
-                stall->confidence_note ? stall->confidence_note : "",
-                stall->confidence_note ? "; " : "");
+    stall->doubts |= trust < 1 ? STALL_DOUBT_LOST : 0;
 }
 
 // What of a part lies in [begin, end).
@@ -199,7 +196,7 @@ static struct stall *stalls_of(const struct work *work, bool outside, int64_t wi
     struct stall *list = arena_alloc(trace->arena, groups.count + more + 1, sizeof *list);
     for (size_t i = 0; i < groups.count; i++) {
         describe_group(&some, &groups.groups[i], &list[i]);
-        stalls_distrust(trace, &list[i], trust);
+        stalls_distrust(&list[i], trust);
     }
     *ret_count = groups.count;
     trace->window_ns = whole_ns;
@@ -249,7 +246,7 @@ static void stalls_add_stragglers(struct stalls *stalls, const struct work *work
         late_describe(ranks, work, &stragglers->list[i], &one);
         const char *host = trace_host_of(work->trace, ranks->rows[stragglers->list[i].row].process);
         one.host = host ? host : stalls->host;
-        stalls_distrust(work->trace, &one, trust);
+        stalls_distrust(&one, trust);
         size_t at = stalls->count++;
         for (; at > 0 && stalls->stalls[at - 1].weight < one.weight; at--)
             stalls->stalls[at] = stalls->stalls[at - 1];
@@ -373,14 +370,15 @@ void stalls_free(struct stalls *stalls)
     free(stalls);
 }
 
-int stalls_save(struct store *store, const struct stalls *stalls,
-        char *(*detail_json)(const struct stall *stall), struct error *err)
+int stalls_save(struct store *store, const struct stalls *stalls, const struct stalls_words *words,
+        struct error *err)
 {
     int rc = store_exec(
             store, err, "DELETE FROM stall WHERE recording_id = ?", "i", stalls->recording_id);
     for (size_t i = 0; i < stalls->count && !rc; i++) {
         const struct stall *stall = &stalls->stalls[i];
-        char *detail = detail_json ? detail_json(stall) : xstrdup("{}");
+        char *advice = words ? words->advice(stall) : NULL,
+             *detail = words ? words->detail(stall) : NULL;
         rc = store_exec(store, err,
                 "INSERT INTO stall (recording_id, rank, cause, total_ns, count, max_ns, period_ns, "
                 "confidence, victim_thread, "
@@ -388,7 +386,9 @@ int stalls_save(struct store *store, const struct stalls *stalls,
                 "iisiiiIdIIss", stalls->recording_id, (int64_t)i + 1, stall->cause, stall->total_ns,
                 (int64_t)stall->count, stall->max_ns, stall->has_period ? &stall->period_ns : NULL,
                 stall->confidence, stall->victim.known ? &stall->victim.thread_id : NULL,
-                stall->culprit.known ? &stall->culprit.thread_id : NULL, stall->advice, detail);
+                stall->culprit.known ? &stall->culprit.thread_id : NULL, advice ? advice : "",
+                detail ? detail : "{}");
+        free(advice);
         free(detail);
     }
     return rc;

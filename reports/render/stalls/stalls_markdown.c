@@ -88,16 +88,12 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
         markdown_stalls_item(out, "its command", xstrdup(stall->culprit.cmdline));
     if (stall->culprit_function)
         markdown_stalls_item(out, "kernel function", xstrdup(stall->culprit_function));
-    if (stall->resource)
-        markdown_stalls_item(out, "over", xstrdup(stall->resource));
+    markdown_stalls_item(out, "over", stalls_text_resource(&stall->resource));
     for (size_t k = 0; k < stall->chain_count; k++)
         markdown_stalls_item(
                 out, k ? "then" : "chain", stalls_text_link(stall, &stall->chain[k], true));
-    const char *note = stall->confidence_note;
-    markdown_stalls_item(out, "sure",
-            xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER),
-                    note ? ": " : "", note ? note : ""));
-    markdown_stalls_item(out, "do", stall->advice ? stalls_text_advice(stall) : NULL);
+    markdown_stalls_item(out, "sure", stalls_text_sure(stall));
+    markdown_stalls_item(out, "do", stalls_text_advice(stall));
     markdown_stalls_stack(out, "Kernel", &stall->victim_kernel);
     markdown_stalls_stack(out, "Native", &stall->victim_user);
     markdown_stalls_stack(out, "Python", &stall->victim_python);

@@ -164,16 +164,6 @@ char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
     return strbuf_take(&out);
 }
 
-char *stalls_text_advice(const struct stall *stall)
-{
-    if (!stall->advice_form)
-        return xstrdup(stall->advice);
-    char *name = stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM),
-         *text = xasprintf(stall->advice_form, name);
-    free(name);
-    return text;
-}
-
 // A thread of the victim's process by itself, anybody else by the name of the process.
 static char *phrases_end(const struct stall *stall, const struct stall_task *task)
 {
@@ -186,10 +176,11 @@ static char *phrases_end(const struct stall *stall, const struct stall_task *tas
 char *stalls_text_link(const struct stall *stall, const struct stall_link *link, bool utf8)
 {
     char *from = phrases_end(stall, &link->from), *to = phrases_end(stall, &link->to);
-    char *text = xasprintf("%s %s %s%s%s", from, utf8 ? "\xe2\x86\x92" : "->", to,
-            link->via ? ", " : "", link->via ? link->via : "");
+    char *via = stalls_text_via(link);
+    char *text = xasprintf("%s %s %s, %s", from, utf8 ? "\xe2\x86\x92" : "->", to, via);
     free(from);
     free(to);
+    free(via);
     return text;
 }
 

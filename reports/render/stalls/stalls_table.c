@@ -261,8 +261,8 @@ static void stalls_straggler(struct table *table, const struct stall *stall)
 static void stalls_chain(struct table *table, const struct stall *stall)
 {
     // One link says what victim and culprit say already; only what it went by is news.
-    if (stall->chain_count == 1 && stall->chain[0].via && !stall->resource)
-        stalls_line(table, "by", xstrdup(stall->chain[0].via));
+    if (stall->chain_count == 1 && stall->resource.kind == STALL_RESOURCE_NONE)
+        stalls_line(table, "by", stalls_text_via(&stall->chain[0]));
     for (size_t i = 0; stall->chain_count > 1 && i < stall->chain_count; i++)
         stalls_line(
                 table, i ? "" : "chain", stalls_text_link(stall, &stall->chain[i], table->utf8));
@@ -290,15 +290,12 @@ static void stalls_detail(struct table *table, const struct stalls *stalls, size
     if (stall->has_period)
         stalls_line(
                 table, "  every", xstrdup(numbers_ns((double)stall->period_ns, NUMBERS_BUFFER)));
-    if (stall->resource)
-        stalls_line(table, "over", xstrdup(stall->resource));
+    stalls_line(table, "over", stalls_text_resource(&stall->resource));
     stalls_chain(table, stall);
-    const char *note = stall->confidence_note;
-    stalls_line(table, "sure",
-            xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER),
-                    note ? ": " : "", note ? note : ""));
-    if (stall->advice)
-        table_take(table, "do", SCREEN_STYLE_PASS, stalls_text_advice(stall));
+    stalls_line(table, "sure", stalls_text_sure(stall));
+    char *advice = stalls_text_advice(stall);
+    if (advice)
+        table_take(table, "do", SCREEN_STYLE_PASS, advice);
 }
 
 static void stalls_trust(struct table *table, const struct stalls_shown *shown)

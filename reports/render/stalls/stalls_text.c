@@ -223,10 +223,13 @@ char *stalls_text_blame(const struct stall *stall)
             strbuf_add(&out, "%s in %s", self ? "," : "", stall->culprit_function);
         free(culprit);
     }
-    if (stall->resource)
-        strbuf_add(&out, " (%s)", stall->resource);
-    if (stall->meanwhile)
-        strbuf_add(&out, "; %s", stall->meanwhile);
+    char *resource = stalls_text_resource(&stall->resource);
+    const char *meanwhile = stalls_text_meanwhile(stall);
+    if (resource)
+        strbuf_add(&out, " (%s)", resource);
+    if (meanwhile)
+        strbuf_add(&out, "; %s", meanwhile);
+    free(resource);
     free(title);
     free(every);
     return strbuf_take(&out);

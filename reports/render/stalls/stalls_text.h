@@ -64,12 +64,25 @@ char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8);
 bool stalls_text_begins(const struct stall_stack *stack, const char *function);
 // "main thread 4121 "python3" -> python3 agent.py (pid 4188), mmap_lock": one link
 char *stalls_text_link(const struct stall *stall, const struct stall_link *link, bool utf8);
-// The advice with the culprit's name in place of its whole command line, which stands above it.
-char *stalls_text_advice(const struct stall *stall);
 // "61 of 200 steps"; NULL when there were no steps.
 char *stalls_text_steps(const struct stall *stall);
 int64_t stalls_text_dropped(const struct stalls *stalls); // events that were lost, of all kinds
 char *stalls_text_breach(
         const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
+
+// ---- stalls_reasons.c: what reports/analyse/stalls/reasons.h enumerates ----
+
+// "who held it was not recorded; no samples were taken"; NULL: there is none
+char *stalls_text_doubts(const struct stall *stall);
+// "98 %", "61 %: who held it was not recorded"
+char *stalls_text_sure(const struct stall *stall);
+// A clause about the GPU that is waited for; NULL: of any other cause.
+const char *stalls_text_meanwhile(const struct stall *stall);
+char *stalls_text_resource(const struct stall_resource *resource); // NULL: nothing is known
+char *stalls_text_via(const struct stall_link *link);              // "pipe:[123]", "CPU 1"
+// What to do, with the culprit's name; full: with its whole command line, for who reads nothing
+// else. NULL: the cause has none.
+char *stalls_text_advice(const struct stall *stall);
+char *stalls_text_advice_full(const struct stall *stall);
 
 #endif

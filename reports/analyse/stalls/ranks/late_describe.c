@@ -134,7 +134,7 @@ void late_describe(const struct ranks *ranks, const struct work *work,
             .period_ns = group.period_ns,
             .blocked_ns = straggler->total_ns,
             .confidence = seen ? 0.95 : 0.8,
-            .confidence_note = seen ? NULL : "what it did meanwhile was not seen",
+            .doubts = seen ? 0 : STALL_DOUBT_UNSEEN,
             .victim_threads = ranks->row_count - 1,
             .culprit = describe_task(trace, row->thread),
             .has_steps = trace->step_count > 0,
@@ -160,11 +160,15 @@ void late_describe(const struct ranks *ranks, const struct work *work,
     };
     if (straggler->culprit != TRACE_NONE && straggler->culprit != row->thread) {
         ret_stall->chain[0] = (struct stall_link){
-                describe_task(trace, ranks->rows[straggler->waiter].thread),
-                describe_task(trace, row->thread), ranks->messages ? "message" : "collective"};
-        ret_stall->chain[1] = (struct stall_link){describe_task(trace, row->thread),
-                describe_task(trace, straggler->culprit),
-                stall_causes(&(size_t){0})[straggler->cause].id};
+                .from = describe_task(trace, ranks->rows[straggler->waiter].thread),
+                .to = describe_task(trace, row->thread),
+                .via = ranks->messages ? VIA_MESSAGE : VIA_COLLECTIVE,
+                .cpu = -1};
+        ret_stall->chain[1] = (struct stall_link){.from = describe_task(trace, row->thread),
+                .to = describe_task(trace, straggler->culprit),
+                .via = VIA_CAUSE,
+                .name = stall_causes(&(size_t){0})[straggler->cause].id,
+                .cpu = -1};
         ret_stall->chain_count = 2;
         if (straggler->culprit_stack)
             ret_stall->culprit_kernel = describe_stack(trace, straggler->culprit_stack);

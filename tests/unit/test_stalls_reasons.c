@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each kind of what is said of a stall, with its arguments, as people read it.
+#include <stdlib.h>
+
+#include "reports/render/stalls/stalls_text.h"
+#include "tests/unit/runner.h"
+
+// Takes the text.
+static void check_text(char *text, const char *want)
+{
+    CHECK_STR(text, want);
+    free(text);
+}
+
+TEST(doubts_stand_in_one_order)
+{
+    static const char *const texts[STALL_DOUBT_BITS] = {
+            "the lock was held by readers, of which only one is known",
+            "who held it was not recorded", "the owner that was recorded is another task",
+            "what the holder did was not seen", "the culprit is concluded from the timing",
+            "the wait lies across the edge of the recording", "several programs had their share",
+            "what the GPU did meanwhile was not recorded", "no samples were taken",
+            "what it did meanwhile was not seen", "events were lost while recording"};
+    struct stall stall = {.confidence = 0.614};
+    CHECK(!stalls_text_doubts(&stall));
+    check_text(stalls_text_sure(&stall), "61 %");
+    for (int bit = 0; bit < STALL_DOUBT_BITS; bit++) {
+        stall.doubts = 1U << bit;
+        check_text(stalls_text_doubts(&stall), texts[bit]);
+    }
+    stall.doubts = STALL_DOUBT_LOST | STALL_DOUBT_NO_OWNER | STALL_DOUBT_NO_SAMPLES;
+    check_text(stalls_text_sure(&stall),
+            "61 %: who held it was not recorded; no samples were taken; events were lost while recording");
+}
+
+TEST(what_was_waited_for)
+{
+    const struct {
+        struct stall_resource resource;
+        const char *text;
+    } cases[] = {
+            {{.kind = STALL_RESOURCE_NAMED, .name = "/data/log"}, "/data/log"},
+            {{.kind = STALL_RESOURCE_MMAP_LOCK, .pid = 4121}, "mmap_lock of pid 4121"},
+            {{.kind = STALL_RESOURCE_KERNEL_LOCK, .address = 0xabc0}, "kernel lock 0xabc0"},
+            {{.kind = STALL_RESOURCE_KERNEL_LOCK}, "a kernel lock"},
+            {{.kind = STALL_RESOURCE_MUTEX, .address = 0x7f00}, "mutex 0x7f00"},
+            {{.kind = STALL_RESOURCE_MUTEX}, "a mutex"},
+            {{.kind = STALL_RESOURCE_GIL}, "GIL"},
+            {{.kind = STALL_RESOURCE_CPU, .cpu = 0}, "CPU 0"},
+            {{.kind = STALL_RESOURCE_CPU, .cpu = -1}, "CPU"},
+            {{.kind = STALL_RESOURCE_CPU_TIME, .name = "browser", .pid = 3000},
+                    "CPU time, most of it to browser (pid 3000)"},
+            {{.kind = STALL_RESOURCE_CGROUPS, .cgroups = 3045, .directories = 45},
+                    "3045 memory cgroups, 45 directories"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_text(stalls_text_resource(&cases[i].resource), cases[i].text);
+    CHECK(!stalls_text_resource(&(struct stall_resource){0}));
+}
+
+TEST(how_one_hangs_on_the_other)
+{
+    const struct {
+        struct stall_link link;
+        const char *text;
+    } cases[] = {
+            {{.via = VIA_NONE}, "woken by"},
+            {{.via = VIA_MMAP_LOCK}, "mmap_lock"},
+            {{.via = VIA_KERNEL_LOCK}, "kernel lock"},
+            {{.via = VIA_WAKE}, "woken by"},
+            {{.via = VIA_PIPE}, "pipe"},
+            {{.via = VIA_PIPE, .name = "pipe:[77]"}, "pipe:[77]"},
+            {{.via = VIA_SOCKET}, "socket"},
+            {{.via = VIA_FUTEX}, "woken by futex"},
+            {{.via = VIA_MUTEX}, "mutex"},
+            {{.via = VIA_GIL}, "GIL"},
+            {{.via = VIA_CPU, .cpu = 3}, "CPU 3"},
+            {{.via = VIA_CPU, .cpu = -1}, "CPU"},
+            {{.via = VIA_SIGNAL}, "signal"},
+            {{.via = VIA_FREEZER}, "cgroup freezer"},
+            {{.via = VIA_PTRACE}, "ptrace"},
+            {{.via = VIA_CHILD}, "waits for child"},
+            {{.via = VIA_FILE, .name = "/log"}, "/log"},
+            {{.via = VIA_FILE}, "file"},
+            {{.via = VIA_MEMORY}, "memory"},
+            {{.via = VIA_CAUSE, .name = "smaps_read"}, "smaps_read"},
+            {{.via = VIA_COLLECTIVE}, "collective"},
+            {{.via = VIA_MESSAGE}, "message"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_text(stalls_text_via(&cases[i].link), cases[i].text);
+}
+
+TEST(what_the_gpu_did_meanwhile)
+{
+    struct stall stall = {.meanwhile = STALL_MEANWHILE_NO_GPU};
+    CHECK(!stalls_text_meanwhile(&stall));
+    stall.meanwhile = STALL_MEANWHILE_IDLE;
+    CHECK_STR(stalls_text_meanwhile(&stall),
+            "only the time counts in which that has nothing to do for it");
+    stall.meanwhile = STALL_MEANWHILE_PARTLY;
+    CHECK_STR(stalls_text_meanwhile(&stall),
+            "what it does meanwhile was recorded of some of the time only");
+    stall.meanwhile = STALL_MEANWHILE_UNKNOWN;
+    CHECK_STR(stalls_text_meanwhile(&stall), "what it does meanwhile was not recorded");
+}
+
+// The knob of each cause.
+TEST(advice_names_the_knob)
+{
+    static const char *const cases[][2] = {{"smaps_read", "memory_info()"},
+            {"fork_large", "posix_spawn"}, {"compaction", "transparent_hugepage/defrag"},
+            {"khugepaged", "scan_sleep_millisecs"}, {"madvise_storm", "dirty_decay_ms"},
+            {"cpu_quota", "cpu.max"}, {"cpu_contention", "OMP_NUM_THREADS"}, {"rt_hog", "chrt"},
+            {"python_gc", "gc.freeze()"}, {"data_loader", "num_workers"},
+            {"disk_read", "read ahead"}, {"gpu_sync", "another process"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct stall stall = {.cause = cases[i][0]};
+        char *text = stalls_text_advice(&stall), *full = stalls_text_advice_full(&stall);
+        CHECK_CONTAINS(text, cases[i][1]);
+        CHECK_STR(full, text);
+        free(text);
+        free(full);
+    }
+    struct stall unheard_of = {.cause = "new_one"};
+    CHECK(!stalls_text_advice(&unheard_of) && !stalls_text_advice_full(&unheard_of));
+}
+
+TEST(advice_names_whom_it_is_about)
+{
+    struct stall stall = {.cause = "ptrace"};
+    check_text(stalls_text_advice(&stall),
+            "end whoever does it, or let it not stop the target (py-spy --nonblocking, a lower rate)");
+    stall.culprit = (struct stall_task){.known = true,
+            .pid = 4200,
+            .tid = 4201,
+            .comm = "sampler",
+            .process_comm = "py-spy",
+            .cmdline = "/usr/bin/py-spy record --pid 1000"};
+    check_text(stalls_text_advice(&stall),
+            "end py-spy (pid 4200), or let it not stop the target (py-spy --nonblocking, a lower rate)");
+    check_text(stalls_text_advice_full(&stall),
+            "end `/usr/bin/py-spy record --pid 1000` (pid 4200), or let it not stop the target (py-spy --nonblocking, a lower rate)");
+    stall.culprit.cmdline = NULL; // gone before it could be read
+    check_text(stalls_text_advice(&stall),
+            "end `py-spy` (pid 4200), or let it not stop the target (py-spy --nonblocking, a lower rate)");
+    stall.culprit_own = true;
+    stall.cause = "pthread_mutex";
+    check_text(stalls_text_advice(&stall),
+            "shorten what thread 4201 (sampler) of the program itself does while it holds the mutex");
+    stall = (struct stall){.cause = "cpu_contention"};
+    char *text = stalls_text_advice(&stall);
+    CHECK_CONTAINS(text, "keep the neighbours off these CPUs");
+    free(text);
+    stall = (struct stall){.cause = "smaps_read", .has_period = true, .period_ns = 299600000};
+    text = stalls_text_advice(&stall);
+    CHECK_CONTAINS(text, "ask far less often (now every 300 ms)");
+    free(text);
+}
