@@ -330,15 +330,16 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
             .rank = 1,
             .ranks = 4,
             .host = "node-7",
+            .deed = {.kind = STALL_DEED_CAUSE, .cause = "smaps_read", .function = "stage (ddp.py)"},
             .what = "a monitor reads the smaps of the process, in stage (ddp.py)",
+            .late_by = agent,
             .late_ns = 4054054,
             .more_ns = 3 * MS,
             .ranks_ns = 1790 * MS,
             .culprit_python = STACK("stage (ddp.py:41)", "main (ddp.py:84)"),
             .chain = {{.from = trainer, .to = rank, .via = VIA_COLLECTIVE},
                     {.from = rank, .to = agent, .via = VIA_CAUSE, .name = "smaps_read"}},
-            .chain_count = 2,
-            .advice = "on rank 1: stop `agent.py` (pid 4188) from reading smaps"};
+            .chain_count = 2};
     struct stall startup[] = {lone_stall()};
     const char *missing[] = {
             "rank 3 of 4 was not recorded: whether the others wait for it cannot be told"};

@@ -72,7 +72,8 @@ TEST(ranks_by_nccl)
     const struct stall *top = story_top(&job.story);
     CHECK_STR(top->cause, "straggler");
     CHECK_INT(top->rank, 1);
-    CHECK_STR(top->what, "computing in prepare_features (ddp.py)");
+    CHECK_INT(top->deed.kind, STALL_DEED_COMPUTES);
+    CHECK_STR(top->deed.function, "prepare_features (ddp.py)");
     CHECK_DBL((double)top->late_ns, 4e6, 0.2e6);
     story_close(&job.story);
 }
@@ -124,7 +125,8 @@ TEST(a_late_rank_whose_steps_have_no_collective_but_each_eighth)
         const struct stall *top = story_top(&job.story);
         CHECK_STR(top->cause, "straggler");
         CHECK_INT(top->rank, 1);
-        CHECK_STR(top->what, "computing in prepare_features (ddp.py)");
+        CHECK_INT(top->deed.kind, STALL_DEED_COMPUTES);
+        CHECK_STR(top->deed.function, "prepare_features (ddp.py)");
         CHECK_DBL((double)top->late_ns, 32e6, 1.1e6);
         CHECK_INT(top->count, STEPS / ADDED);
         story_close(&job.story);
@@ -148,7 +150,8 @@ TEST(a_kernel_that_takes_one_gpu_longer)
     const struct stall *top = story_top(&job.story);
     CHECK_STR(top->cause, "straggler");
     CHECK_INT(top->rank, 1);
-    CHECK_STR(top->what, "sin elementwise, which takes its GPU longer");
+    CHECK_INT(top->deed.kind, STALL_DEED_KERNEL);
+    CHECK_STR(top->deed.function, "sin elementwise");
     CHECK_DBL((double)top->late_ns, 4e6, 0.2e6);
     CHECK_DBL((double)top->more_ns, 4e6, 0.2e6);
     story_close(&job.story);
@@ -170,7 +173,9 @@ TEST(a_gpu_that_is_slower_in_everything)
     const struct stall *top = story_top(&job.story);
     CHECK_STR(top->cause, "straggler");
     CHECK_INT(top->rank, 1);
-    CHECK_STR(top->what, "all kernels, which take its GPU 20 % longer (a slower clock?)");
+    CHECK_INT(top->deed.kind, STALL_DEED_KERNELS);
+    CHECK_DBL(top->deed.more_share, 0.2, 0.005);
+    CHECK(!top->deed.function);
     story_close(&job.story);
 }
 

@@ -2,6 +2,7 @@
 // Each kind of what is said of a stall, with its arguments, as people read it.
 #include <stdlib.h>
 
+#include "common/containers/arena.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "tests/unit/runner.h"
 
@@ -156,4 +157,86 @@ TEST(advice_names_whom_it_is_about)
     text = stalls_text_advice(&stall);
     CHECK_CONTAINS(text, "ask far less often (now every 300 ms)");
     free(text);
+}
+
+// ---- late ranks ----
+
+static const struct late_case {
+    struct stall_deed deed;
+    const char *what, *advice;
+} late_cases[] = {
+        {{.kind = STALL_DEED_UNSEEN}, NULL,
+                "look at what rank 1 does between its collectives that the other ranks do not"},
+        {{.kind = STALL_DEED_CAUSE, .cause = "python_gc", .function = "collect (ddp.py)"},
+                "python's garbage collector runs, in collect (ddp.py)",
+                "on rank 1: gc.freeze() after start-up, gc.disable() in the training loop with gc.collect() at a chosen step on "
+                "all ranks alike, or a higher gc.set_threshold()"},
+        {{.kind = STALL_DEED_CAUSE, .cause = "tlb_shootdown"},
+                "TLB flushes interrupt the other CPUs",
+                "on rank 1: keep whoever does it from changing mappings in a loop (mprotect, munmap, mremap): keep buffers, "
+                "change larger pieces at once, or use huge pages"},
+        {{.kind = STALL_DEED_COMPUTES, .function = "augment (data.py)"},
+                "computing in augment (data.py)",
+                "look at augment (data.py), which takes rank 1 longer than the other ranks: spread its input evenly, or take it "
+                "out of the step"},
+        {{.kind = STALL_DEED_WAITS, .function = "fetch (data.py)"}, "waiting in fetch (data.py)",
+                "look at fetch (data.py), which takes rank 1 longer than the other ranks: spread its input evenly, or take it "
+                "out of the step"},
+        {{.kind = STALL_DEED_SLEEPS, .function = "nap (data.py)"}, "sleeping in nap (data.py)",
+                "look at nap (data.py), which takes rank 1 longer than the other ranks: spread its input evenly, or take it out "
+                "of the step"},
+        {{.kind = STALL_DEED_KERNEL, .function = "sin elementwise"},
+                "sin elementwise, which takes its GPU longer",
+                "compare the GPU of rank 1 with the others': clocks and throttling (nvidia-smi -q -d CLOCK,PERFORMANCE), who "
+                "else uses it, and whether its input is larger"},
+        {{.kind = STALL_DEED_KERNELS, .more_share = 0.199},
+                "all kernels, which take its GPU 20 % longer (a slower clock?)",
+                "compare the GPU of rank 1 with the others': clocks and throttling (nvidia-smi -q -d CLOCK,PERFORMANCE), who "
+                "else uses it, and whether its input is larger"},
+        {{.kind = STALL_DEED_MESSAGES}, "its messages come late, by the network or its connection",
+                "look at the link of rank 1 and at who else uses it: outside of collectives it does no more than the other ranks"},
+        {{.kind = STALL_DEED_SENDS, .peer_rank = 0, .bits_per_s = 12.34e6, .retransmits = 120},
+                "its messages to rank 0 come late, by the network or its connection",
+                "look at the link of rank 1 and at who else uses it: while messages from rank 1 to rank 0 were under way they "
+                "came at 12.3 Mbit/s; 120 segments were sent again"},
+        {{.kind = STALL_DEED_RECEIVES, .peer_rank = -1, .peer_pid = 4121, .bits_per_s = 2e6},
+                "messages from process 4121 to it come late, by the network or its connection",
+                "look at the link of rank 1 and at who else uses it: while messages from process 4121 to rank 1 were under way "
+                "they came at 2.0 Mbit/s"},
+};
+
+TEST(what_a_late_rank_did_and_what_to_do)
+{
+    struct arena *arena = arena_new();
+    for (size_t i = 0; i < sizeof late_cases / sizeof *late_cases; i++) {
+        const struct late_case *one = &late_cases[i];
+        const char *what = stall_deed_words(&one->deed, arena);
+        if (one->what)
+            CHECK_STR(what, one->what);
+        else
+            CHECK(!what);
+        struct stall stall = {
+                .cause = "straggler", .is_straggler = true, .rank = 1, .deed = one->deed};
+        check_text(stalls_text_advice(&stall), one->advice);
+        check_text(stalls_text_advice_full(&stall), one->advice);
+    }
+    arena_free(arena);
+}
+
+TEST(a_late_rank_without_a_number_and_an_agent)
+{
+    struct stall stall = {.cause = "straggler",
+            .is_straggler = true,
+            .rank = -1,
+            .culprit = {.known = true, .pid = 4122},
+            .deed = {.kind = STALL_DEED_CAUSE, .cause = "ptrace"},
+            .late_by = {.known = true, .pid = 4200, .cmdline = "py-spy record --pid 4122"}};
+    check_text(stalls_text_advice(&stall),
+            "on process 4122: end `py-spy record --pid 4122` (pid 4200), or let it not stop the target (py-spy --nonblocking, "
+            "a lower rate)");
+    stall.deed = (struct stall_deed){.kind = STALL_DEED_COMPUTES, .function = "attend (pipe.py)"};
+    stall.stages = true;
+    check_text(stalls_text_advice(&stall),
+            "look at attend (pipe.py), which takes process 4122 longer than the other ranks: divide stages and input evenly, "
+            "or take it out of the step");
 }

@@ -263,13 +263,6 @@ static bool describe_own(const struct trace *trace, const struct group *group)
             trace->threads[group->worst_thread].process == group->culprit;
 }
 
-const char *describe_program(const struct trace *trace, uint32_t process)
-{
-    const struct trace_process *row = &trace->processes[process];
-    return arena_print(trace->arena, "`%.200s` (pid %d)",
-            row->cmdline && *row->cmdline ? row->cmdline : row->comm, row->tgid);
-}
-
 static void describe_victim(const struct trace *trace, const struct part *part, struct stall *stall)
 {
     uint32_t kernel = 0, user = 0, python = 0;

@@ -60,8 +60,6 @@ void quiet_find(const struct work *work, struct stalls *stalls);
 // describe.c: as it is told, strings in the trace's arena.
 struct stall_task describe_task(const struct trace *trace, uint32_t thread); // TRACE_NONE: nobody
 struct stall_stack describe_stack(const struct trace *trace, uint32_t stack);
-// "`COMMAND` (pid N)"
-const char *describe_program(const struct trace *trace, uint32_t process);
 void describe_group(const struct work *work, const struct group *group, struct stall *ret_stall);
 
 #endif

@@ -76,4 +76,33 @@ struct stall_resource {
     int64_t cgroups, directories; // directories -1: not known
 };
 
+// What a late rank did meanwhile, and the others did not.
+enum stall_deed_kind {
+    STALL_DEED_UNSEEN,
+    STALL_DEED_CAUSE,    // cause held it up; function: where, NULL where that was not seen
+    STALL_DEED_COMPUTES, // in function
+    STALL_DEED_WAITS,    // in function
+    STALL_DEED_SLEEPS,   // in function
+    STALL_DEED_KERNEL,   // kernel function takes its GPU longer
+    STALL_DEED_KERNELS,  // all of them do, by more_share
+    STALL_DEED_MESSAGES, // nothing, or that is not known: what it sends comes late
+    STALL_DEED_SENDS,    // by their connection, what it sends to peer comes late
+    STALL_DEED_RECEIVES, // likewise, what peer sends to it
+};
+
+struct stall_deed {
+    enum stall_deed_kind kind;
+    const char *cause;    // of the table of causes
+    const char *function; // "prepare_features (ddp.py)"
+    double more_share;
+    int32_t peer_rank, peer_pid; // rank -1: not known
+    double bits_per_s;           // to or from peer, while something was under way
+    double retransmits;          // segments of that
+};
+
+struct arena;
+// "computing in prepare_features (ddp.py)", in the arena; NULL: not seen. Here and not in
+// reports/render, as reports/analyse/diff/recordings keeps the text.
+const char *stall_deed_words(const struct stall_deed *deed, struct arena *arena);
+
 #endif

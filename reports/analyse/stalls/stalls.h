@@ -81,17 +81,18 @@ struct stall {
     uint64_t steps_hit, steps_total;
     // Of a straggler, whose victims are all the others: victim.known is false.
     bool is_straggler;
-    int32_t rank, ranks;    // the culprit's, of so many; -1: not known
-    const char *host;       // where it runs; NULL: not known
-    struct stall_gpu gpu;   // of the rank
-    const char *late_cause; // of the table of causes, what holds it up; NULL: something of its own
-    const char *what;       // "computing in prepare_features (ddp.py)"; NULL: not seen
-    int64_t late_ns;        // the mean of one time
-    int64_t more_ns;        // what it did more than the others, of that, in the mean; 0: not seen
-    int64_t ranks_ns;       // what all that waited lost together
+    int32_t rank, ranks;  // the culprit's, of so many; -1: not known
+    const char *host;     // where it runs; NULL: not known
+    struct stall_gpu gpu; // of the rank
+    struct stall_deed deed;
+    const char *what;          // stall_deed_words(); NULL: not seen
+    struct stall_task late_by; // whose doing that is; known == false: nobody's, or nobody was seen
+    bool stages;               // ranks send to each other, like the stages of a pipeline
+    int64_t late_ns;           // the mean of one time
+    int64_t more_ns;  // what it did more than the others, of that, in the mean; 0: not seen
+    int64_t ranks_ns; // what all that waited lost together
     struct stall_stack culprit_user, culprit_python; // doing that
     double weight;                                   // what it is ranked by
-    const char *advice; // of a straggler; NULL: of any other, to which the table of causes has it
 };
 
 struct stall_breach {

@@ -116,18 +116,24 @@ char *stalls_text_via(const struct stall_link *link)
 
 // ---- what to do ----
 
-// "`python3 agent.py` (pid 4188)", "thread 4127 (worker) of the program itself", "whoever does it"
+// "`python3 agent.py` (pid 4188)", "whoever does it"
+static char *reasons_program(const struct stall_task *task)
+{
+    const char *name = task->cmdline && *task->cmdline ? task->cmdline : task->process_comm;
+    return task->known ? xasprintf("`%.200s` (pid %d)", name ? name : "?", (int)task->pid)
+                       : xstrdup("whoever does it");
+}
+
+// The same, or "thread 4127 (worker) of the program itself", "the neighbours".
 static char *reasons_who(const struct stall *stall)
 {
     const struct stall_task *task = &stall->culprit;
-    const char *name = task->cmdline && *task->cmdline ? task->cmdline : task->process_comm;
-    if (!task->known)
-        return xstrdup(
-                strcmp(stall->cause, "cpu_contention") == 0 ? "the neighbours" : "whoever does it");
-    if (stall->culprit_own)
+    if (!task->known && strcmp(stall->cause, "cpu_contention") == 0)
+        return xstrdup("the neighbours");
+    if (task->known && stall->culprit_own)
         return xasprintf("thread %d (%s) of the program itself", (int)task->tid,
                 task->comm ? task->comm : "?");
-    return xasprintf("`%.200s` (pid %d)", name ? name : "?", (int)task->pid);
+    return reasons_program(task);
 }
 
 static char *reasons_advise(const struct stall *stall, const char *who)
@@ -142,10 +148,82 @@ static char *reasons_advise(const struct stall *stall, const char *who)
     return strbuf_take(&out);
 }
 
+// "rank 1", or "process 4121" where the rank is not known.
+static char *reasons_rank(int32_t rank, int32_t pid)
+{
+    return rank >= 0 ? xasprintf("rank %d", (int)rank) : xasprintf("process %d", (int)pid);
+}
+
+static char *reasons_advise_cause(const struct stall *stall, const char *name)
+{
+    const struct stall_cause *cause = stall_cause_of(stall->deed.cause);
+    char *who = reasons_program(&stall->late_by);
+    struct strbuf out = {0};
+    strbuf_add(&out, "on %s: ", name);
+    if (cause)
+        strbuf_add(&out, cause->advice, who);
+    free(who);
+    return strbuf_take(&out);
+}
+
+static char *reasons_advise_link(const struct stall *stall, const char *name)
+{
+    const struct stall_deed *deed = &stall->deed;
+    bool receives = deed->kind == STALL_DEED_RECEIVES;
+    char *peer = reasons_rank(deed->peer_rank, deed->peer_pid);
+    struct strbuf out = {0};
+    strbuf_add(&out,
+            "look at the link of %s and at who else uses it: while messages from %s to %s were under way they came at %.1f Mbit/s",
+            name, receives ? peer : name, receives ? name : peer, deed->bits_per_s / 1e6);
+    if (deed->retransmits > 0)
+        strbuf_add(&out, "; %.0f segments were sent again", deed->retransmits);
+    free(peer);
+    return strbuf_take(&out);
+}
+
+static char *reasons_advise_rank(const struct stall *stall, const char *name)
+{
+    switch (stall->deed.kind) {
+    case STALL_DEED_CAUSE:
+        return reasons_advise_cause(stall, name);
+    case STALL_DEED_KERNEL:
+    case STALL_DEED_KERNELS:
+        return xasprintf(
+                "compare the GPU of %s with the others': clocks and throttling (nvidia-smi -q -d CLOCK,PERFORMANCE), who else "
+                "uses it, and whether its input is larger",
+                name);
+    case STALL_DEED_COMPUTES:
+    case STALL_DEED_WAITS:
+    case STALL_DEED_SLEEPS:
+        return xasprintf(
+                "look at %s, which takes %s longer than the other ranks: %s, or take it out of the step",
+                stall->deed.function, name,
+                stall->stages ? "divide stages and input evenly" : "spread its input evenly");
+    case STALL_DEED_SENDS:
+    case STALL_DEED_RECEIVES:
+        return reasons_advise_link(stall, name);
+    case STALL_DEED_MESSAGES:
+        return xasprintf(
+                "look at the link of %s and at who else uses it: outside of collectives it does no more than the other ranks",
+                name);
+    default:
+        return xasprintf(
+                "look at what %s does between its collectives that the other ranks do not", name);
+    }
+}
+
+static char *reasons_advise_straggler(const struct stall *stall)
+{
+    char *name = reasons_rank(stall->rank, stall->culprit.pid),
+         *text = reasons_advise_rank(stall, name);
+    free(name);
+    return text;
+}
+
 char *stalls_text_advice_full(const struct stall *stall)
 {
-    if (stall->advice)
-        return xstrdup(stall->advice);
+    if (stall->is_straggler)
+        return reasons_advise_straggler(stall);
     char *who = reasons_who(stall), *text = reasons_advise(stall, who);
     free(who);
     return text;
@@ -154,7 +232,8 @@ char *stalls_text_advice_full(const struct stall *stall)
 char *stalls_text_advice(const struct stall *stall)
 {
     const struct stall_task *task = &stall->culprit;
-    if (stall->advice || !task->known || stall->culprit_own || !task->cmdline || !*task->cmdline)
+    if (stall->is_straggler || !task->known || stall->culprit_own || !task->cmdline ||
+            !*task->cmdline)
         return stalls_text_advice_full(stall);
     char *who = stalls_text_task(task, STALLS_NAME_PROGRAM), *text = reasons_advise(stall, who);
     free(who);

@@ -299,16 +299,12 @@ static void why_kernels(const struct why *why, struct late_rank *straggler)
         }
     }
     double least = 0.4 * (double)straggler->total_ns;
-    if (most >= least && most >= 0.6 * all)
-        straggler->function = arena_print(
-                trace->arena, "%s, which takes its GPU longer", why_kernel_name(trace, best));
-    else if (all >= least)
-        straggler->function = arena_print(trace->arena,
-                "all kernels, which take its GPU %.0f %% longer (a slower clock?)",
-                100 * all / usual);
-    if (most >= least || all >= least) {
+    bool one = most >= least && most >= 0.6 * all;
+    if (one || all >= least) {
+        straggler->function = one ? why_kernel_name(trace, best) : NULL;
         straggler->kernels = true;
-        straggler->deed_ns = (int64_t)(most >= least && most >= 0.6 * all ? most : all);
+        straggler->kernels_share = one ? 0 : all / usual;
+        straggler->deed_ns = (int64_t)(one ? most : all);
     }
     free(list);
     free(row_of);
@@ -345,8 +341,8 @@ static bool why_is_alike(const struct why *why, const struct late_rank *straggle
 // must be seen in what it does.
 static void why_messages(const struct why *why, struct late_rank *straggler)
 {
-    if (straggler->cause < CAUSE_COUNT || straggler->function || why->ranks->nccl ||
-            (!why->ranks->by_work && !why_is_alike(why, straggler)))
+    if (straggler->cause < CAUSE_COUNT || straggler->function || straggler->kernels ||
+            why->ranks->nccl || (!why->ranks->by_work && !why_is_alike(why, straggler)))
         return;
     straggler->messages = why->ranks->row_count == 2 && !why->ranks->by_work;
     straggler->unfounded = !straggler->messages;

@@ -88,7 +88,8 @@ struct late_rank {
     enum cause cause;
     uint32_t culprit, culprit_stack; // of the cause: a thread, or TRACE_NONE; 0
     const char *function;            // "prepare_features (ddp.py)"; NULL: not seen
-    bool kernels;                    // it is of the GPU
+    bool kernels;                    // it is one of the GPU; function NULL: all of them are
+    double kernels_share;            // all of them took so much longer
     bool waiting;                    // off the CPU there
     bool sleeping;                   // by a sleep
     bool messages; // it does no more than the other one, or its connections tell: what comes late
@@ -124,7 +125,7 @@ double late_errors(const double *more, int blocks, double *ret_sum);
 void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end,
         struct late_ranks *ret_late);
 void late_ranks_free(struct late_ranks *stragglers);
-// late_describe.c: in words, strings in the trace's arena.
+// late_describe.c: as it is told, strings in the trace's arena.
 void late_describe(const struct ranks *ranks, const struct work *work,
         const struct late_rank *straggler, struct stall *ret_stall);
 struct stall_gpu late_gpu(const struct ranks *ranks, uint32_t row);
