@@ -227,8 +227,9 @@ TEST(two_sides_with_drops_and_threads_that_waited_together)
     struct stall_breach breaches[] = {
             {.producer = "bpf", .kind = "gaps", .count = 12345, .detail = "the ring was full"},
             {.producer = "bpf", .kind = "samples", .count = 2}};
-    const char *missing[] = {"signals: no tracepoint signal_generate on this kernel; who sent "
-                             "SIGSTOP is told from wakers only"};
+    struct stall_missing missing[] = {
+            {.text = "signals: no tracepoint signal_generate on this kernel; who sent "
+                     "SIGSTOP is told from wakers only"}};
     struct stalls b = {.recording_id = 2,
             .window_ns = 30000 * MS,
             .threshold_ns = MS,
@@ -341,8 +342,8 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
                     {.from = rank, .to = agent, .via = VIA_CAUSE, .name = "smaps_read"}},
             .chain_count = 2};
     struct stall startup[] = {lone_stall()};
-    const char *missing[] = {
-            "rank 3 of 4 was not recorded: whether the others wait for it cannot be told"};
+    struct stall_missing missing[] = {
+            {.kind = STALL_MISSING_RANKS, .count = 1, .of = 4, .ranks = {3}}};
     struct stalls stalls = {.recording_id = 1,
             .window_ns = 4000 * MS,
             .threshold_ns = MS,
@@ -401,13 +402,15 @@ TEST(what_if_is_told_or_why_not_or_not_at_all)
     json_t *item = stalls_what_if_json(&what_if);
     CHECK(json_is_null(item));
     json_decref(item);
-    what_if.why_not = "events were lost";
+    what_if.why_not = STALL_WHY_NOT_LOST;
     char *text = stalls_what_if_head(&what_if);
-    CHECK_STR(text, "What if: not known: events were lost");
+    CHECK_STR(text,
+            "What if: not known: events were lost while it was recorded: who waits for whom is not known");
     free(text);
     CHECK(isnan(stalls_what_if_ns(&what_if, STALLS_QUESTION_EVEN))); // no answer beside a reason
     item = stalls_what_if_json(&what_if);
-    CHECK_STR(json_string_value(json_object_get(item, "why_not")), "events were lost");
+    CHECK_STR(json_string_value(json_object_get(item, "why_not")),
+            "events were lost while it was recorded: who waits for whom is not known");
     CHECK(json_is_null(json_object_get(item, "measured_ns")) &&
             json_is_null(json_object_get(item, "steps")));
     json_decref(item);

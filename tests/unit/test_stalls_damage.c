@@ -52,7 +52,8 @@ TEST(empty_window)
     CHECK_INT(stalls->count, 0);
     CHECK_INT(stalls->window_ns, 0);
     CHECK_INT(stalls->missing_count, 1);
-    CHECK_STR(stalls->missing[0], "no tracefs: softirqs are not seen");
+    CHECK_INT(stalls->missing[0].kind, STALL_MISSING_SOURCE);
+    CHECK_STR(stalls->missing[0].text, "no tracefs: softirqs are not seen");
     story_close(&story);
 }
 
@@ -106,6 +107,7 @@ TEST(killed_recorder)
     CHECK_INT(story.stalls->window_ns, 1300000000); // to the last event
     CHECK_INT(story.stalls->breach_count, 1);
     CHECK_STR(story.stalls->breaches[0].producer, "recorder");
+    CHECK(story.stalls->breaches[0].unended);
     double whole = story_top(&story)->confidence;
     story_counter(&story, "drops", "gap", 400, 100); // there was no time for the ledger
     story_counter(&story, "drops", "gap", 1200, 5000);
@@ -234,6 +236,7 @@ TEST(drops_lower_the_confidence)
     CHECK_INT(story.stalls->breach_count, 1);
     CHECK_INT(story.stalls->breaches[0].count, 400);
     CHECK_STR(story.stalls->breaches[0].detail, "ring full");
+    CHECK(!story.stalls->breaches[0].unended);
     story_close(&story);
 }
 

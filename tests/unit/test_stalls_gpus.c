@@ -595,7 +595,7 @@ TEST(where_records_of_the_gpu_were_lost_all_of_the_wait_counts)
         CHECK_INT(top->meanwhile, lost ? STALL_MEANWHILE_UNKNOWN : STALL_MEANWHILE_IDLE);
         bool told = false;
         for (size_t k = 0; k < job.story.stalls->missing_count; k++)
-            told |= strstr(job.story.stalls->missing[k], "GPUs did were lost") != NULL;
+            told |= job.story.stalls->missing[k].kind == STALL_MISSING_GPUS;
         CHECK_INT(told, lost);
         story_close(&job.story);
     }

@@ -826,7 +826,10 @@ TEST(ranks_that_were_not_recorded_are_named_as_missing)
     job_clean(&job, 2);
     story_analyse(&job.story);
     CHECK_INT(job.story.stalls->missing_count, 1);
-    CHECK(strstr(job.story.stalls->missing[0], "2, 3 of 4 were not recorded") != NULL);
+    const struct stall_missing *missing = &job.story.stalls->missing[0];
+    CHECK_INT(missing->kind, STALL_MISSING_RANKS);
+    CHECK_INT(missing->of, 4);
+    CHECK(missing->count == 2 && missing->ranks[0] == 2 && missing->ranks[1] == 3);
     story_close(&job.story);
 }
 

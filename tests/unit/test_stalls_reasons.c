@@ -4,6 +4,7 @@
 
 #include "common/containers/arena.h"
 #include "reports/render/stalls/stalls_text.h"
+#include "reports/render/stalls/stalls_what_if.h"
 #include "tests/unit/runner.h"
 
 // Takes the text.
@@ -157,6 +158,71 @@ TEST(advice_names_whom_it_is_about)
     text = stalls_text_advice(&stall);
     CHECK_CONTAINS(text, "ask far less often (now every 300 ms)");
     free(text);
+}
+
+// ---- what is not known ----
+
+TEST(what_was_not_seen)
+{
+    const struct {
+        struct stall_missing missing;
+        const char *text;
+    } cases[] = {
+            {{.kind = STALL_MISSING_SOURCE, .text = "no tracefs: softirqs are not seen"},
+                    "no tracefs: softirqs are not seen"},
+            {{.kind = STALL_MISSING_RANKS, .count = 1, .of = 4, .ranks = {2}},
+                    "rank 2 of 4 was not recorded: whether the others wait for it cannot be told"},
+            {{.kind = STALL_MISSING_RANKS, .count = 2, .of = 4, .ranks = {2, 3}},
+                    "ranks 2, 3 of 4 were not recorded: whether the others wait for them cannot be told"},
+            {{.kind = STALL_MISSING_RANKS,
+                     .count = 11,
+                     .of = 12,
+                     .ranks = {0, 1, 2, 3, 4, 5, 6, 8}},
+                    "ranks 0, 1, 2, 3, 4, 5, 6, 8 and 3 more of 12 were not recorded: whether the others wait for them cannot "
+                    "be told"},
+            {{.kind = STALL_MISSING_CLOCKS, .count = 1, .of = 2},
+                    "the clocks of 1 of 2 nodes were not synchronised: their ranks are compared with those of their own node "
+                    "only; chrony, ntpd or PTP on all nodes makes them comparable"},
+            {{.kind = STALL_MISSING_GPUS, .count = 1},
+                    "records of what the GPUs did were lost: waits for them are told as if none of it was recorded"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_text(stalls_text_missing(&cases[i].missing), cases[i].text);
+}
+
+TEST(what_was_lost)
+{
+    check_text(stalls_text_breach(&(struct stall_breach){
+                       .producer = "recorder", .kind = "end", .unended = true}),
+            "recorder end: the recording was not ended in order");
+    check_text(stalls_text_breach(&(struct stall_breach){
+                       .producer = "bpf.gap", .kind = "records", .count = 5000}),
+            "bpf.gap records: 5,000 dropped");
+    check_text(
+            stalls_text_breach(&(struct stall_breach){
+                    .producer = "bpf", .kind = "gaps", .count = 12, .detail = "the ring was full"}),
+            "bpf gaps: 12 dropped, the ring was full");
+}
+
+TEST(why_a_what_if_is_not_known)
+{
+    struct stall_what_if what_if = {.why_not = STALL_WHY_NOT_APART};
+    check_text(stalls_what_if_head(&what_if),
+            "What if: not known: the waits of its ranks do not end together, as with sends and receives, groups of some ranks, "
+            "or nodes with different clocks");
+    what_if.why_not = STALL_WHY_NOT_CONTRADICTION;
+    what_if.contradiction = "operation 3 depends on itself";
+    check_text(stalls_what_if_head(&what_if),
+            "What if: not known: the recorded operations of its ranks contradict each other (operation 3 depends on itself)");
+    what_if = (struct stall_what_if){
+            .why_not = STALL_WHY_NOT_OFF, .measured_ns = 1000, .replayed_ns = 1123};
+    check_text(stalls_what_if_head(&what_if),
+            "What if: not known: the replay takes 12.3 % more than the job did, so what its ranks waited for is not known well "
+            "enough");
+    what_if.replayed_ns = 900;
+    check_text(stalls_what_if_head(&what_if),
+            "What if: not known: the replay takes 10.0 % less than the job did, so what its ranks waited for is not known well "
+            "enough");
 }
 
 // ---- late ranks ----

@@ -5,6 +5,7 @@
 #ifndef UPGATE_STALLS_REASONS_H
 #define UPGATE_STALLS_REASONS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 // Why one is not sure: bits, in the order in which they are told.
@@ -98,6 +99,32 @@ struct stall_deed {
     int32_t peer_rank, peer_pid; // rank -1: not known
     double bits_per_s;           // to or from peer, while something was under way
     double retransmits;          // segments of that
+};
+
+// What was not seen.
+enum stall_missing_kind {
+    STALL_MISSING_SOURCE, // what this machine did not allow: text, as the recorder wrote it
+    STALL_MISSING_RANKS,  // count ranks of a job of so many were not recorded
+    STALL_MISSING_CLOCKS, // those of count nodes of so many are not known
+    STALL_MISSING_GPUS,   // records of what they did were lost
+};
+
+enum { STALL_MISSING_RANKS_MAX = 8 };
+
+struct stall_missing {
+    enum stall_missing_kind kind;
+    const char *text;
+    size_t count, of;
+    int32_t ranks[STALL_MISSING_RANKS_MAX]; // the first of them
+};
+
+// Why it is not known how long a step would take if.
+enum stall_why_not {
+    STALL_WHY_NOT_NOTHING,       // it is known, or there is nothing to ask
+    STALL_WHY_NOT_LOST,          // events were lost while recording
+    STALL_WHY_NOT_APART,         // the waits of its ranks do not end together
+    STALL_WHY_NOT_CONTRADICTION, // the operations of its ranks contradict each other
+    STALL_WHY_NOT_OFF,           // the job as it was, run again, does not take what was measured
 };
 
 struct arena;

@@ -56,12 +56,11 @@ static void stalls_add_breach(
     stalls->breaches[stalls->breach_count++] = breach;
 }
 
-static void stalls_add_missing(struct stalls *stalls, struct arena *arena, const char *sentence)
+static void stalls_add_missing(
+        struct stalls *stalls, struct arena *arena, struct stall_missing missing)
 {
-    if (!sentence)
-        return;
-    stalls->missing = stalls_room(arena, stalls->missing, stalls->missing_count, sizeof sentence);
-    stalls->missing[stalls->missing_count++] = sentence;
+    stalls->missing = stalls_room(arena, stalls->missing, stalls->missing_count, sizeof missing);
+    stalls->missing[stalls->missing_count++] = missing;
 }
 
 static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct arena *arena,
@@ -78,9 +77,10 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
         if (!stalls_concerns(producer))
             continue;
         stalls_add_breach(stalls, arena,
-                (struct stall_breach){arena_copy(arena, producer), arena_copy(arena, kind),
-                        arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
-                        sqlite3_column_int64(stmt, 3)});
+                (struct stall_breach){.producer = arena_copy(arena, producer),
+                        .kind = arena_copy(arena, kind),
+                        .detail = arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
+                        .count = sqlite3_column_int64(stmt, 3)});
         if (sqlite3_column_int64(stmt, 3) > 0 && stalls_loses_events(producer))
             *ret_trust = stalls_trust(
                     *ret_trust, sqlite3_column_int64(stmt, 4), sqlite3_column_int64(stmt, 3));
@@ -105,15 +105,15 @@ static int stalls_read_unended(struct store *store, struct stalls *stalls,
     while ((rc = store_step(store, stmt, err)) == 1) {
         if (first && !live)
             stalls_add_breach(stalls, arena,
-                    (struct stall_breach){
-                            "recorder", "end", "the recording was not ended in order", 0});
+                    (struct stall_breach){.producer = "recorder", .kind = "end", .unended = true});
         first = false;
         int64_t dropped = sqlite3_column_int64(stmt, 1);
         if (dropped <= 0)
             continue;
         const char *producer =
                 arena_print(arena, "bpf.%s", (const char *)sqlite3_column_text(stmt, 0));
-        stalls_add_breach(stalls, arena, (struct stall_breach){producer, "records", NULL, dropped});
+        stalls_add_breach(stalls, arena,
+                (struct stall_breach){.producer = producer, .kind = "records", .count = dropped});
         int64_t kept = (int64_t)(trace->gap_count + trace->short_count + trace->sample_count);
         *ret_trust = stalls_trust(*ret_trust, kept + dropped, dropped);
     }
@@ -131,7 +131,9 @@ static int stalls_read_missing(
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         const char *text = (const char *)sqlite3_column_text(stmt, 0);
-        stalls_add_missing(stalls, arena, arena_copy(arena, text ? text : ""));
+        stalls_add_missing(stalls, arena,
+                (struct stall_missing){
+                        .kind = STALL_MISSING_SOURCE, .text = arena_copy(arena, text ? text : "")});
     }
     return rc;
 }
@@ -302,6 +304,20 @@ static void stalls_fill(struct stalls *stalls, struct work *work, const struct r
     late_ranks_free(&stragglers);
 }
 
+static void stalls_find_missing(
+        struct stalls *stalls, const struct work *work, const struct ranks *ranks)
+{
+    const struct trace *trace = work->trace;
+    const struct stall_missing all[] = {ranks_missing(ranks),
+            {.kind = STALL_MISSING_CLOCKS,
+                    .count = trace_clocks_unknown(trace),
+                    .of = trace->node_count},
+            {.kind = STALL_MISSING_GPUS, .count = trace->gpus_lost && gpu_waits_any(work)}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (all[i].count)
+            stalls_add_missing(stalls, trace->arena, all[i]);
+}
+
 int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct stalls **ret_stalls,
         struct error *err)
 {
@@ -345,11 +361,7 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     if (!rc) {
         ranks_find(trace, &ranks);
         stalls_fill(stalls, &work, &ranks, opts->share_min, trust, opts->last_ns > 0);
-        stalls_add_missing(stalls, arena, ranks_missing(&ranks));
-        stalls_add_missing(stalls, arena, trace_nodes_missing(trace));
-        if (trace->gpus_lost && gpu_waits_any(&work))
-            stalls_add_missing(stalls, arena,
-                    "records of what the GPUs did were lost: waits for them are told as if none of it was recorded");
+        stalls_find_missing(stalls, &work, &ranks);
     }
     ranks_free(&ranks);
     work_free(&work);

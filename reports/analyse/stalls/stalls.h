@@ -96,16 +96,17 @@ struct stall {
 };
 
 struct stall_breach {
-    const char *producer, *kind, *detail;
+    const char *producer, *kind, *detail; // detail NULL: none
     int64_t count;
+    bool unended; // the recorder was killed: no detail
 };
 
 // How long a step of a job of several ranks would take if: its operations replayed
 // (reports/analyse/replay). ns a step, in the mean; NAN: does not apply.
 struct stall_what_if {
     bool known;
-    const char *why_not; // where it could be asked and not be answered, a sentence; NULL: there is
-                         // nothing to ask
+    enum stall_why_not why_not; // where it could be asked and not be answered
+    const char *contradiction;  // in the words of reports/analyse/replay; NULL: of any other reason
     bool by_steps; // false: there are none; all between the first collective and the last is one
     int64_t steps; // that were replayed
     double measured_ns;
@@ -170,7 +171,7 @@ struct stalls {
     const char *quiet_function, *quiet_target; // where, and for which file; NULL: not known
     struct stall_what_if what_if;
     struct stall_heat heat;
-    const char **missing; // sources this machine did not allow, each a sentence
+    struct stall_missing *missing;
     size_t missing_count;
     void *memory; // the arena behind every string
 };

@@ -282,8 +282,8 @@ int64_t trace_residual_ns(const struct trace *trace, uint32_t process, uint32_t 
 const char *trace_host_of(const struct trace *trace, uint32_t process);
 // cpu_in, as its node numbers it
 int trace_cpu_of(const struct trace *trace, const struct trace_gap *gap);
-// A sentence where clocks are not known; NULL: nothing to say.
-const char *trace_nodes_missing(const struct trace *trace);
+// Of how many nodes the clocks are not known against those of the others; 0 on one node.
+size_t trace_clocks_unknown(const struct trace *trace);
 // Of which libraries the stores that were read have one build: there the address of a function
 // without a name means the same in all of them.
 struct trace_builds *trace_builds_new(void);

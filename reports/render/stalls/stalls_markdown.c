@@ -133,7 +133,7 @@ static void markdown_stalls_trust(struct strbuf *out, const struct stalls_shown 
     const char *blind = stalls_text_blind(shown->recording);
     markdown_stalls_item(out, "not seen", blind ? xstrdup(blind) : NULL);
     for (size_t i = 0; i < stalls->missing_count; i++)
-        markdown_stalls_item(out, "not seen", xstrdup(stalls->missing[i]));
+        markdown_stalls_item(out, "not seen", stalls_text_missing(&stalls->missing[i]));
 }
 
 char *stalls_view_markdown(const struct stalls_view *view)

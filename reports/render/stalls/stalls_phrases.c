@@ -184,14 +184,20 @@ char *stalls_text_link(const struct stall *stall, const struct stall_link *link,
     return text;
 }
 
+const char *stalls_text_breach_detail(const struct stall_breach *breach)
+{
+    return breach->unended ? "the recording was not ended in order" : breach->detail;
+}
+
 char *stalls_text_breach(const struct stall_breach *breach)
 {
     struct strbuf out = {0};
     strbuf_add(&out, "%s %s", breach->producer, breach->kind);
     if (breach->count > 0)
         strbuf_add(&out, ": %s dropped", numbers_count(breach->count, NUMBERS_BUFFER));
-    if (breach->detail)
-        strbuf_add(&out, "%s%s", breach->count > 0 ? ", " : ": ", breach->detail);
+    const char *detail = stalls_text_breach_detail(breach);
+    if (detail)
+        strbuf_add(&out, "%s%s", breach->count > 0 ? ", " : ": ", detail);
     return strbuf_take(&out);
 }
 

@@ -114,6 +114,38 @@ char *stalls_text_via(const struct stall_link *link)
                                 : xstrdup(link->name ? link->name : texts[link->via]);
 }
 
+static char *reasons_missing_ranks(const struct stall_missing *missing)
+{
+    bool one = missing->count == 1;
+    struct strbuf out = {0};
+    strbuf_add(&out, "rank%s ", one ? "" : "s");
+    for (size_t i = 0; i < missing->count && i < STALL_MISSING_RANKS_MAX; i++)
+        strbuf_add(&out, "%s%d", i ? ", " : "", (int)missing->ranks[i]);
+    if (missing->count > STALL_MISSING_RANKS_MAX)
+        strbuf_add(&out, " and %zu more", missing->count - STALL_MISSING_RANKS_MAX);
+    strbuf_add(&out, " of %zu %s not recorded: whether the others wait for %s cannot be told",
+            missing->of, one ? "was" : "were", one ? "it" : "them");
+    return strbuf_take(&out);
+}
+
+char *stalls_text_missing(const struct stall_missing *missing)
+{
+    switch (missing->kind) {
+    case STALL_MISSING_RANKS:
+        return reasons_missing_ranks(missing);
+    case STALL_MISSING_CLOCKS:
+        return xasprintf(
+                "the clocks of %zu of %zu nodes were not synchronised: their ranks are compared with those of their own "
+                "node only; chrony, ntpd or PTP on all nodes makes them comparable",
+                missing->count, missing->of);
+    case STALL_MISSING_GPUS:
+        return xstrdup(
+                "records of what the GPUs did were lost: waits for them are told as if none of it was recorded");
+    default:
+        return xstrdup(missing->text);
+    }
+}
+
 // ---- what to do ----
 
 // "`python3 agent.py` (pid 4188)", "whoever does it"

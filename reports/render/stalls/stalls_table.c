@@ -313,7 +313,7 @@ static void stalls_trust(struct table *table, const struct stalls_shown *shown)
     const char *blind = stalls_text_blind(shown->recording);
     stalls_line(table, "not seen", blind ? xstrdup(blind) : NULL);
     for (size_t i = 0; i < stalls->missing_count && i < STALLS_MISSING_MAX; i++)
-        stalls_line(table, i || blind ? "" : "not seen", xstrdup(stalls->missing[i]));
+        stalls_line(table, i || blind ? "" : "not seen", stalls_text_missing(&stalls->missing[i]));
     if (stalls->missing_count > STALLS_MISSING_MAX)
         stalls_line(table, "",
                 xasprintf("%zu more: select missing from recording",

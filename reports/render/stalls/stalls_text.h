@@ -67,6 +67,7 @@ char *stalls_text_link(const struct stall *stall, const struct stall_link *link,
 // "61 of 200 steps"; NULL when there were no steps.
 char *stalls_text_steps(const struct stall *stall);
 int64_t stalls_text_dropped(const struct stalls *stalls); // events that were lost, of all kinds
+const char *stalls_text_breach_detail(const struct stall_breach *breach); // NULL: none
 char *stalls_text_breach(
         const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
 
@@ -80,6 +81,7 @@ char *stalls_text_sure(const struct stall *stall);
 const char *stalls_text_meanwhile(const struct stall *stall);
 char *stalls_text_resource(const struct stall_resource *resource); // NULL: nothing is known
 char *stalls_text_via(const struct stall_link *link);              // "pipe:[123]", "CPU 1"
+char *stalls_text_missing(const struct stall_missing *missing);
 // What to do, with the culprit's name; full: with its whole command line, for who reads nothing
 // else. NULL: the cause has none.
 char *stalls_text_advice(const struct stall *stall);

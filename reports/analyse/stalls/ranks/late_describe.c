@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is told of a straggler: who, how late, what it did meanwhile, and whom that leads to. All
 // strings lie in the trace's arena.
-#include "common/strings.h"
 #include "reports/analyse/stalls/group.h"
 #include "reports/analyse/stalls/ranks/ranks.h"
 
@@ -121,30 +120,19 @@ void late_describe(const struct ranks *ranks, const struct work *work,
     }
 }
 
-const char *ranks_missing(const struct ranks *ranks)
+struct stall_missing ranks_missing(const struct ranks *ranks)
 {
-    enum { NAMED_MAX = 8 };
+    struct stall_missing ret = {.kind = STALL_MISSING_RANKS};
     if (ranks->size < 2 || !ranks->row_count)
-        return NULL;
-    struct strbuf text = {0};
-    size_t missing = 0;
+        return ret;
+    ret.of = (size_t)ranks->size;
     for (int32_t rank = 0; rank < ranks->size; rank++) {
         bool found = false;
         for (size_t i = 0; i < ranks->row_count && !found; i++)
             found = ranks->rows[i].rank == rank;
-        if (found)
-            continue;
-        if (missing++ < NAMED_MAX)
-            strbuf_add(&text, "%s%d", missing > 1 ? ", " : "", (int)rank);
+        if (!found && ret.count < STALL_MISSING_RANKS_MAX)
+            ret.ranks[ret.count] = rank;
+        ret.count += !found;
     }
-    const char *sentence = NULL;
-    if (missing > NAMED_MAX)
-        strbuf_add(&text, " and %zu more", missing - NAMED_MAX);
-    if (missing)
-        sentence = arena_print(ranks->trace->arena,
-                "rank%s %s of %d %s not recorded: whether the others wait for %s cannot be told",
-                missing == 1 ? "" : "s", text.text, (int)ranks->size, missing == 1 ? "was" : "were",
-                missing == 1 ? "it" : "them");
-    strbuf_free(&text);
-    return sentence;
+    return ret;
 }

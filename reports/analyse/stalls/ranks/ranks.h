@@ -133,8 +133,8 @@ struct stall_gpu late_gpu(const struct ranks *ranks, uint32_t row);
 // machine; NULL: not known.
 void late_heat(const struct ranks *ranks, const struct late_ranks *stragglers, int64_t begin,
         int64_t end, const char *host, struct stall_heat *ret_heat);
-// Which ranks of the job were not recorded, as a sentence; NULL: none is known to miss.
-const char *ranks_missing(const struct ranks *ranks);
+// Which ranks of the job were not recorded; count 0: none is known to miss.
+struct stall_missing ranks_missing(const struct ranks *ranks);
 // late_network.c: of more than two ranks, the one whose messages come late, as the connections
 // between them tell. errors_min, share_min: as of any late rank. False: none, or there is no
 // telling.

@@ -124,14 +124,13 @@ static void what_if_ask(const struct what_if_asked *asked, const struct ranks *r
 static void what_if_replay(
         struct what_if_comms *comms, const struct late_ranks *stragglers, struct stall_what_if *ret)
 {
-    struct arena *arena = comms->ranks->trace->arena;
     struct what_if_graph graph;
     struct replay *replay = NULL;
     struct error err = {0};
     what_if_graph_make(comms, &graph);
     if (replay_new(&graph.job, &replay, &err)) {
-        ret->why_not = arena_print(
-                arena, "the recorded operations of its ranks contradict each other (%s)", err.text);
+        ret->why_not = STALL_WHY_NOT_CONTRADICTION;
+        ret->contradiction = arena_copy(comms->ranks->trace->arena, err.text);
         what_if_graph_free(&graph);
         return;
     }
@@ -145,13 +144,10 @@ static void what_if_replay(
             (double)(comms->steps->end - comms->steps->begins[0]) / (double)comms->steps->count;
     ret->replayed_ns = what_if_run(&asked, replay_durations(replay));
     ret->unsure_ns = (double)comms->guessed * (double)comms->guess_ns / (double)comms->steps->count;
-    double off = ret->replayed_ns / ret->measured_ns - 1;
-    if (fabs(off) <= what_if_error_max)
+    if (fabs(ret->replayed_ns / ret->measured_ns - 1) <= what_if_error_max)
         what_if_ask(&asked, comms->ranks, stragglers, ret);
     else
-        ret->why_not = arena_print(arena,
-                "the replay takes %.1f %% %s than the job did, so what its ranks waited for is not known well enough",
-                fabs(off) * 100, off > 0 ? "more" : "less");
+        ret->why_not = STALL_WHY_NOT_OFF;
     ret->known = !ret->why_not;
     free(asked.durations);
     free(asked.ends);
@@ -192,10 +188,9 @@ void what_if_find(const struct ranks *ranks, const struct late_ranks *stragglers
     if (!many || comms.group_count < (ret->by_steps ? steps.count / 2 + 1 : LATE_BLOCKS))
         ;
     else if (lost)
-        ret->why_not = "events were lost while it was recorded: who waits for whom is not known";
+        ret->why_not = STALL_WHY_NOT_LOST;
     else if (comms.odd > what_if_odd_max * comms.whole)
-        ret->why_not =
-                "the waits of its ranks do not end together, as with sends and receives, groups of some ranks, or nodes with different clocks";
+        ret->why_not = STALL_WHY_NOT_APART;
     else
         what_if_replay(&comms, stragglers, ret);
     free(comms.list);
