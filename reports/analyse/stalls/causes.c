@@ -242,6 +242,11 @@ const struct stall_cause *stall_causes(size_t *ret_count)
     return causes_table;
 }
 
+const struct stall_cause *causes_row(enum cause cause)
+{
+    return &causes_table[cause];
+}
+
 const struct stall_cause *stall_cause_of(const char *id)
 {
     for (size_t i = 0; i < CAUSE_COUNT; i++)

@@ -280,9 +280,7 @@ static void classify_blocked(
         struct work *work, const struct trace_gap *gap, uint32_t index, int64_t end)
 {
     const struct trace *trace = work->trace;
-    struct marks marks = trace_marks(trace, gap->kernel), user = trace_marks(trace, gap->user);
-    if (!gap->kernel || !trace->stacks[gap->kernel].count)
-        marks = marks_of_syscall(trace->machine, gap->syscall);
+    struct marks marks = trace_kernel_marks(trace, gap), user = trace_marks(trace, gap->user);
     bool frozen = gap->state & STATE_FROZEN || gap->flags & UG_GAP_FROZEN ||
             marks_has(marks, MARK_FREEZE) ||
             (marks_has(marks, MARK_GET_SIGNAL) && !marks_has(marks, MARK_SIGNAL_END)) ||
@@ -388,11 +386,9 @@ static void classify_blocked(
 
 enum cause classify_alone(const struct trace *trace, const struct trace_gap *gap)
 {
-    struct marks marks = trace_marks(trace, gap->kernel);
+    struct marks marks = trace_kernel_marks(trace, gap);
     if (!gap->waking || gap->flags & UG_GAP_KTHREAD)
         return CAUSE_COUNT;
-    if (!gap->kernel || !trace->stacks[gap->kernel].count)
-        marks = marks_of_syscall(trace->machine, gap->syscall);
     enum cause cause = classify_lock(trace, gap, marks);
     return cause < CAUSE_COUNT ? cause : classify_memory_or_disk(gap, marks);
 }

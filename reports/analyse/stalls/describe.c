@@ -3,6 +3,7 @@
 // for, the chain, and why the confidence is below 1. All strings lie in the trace's arena.
 #include <string.h>
 
+#include "common/strings.h"
 #include "reports/analyse/stalls/group.h"
 
 // The functions that say best what a culprit did, the first that is on its stack.
@@ -58,8 +59,7 @@ struct stall_stack describe_stack(const struct trace *trace, uint32_t stack)
             .count = row->count};
     for (uint32_t i = 0; i < row->count; i++) {
         const struct trace_frame *frame = &trace->frames[trace->stack_frames[row->first + i]];
-        const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
-        file = file ? file + 1 : frame->module;
+        const char *file = frame->module ? string_base_name(frame->module) : NULL;
         if (frame->kind == 'p' && file && frame->line)
             ret.frames[i] = arena_print(trace->arena, "%s (%s:%d)", frame->name, file, frame->line);
         else
@@ -239,7 +239,7 @@ static void describe_chain(const struct work *work, const struct group *group,
     *link = describe_link(trace, last, part->culprit, part->hop_count ? VIA_CAUSE : part->via,
             part->hop_count ? TRACE_NONE : part->gap);
     if (part->hop_count)
-        link->name = stall_causes(&(size_t){0})[group->cause].id;
+        link->name = causes_row(group->cause)->id;
 }
 
 static enum stall_meanwhile describe_meanwhile(const struct group *group)
@@ -283,7 +283,7 @@ static void describe_victim(const struct trace *trace, const struct part *part, 
 void describe_group(const struct work *work, const struct group *group, struct stall *ret_stall)
 {
     const struct trace *trace = work->trace;
-    const struct stall_cause *cause = &stall_causes(&(size_t){0})[group->cause];
+    const struct stall_cause *cause = causes_row(group->cause);
     const struct part *best = describe_best(trace, group);
     *ret_stall = (struct stall){
             .cause = cause->id,

@@ -436,7 +436,7 @@ static int merge_by_rank(const void *left, const void *right)
         return a_oom ? -1 : 1;
     if (a->weight != b->weight)
         return a->weight > b->weight ? -1 : 1;
-    return (a->cause > b->cause) - (a->cause < b->cause);
+    return trace_order(a->cause, b->cause);
 }
 
 static void merge_group(

@@ -337,6 +337,14 @@ static inline struct marks trace_marks(const struct trace *trace, uint32_t stack
 {
     return trace->stacks[stack].marks;
 }
+// Of the kernel's stack of a gap, or, where there is none, of its system call.
+static inline struct marks trace_kernel_marks(
+        const struct trace *trace, const struct trace_gap *gap)
+{
+    return gap->kernel && trace->stacks[gap->kernel].count
+            ? trace_marks(trace, gap->kernel)
+            : marks_of_syscall(trace->machine, gap->syscall);
+}
 // A stack of the store that rows of the recording have; 0: none of them. Not after trace_load_last.
 uint32_t trace_stack_of(const struct trace *trace, int64_t id);
 // First sample of the thread at or after a time: an index below sample_first + sample_count, or

@@ -28,7 +28,7 @@ static struct stall_deed late_deed(const struct ranks *ranks, const struct late_
             .more_share = straggler->kernels_share,
             .peer_rank = -1};
     if (deed.kind == STALL_DEED_CAUSE)
-        deed.cause = stall_causes(&(size_t){0})[straggler->cause].id;
+        deed.cause = causes_row(straggler->cause)->id;
     if (straggler->by_connections) {
         const struct rank_row *peer = &ranks->rows[straggler->peer];
         deed.peer_rank = peer->rank;
@@ -50,7 +50,7 @@ void late_describe(const struct ranks *ranks, const struct work *work,
         const struct late_rank *straggler, struct stall *ret_stall)
 {
     const struct trace *trace = work->trace;
-    const struct stall_cause *cause = &stall_causes(&(size_t){0})[CAUSE_STRAGGLER];
+    const struct stall_cause *cause = causes_row(CAUSE_STRAGGLER);
     const struct rank_row *row = &ranks->rows[straggler->row];
     struct group group = {.cause = CAUSE_STRAGGLER,
             .culprit = TRACE_NONE,

@@ -235,8 +235,7 @@ static void why_name(const struct why *why, struct late_rank *straggler)
         return;
     const struct trace_frame *frame = &trace->frames[why->frame_of[best]];
     const struct why_sum *sum = &why->sums[best];
-    const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
-    file = file ? file + 1 : frame->module;
+    const char *file = frame->module ? string_base_name(frame->module) : NULL;
     const char *name = why_written(trace->arena, frame->name);
     straggler->function = file && !names_is_nameless(name)
             ? arena_print(trace->arena, "%s (%s)", name, file)
