@@ -16,29 +16,20 @@ enum { MARKDOWN_FRAMES_MAX = 20 };
 static void markdown_stalls_rows(struct strbuf *out, const struct stall *stalls, size_t count,
         int64_t window_ns, size_t rows_max)
 {
-    strbuf_add(out,
-            "| # | cause | lost | of time | times | longest | every | culprit | sure |\n"
-            "|--:|---|--:|--:|--:|--:|--:|---|--:|\n");
+    strbuf_add(out, "|");
+    for (int column = 0; column < STALLS_COLUMNS; column++)
+        strbuf_add(out, " %s |", stalls_heads[column]);
+    strbuf_add(out, "\n|");
+    for (int column = 0; column < STALLS_COLUMNS; column++)
+        strbuf_add(out, stalls_column_is_right(column) ? "--:|" : "---|");
+    strbuf_add(out, "\n");
     for (size_t i = 0; i < count && i < rows_max; i++) {
-        const struct stall *stall = &stalls[i];
-        strbuf_add(out, "| %zu | ", i + 1);
-        markdown_put(out, "", stall->title ? stall->title : stall->cause, " | ");
-        markdown_put(out, "", numbers_ns((double)stall->total_ns, NUMBERS_BUFFER), " | ");
-        markdown_text(out,
-                stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN,
-                        NUMBERS_BUFFER));
-        strbuf_add(out, " | %s | ", numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
-        markdown_put(out, "", numbers_ns((double)stall->max_ns, NUMBERS_BUFFER), " | ");
-        markdown_put(out, "",
-                numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER),
-                " | ");
-        markdown_take(out, "",
-                stall->is_straggler ? stalls_text_rank(stall)
-                        : stall->culprit.known
-                        ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
-                        : xstrdup("-"),
-                " | ");
-        markdown_put(out, "", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER), " |\n");
+        char *row[STALLS_COLUMNS];
+        stalls_text_row(&stalls[i], i, window_ns, true, row);
+        strbuf_add(out, "|");
+        for (int column = 0; column < STALLS_COLUMNS; column++)
+            markdown_take(out, " ", row[column], " |");
+        strbuf_add(out, "\n");
     }
     if (count > rows_max)
         strbuf_add(out, "\n%zu more with less.\n", count - rows_max);

@@ -1,10 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of a stall's details: what was lost and how, stacks cut to what matters, links of the
-// chain, what was recorded. Pure functions.
+// The row of a stall, and lines of its details: what was lost and how, stacks cut to what matters,
+// links of the chain, what was recorded. Pure functions.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "reports/render/stalls/stalls_text.h"
+
+const char *const stalls_heads[STALLS_COLUMNS] = {
+        "#", "cause", "lost", "of time", "times", "longest", "every", "culprit", "sure"};
+
+bool stalls_column_is_right(int column)
+{
+    return column != STALLS_COLUMN_CAUSE && column != STALLS_COLUMN_CULPRIT;
+}
+
+void stalls_text_row(
+        const struct stall *stall, size_t i, int64_t window_ns, bool title, char **ret_row)
+{
+    double period_ns = stall->has_period ? (double)stall->period_ns : NAN,
+           share = window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN;
+    ret_row[STALLS_COLUMN_RANK] = xasprintf("%zu", i + 1);
+    ret_row[STALLS_COLUMN_CAUSE] = xstrdup(title && stall->title ? stall->title : stall->cause);
+    ret_row[STALLS_COLUMN_LOST] = xstrdup(numbers_ns((double)stall->total_ns, NUMBERS_BUFFER));
+    ret_row[STALLS_COLUMN_SHARE] = xstrdup(stalls_text_share(share, NUMBERS_BUFFER));
+    ret_row[STALLS_COLUMN_COUNT] = xstrdup(numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
+    ret_row[STALLS_COLUMN_LONGEST] = xstrdup(numbers_ns((double)stall->max_ns, NUMBERS_BUFFER));
+    ret_row[STALLS_COLUMN_PERIOD] = xstrdup(numbers_ns(period_ns, NUMBERS_BUFFER));
+    ret_row[STALLS_COLUMN_CULPRIT] = stall->is_straggler ? stalls_text_rank(stall)
+            : stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
+                                   : xstrdup("-");
+    ret_row[STALLS_COLUMN_SURE] =
+            xstrdup(stalls_text_confidence(stall->confidence, NUMBERS_BUFFER));
+}
 
 static void phrases_part(
         struct strbuf *out, bool *begun, int64_t ns, int64_t total_ns, const char *what)

@@ -49,6 +49,25 @@ char *stalls_text_what(const struct stall *stall);
 // outside of the work.
 char *stalls_text_outside(const struct stalls *stalls);
 
+// The list of causes, the same in the terminal and in Markdown.
+enum stalls_column {
+    STALLS_COLUMN_RANK,
+    STALLS_COLUMN_CAUSE,
+    STALLS_COLUMN_LOST,
+    STALLS_COLUMN_SHARE,
+    STALLS_COLUMN_COUNT,
+    STALLS_COLUMN_LONGEST,
+    STALLS_COLUMN_PERIOD,
+    STALLS_COLUMN_CULPRIT,
+    STALLS_COLUMN_SURE,
+    STALLS_COLUMNS
+};
+extern const char *const stalls_heads[STALLS_COLUMNS];
+bool stalls_column_is_right(int column); // of numbers
+// Stall i of the list; title: by its title, else by its identifier. Shares are of window_ns.
+void stalls_text_row(
+        const struct stall *stall, size_t i, int64_t window_ns, bool title, char **ret_row);
+
 // "4.26 s, 98 times in 2 threads, the longest 137 ms; 4.2 s blocked, 60 ms waiting for a CPU"
 char *stalls_text_lost(const struct stall *stall);
 // "dlrm-train, candidate (torch 2.x), pair 3", or "recording 2"
