@@ -224,9 +224,12 @@ TEST(the_smaps_case_in_every_form)
 TEST(two_sides_with_drops_and_threads_that_waited_together)
 {
     struct stall found[] = {chain_stall(), smaps_stall(), lone_stall()};
-    struct stall_breach breaches[] = {
-            {.producer = "bpf", .kind = "gaps", .count = 12345, .detail = "the ring was full"},
-            {.producer = "bpf", .kind = "samples", .count = 2}};
+    struct stall_breach breaches[] = {{.producer = "bpf",
+                                              .kind = "gaps",
+                                              .count = 12345,
+                                              .detail = "the ring was full",
+                                              .events = true},
+            {.producer = "bpf", .kind = "samples", .count = 2, .events = true}};
     struct stall_missing missing[] = {
             {.text = "signals: no tracepoint signal_generate on this kernel; who sent "
                      "SIGSTOP is told from wakers only"}};
@@ -564,7 +567,8 @@ TEST(what_cannot_be_said_is_not_called_innocence)
     struct stalls_recording recording = smaps_recording();
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
     CHECK(stalls_view_nothing(&shown) == NULL); // events and no stall: that is an answer
-    struct stall_breach lost = {.producer = "bpf.gap", .kind = "records", .count = 1200};
+    struct stall_breach lost = {
+            .producer = "bpf.gap", .kind = "records", .count = 1200, .events = true};
     stalls.breaches = &lost;
     stalls.breach_count = 1;
     char *answer = stalls_text_answer(&shown);
@@ -581,7 +585,7 @@ TEST(what_cannot_be_said_is_not_called_innocence)
     char *text = stalls_view_nothing(&shown);
     CHECK_CONTAINS(text, "recording 1: no event of its 12 threads");
     free(text);
-    struct stall_breach breach = {.producer = "bpf", .kind = "gaps", .count = 5000};
+    struct stall_breach breach = {.producer = "bpf", .kind = "gaps", .count = 5000, .events = true};
     stalls.breaches = &breach;
     stalls.breach_count = 1;
     text = stalls_view_nothing(&shown);
@@ -619,8 +623,10 @@ TEST(no_stall_in_several_recordings_says_how_far_that_goes)
         struct stalls_shown shown[2];
         struct stall_breach lost[2];
         for (int k = 0; k < 2; k++) {
-            lost[k] = (struct stall_breach){
-                    .producer = "bpf.gap", .kind = "records", .count = cases[i].dropped[k]};
+            lost[k] = (struct stall_breach){.producer = "bpf.gap",
+                    .kind = "records",
+                    .count = cases[i].dropped[k],
+                    .events = true};
             stalls[k] = (struct stalls){.recording_id = k + 1,
                     .window_ns = 30000 * MS,
                     .breaches = &lost[k],

@@ -116,6 +116,7 @@ TEST(killed_recorder)
     CHECK_INT(story.stalls->breach_count, 2);
     CHECK_STR(story.stalls->breaches[1].producer, "bpf.gap");
     CHECK_INT(story.stalls->breaches[1].count, 5000);
+    CHECK(story.stalls->breaches[1].events);
     story_close(&story);
 }
 
@@ -236,7 +237,7 @@ TEST(drops_lower_the_confidence)
     CHECK_INT(story.stalls->breach_count, 1);
     CHECK_INT(story.stalls->breaches[0].count, 400);
     CHECK_STR(story.stalls->breaches[0].detail, "ring full");
-    CHECK(!story.stalls->breaches[0].unended);
+    CHECK(story.stalls->breaches[0].events && !story.stalls->breaches[0].unended);
     story_close(&story);
 }
 

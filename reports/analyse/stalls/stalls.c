@@ -80,7 +80,8 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
                 (struct stall_breach){.producer = arena_copy(arena, producer),
                         .kind = arena_copy(arena, kind),
                         .detail = arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
-                        .count = sqlite3_column_int64(stmt, 3)});
+                        .count = sqlite3_column_int64(stmt, 3),
+                        .events = stalls_loses_events(producer)});
         if (sqlite3_column_int64(stmt, 3) > 0 && stalls_loses_events(producer))
             *ret_trust = stalls_trust(
                     *ret_trust, sqlite3_column_int64(stmt, 4), sqlite3_column_int64(stmt, 3));
@@ -113,7 +114,8 @@ static int stalls_read_unended(struct store *store, struct stalls *stalls,
         const char *producer =
                 arena_print(arena, "bpf.%s", (const char *)sqlite3_column_text(stmt, 0));
         stalls_add_breach(stalls, arena,
-                (struct stall_breach){.producer = producer, .kind = "records", .count = dropped});
+                (struct stall_breach){
+                        .producer = producer, .kind = "records", .count = dropped, .events = true});
         int64_t kept = (int64_t)(trace->gap_count + trace->short_count + trace->sample_count);
         *ret_trust = stalls_trust(*ret_trust, kept + dropped, dropped);
     }

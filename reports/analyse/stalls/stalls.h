@@ -98,6 +98,7 @@ struct stall {
 struct stall_breach {
     const char *producer, *kind, *detail; // detail NULL: none
     int64_t count;
+    bool events;  // what was lost are events, which may change the answer
     bool unended; // the recorder was killed: no detail
 };
 

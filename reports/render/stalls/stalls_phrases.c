@@ -232,11 +232,9 @@ char *stalls_text_breach(const struct stall_breach *breach)
 int64_t stalls_text_dropped(const struct stalls *stalls)
 {
     int64_t dropped = 0;
-    for (size_t i = 0; i < stalls->breach_count; i++) {
-        const struct stall_breach *breach = &stalls->breaches[i];
-        bool events = !strncmp(breach->producer, "bpf", 3) || !strcmp(breach->producer, "recorder");
-        dropped += events && breach->count > 0 ? breach->count : 0;
-    }
+    for (size_t i = 0; i < stalls->breach_count; i++)
+        if (stalls->breaches[i].events && stalls->breaches[i].count > 0)
+            dropped += stalls->breaches[i].count;
     return dropped;
 }
 
