@@ -63,7 +63,7 @@ static void markdown_stalls_stack(
 static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall, size_t i)
 {
     strbuf_add(out, "\n<details%s><summary>%zu. ", i == 0 ? " open" : "", i + 1);
-    markdown_html(out, stall->title ? stall->title : stall->cause);
+    markdown_html(out, stall->title);
     strbuf_add(out, "</summary>\n\n");
     markdown_stalls_item(out, "lost", stalls_text_lost(stall));
     markdown_stalls_item(out, "steps hit", stalls_text_steps(stall));

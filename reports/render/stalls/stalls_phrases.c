@@ -21,7 +21,7 @@ void stalls_text_row(
     double period_ns = stall->has_period ? (double)stall->period_ns : NAN,
            share = window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN;
     ret_row[STALLS_COLUMN_RANK] = xasprintf("%zu", i + 1);
-    ret_row[STALLS_COLUMN_CAUSE] = xstrdup(title && stall->title ? stall->title : stall->cause);
+    ret_row[STALLS_COLUMN_CAUSE] = xstrdup(title ? stall->title : stall->cause);
     ret_row[STALLS_COLUMN_LOST] = xstrdup(numbers_ns((double)stall->total_ns, NUMBERS_BUFFER));
     ret_row[STALLS_COLUMN_SHARE] = xstrdup(stalls_text_share(share, NUMBERS_BUFFER));
     ret_row[STALLS_COLUMN_COUNT] = xstrdup(numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
@@ -197,8 +197,7 @@ static char *phrases_end(const struct stall *stall, const struct stall_task *tas
 {
     if (!task->known || !stall->victim.known || task->pid != stall->victim.pid || task->tid == 0)
         return stalls_text_task(task, STALLS_NAME_PROGRAM);
-    return xasprintf("%s %d \"%s\"", task->tid == task->pid ? "main thread" : "thread", task->tid,
-            task->comm ? task->comm : "?");
+    return stalls_text_own(task);
 }
 
 char *stalls_text_link(const struct stall *stall, const struct stall_link *link, bool utf8)

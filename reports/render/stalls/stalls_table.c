@@ -234,7 +234,7 @@ static void stalls_chain(struct table *table, const struct stall *stall)
 static void stalls_detail(struct table *table, const struct stalls *stalls, size_t i)
 {
     const struct stall *stall = &stalls->stalls[i];
-    char *title = screen_clean(stall->title ? stall->title : stall->cause, table->utf8);
+    char *title = screen_clean(stall->title, table->utf8);
     char *head = xasprintf("%zu. %s", i + 1, title);
     strbuf_add(&table->out, "\n");
     screen_style(&table->out, SCREEN_STYLE_BOLD, table->color, head);

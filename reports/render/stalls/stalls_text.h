@@ -22,6 +22,8 @@ char *stalls_text_task(const struct stall_task *task, enum stalls_name_form form
 const char *stalls_text_blind(const struct stalls_recording *recording);
 // "thread 4127 "pt_data_worker" of trainer.py (pid 4121)"
 char *stalls_text_thread(const struct stall_task *task);
+// The same within its process: "thread 4127 "pt_data_worker"".
+char *stalls_text_own(const struct stall_task *task);
 
 // Into a buffer of NUMBERS_SIZE, which is returned.
 char *stalls_text_share(double fraction, char *buf);        // 0.142 -> "14.2 %"
