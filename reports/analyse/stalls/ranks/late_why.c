@@ -89,6 +89,15 @@ static bool why_blocked(const struct trace *trace, uint32_t process, int64_t at)
     return busy && next < busy->block_count && busy->blocks[next].begin <= at;
 }
 
+static void why_add_gap(
+        struct why *why, const struct trace_gap *gap, double ns, double slept_ns, double late)
+{
+    bool off = gap->waking != 0;
+    why->slept += off ? slept_ns * late : 0;
+    why_add(why, gap->python, gap->user, ns, late, off,
+            marks_has(trace_marks(why->ranks->trace, gap->kernel), MARK_SLEEP));
+}
+
 // late: 1 of the late rank, else minus its part in the mean of the others.
 static void why_add_rank(struct why *why, const struct rank_row *rank, double late)
 {
@@ -114,19 +123,14 @@ static void why_add_rank(struct why *why, const struct rank_row *rank, double la
         if (ranks_waits(trace, gap))
             continue;
         // Pushed off its CPU it is still in that function, and late there.
-        int64_t ns = parts_overlap(gap->out, gap->in, why->begin, why->end);
-        if (gap->waking)
-            why->slept += (double)parts_overlap(gap->out, gap->waking, why->begin, why->end) * late;
-        why_add(why, gap->python, gap->user, (double)ns, late, gap->waking != 0,
-                marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
+        why_add_gap(why, gap, (double)parts_overlap(gap->out, gap->in, why->begin, why->end),
+                (double)parts_overlap(gap->out, gap->waking, why->begin, why->end), late);
     }
     for (size_t i = rank->short_first; i < rank->short_first + rank->short_count; i++) {
         const struct trace_gap *gap = &trace->shorts[why->ranks->shorts[i]];
         if (gap->out < why->begin || gap->in > why->end || ranks_waits(trace, gap))
             continue;
-        why->slept += gap->waking ? (double)trace->short_ns * late : 0;
-        why_add(why, gap->python, gap->user, (double)trace->short_ns, late, gap->waking != 0,
-                marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
+        why_add_gap(why, gap, (double)trace->short_ns, (double)trace->short_ns, late);
     }
 }
 

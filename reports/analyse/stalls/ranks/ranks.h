@@ -62,6 +62,8 @@ static inline uint32_t ranks_node_of(const struct ranks *ranks, size_t row)
 {
     return ranks->trace->processes[ranks->rows[row].process].node;
 }
+// Are the clocks of all of them known against each other?
+bool ranks_clocks_known(const struct ranks *ranks);
 // of each process; TRACE_NONE: it is no rank. The caller frees
 uint32_t *ranks_row_of(const struct ranks *ranks);
 // Waits for other ranks are told as stragglers or as nobody's fault: they go from work's parts.

@@ -187,7 +187,7 @@ static int work_by_node(const void *left, const void *right, void *ranks)
     return trace_order(of_a, of_b) ?: work_by_begin(a, b);
 }
 
-static bool work_clocks_known(const struct ranks *ranks)
+bool ranks_clocks_known(const struct ranks *ranks)
 {
     for (size_t i = 1; i < ranks->row_count; i++)
         if (trace_residual_ns(ranks->trace, ranks->rows[0].process, ranks->rows[i].process) < 0)
@@ -249,7 +249,7 @@ void ranks_work_of_waits(struct ranks *ranks)
     }
     if (count)
         qsort(waits, count, sizeof *waits, work_by_begin);
-    if (work_clocks_known(ranks)) {
+    if (ranks_clocks_known(ranks)) {
         work_shared(ranks, waits, count, TRACE_NONE);
         if (ranks->trace->node_count > 1)
             work_shared_on_nodes(ranks, waits, count);

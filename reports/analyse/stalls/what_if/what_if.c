@@ -57,11 +57,10 @@ static bool what_if_ranks(const struct ranks *ranks)
 {
     if (ranks->row_count < 2 || (ranks->size > 0 && ranks->row_count != (size_t)ranks->size))
         return false;
-    for (size_t i = 1; i < ranks->row_count; i++)
-        if ((ranks->size > 0 && ranks->rows[i].rank == ranks->rows[i - 1].rank) ||
-                trace_residual_ns(ranks->trace, ranks->rows[0].process, ranks->rows[i].process) < 0)
+    for (size_t i = 1; i < ranks->row_count && ranks->size > 0; i++)
+        if (ranks->rows[i].rank == ranks->rows[i - 1].rank)
             return false;
-    return true;
+    return ranks_clocks_known(ranks);
 }
 
 struct what_if_asked {
