@@ -100,7 +100,7 @@ static json_t *merge_json_stragglers(struct store *store, const struct stalls *s
                 json_real(stalls->window_ns > 0
                                 ? (double)stall->total_ns / (double)stalls->window_ns
                                 : 0));
-        json_object_set_new(item, "cause", render_json_text(stall->late_cause));
+        json_object_set_new(item, "cause", render_json_text(stall->deed.cause));
         json_object_set_new(item, "what", render_json_text(stall->what));
         json_array_append_new(list, item);
         free(gpu);

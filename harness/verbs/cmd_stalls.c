@@ -232,7 +232,7 @@ static void stalls_keep(struct stalls_job *job)
     struct error err = {0};
     int rc = store_begin(job->store, &err);
     for (size_t i = 0; i < job->count && rc == 0; i++)
-        rc = stalls_save(job->store, job->shown[i].stalls, stalls_view_detail, &err);
+        rc = stalls_save(job->store, job->shown[i].stalls, &stalls_view_words, &err);
     if (rc == 0)
         rc = store_commit(job->store, &err);
     if (rc) {

@@ -112,7 +112,7 @@ static void read_recording(struct store *store, const struct stalls_recordings *
     text_done(stream, &text);
     json_done(stalls_view_json(&view));
     free(stalls_view_markdown(&view));
-    fuzz_check(stalls_save(store, stalls, stalls_view_detail, &err), &err);
+    fuzz_check(stalls_save(store, stalls, &stalls_view_words, &err), &err);
     stalls_free(stalls);
 }
 

@@ -298,7 +298,7 @@ struct stalls *story_analyse(struct story *story)
 
 const struct stall *story_top(struct story *story)
 {
-    static const struct stall none = {.cause = "(none)", .title = "(none)", .advice = "(none)"};
+    static const struct stall none = {.cause = "(none)", .title = "(none)"};
     story_analyse(story);
     return story->stalls->count ? &story->stalls->stalls[0] : &none;
 }

@@ -63,7 +63,7 @@ static struct stall smaps_stall(void)
             .blocked_ns = 4195 * MS,
             .run_queue_ns = 65 * MS,
             .confidence = 0.94,
-            .confidence_note = "mmap_lock was held by a reader: one of possibly many is named",
+            .doubts = STALL_DOUBT_READER,
             .victim = trainer,
             .victim_threads = 1,
             .victim_kernel = STACK("__schedule", "schedule", "schedule_preempt_disabled",
@@ -78,24 +78,19 @@ static struct stall smaps_stall(void)
             .culprit_kernel = STACK("__traceiter_sched_waking", "smaps_account", "smaps_pte_range",
                     "walk_pgd_range", "__walk_page_range", "walk_page_vma", "smap_gather_stats",
                     "show_smaps_rollup", "seq_read_iter", "vfs_read", "ksys_read"),
-            .resource = "mmap_lock of pid 4121",
-            .chain = {{.from = trainer, .to = agent, .via = "mmap_lock"}},
+            .resource = {.kind = STALL_RESOURCE_MMAP_LOCK, .pid = 4121},
+            .chain = {{.from = trainer, .to = agent, .via = VIA_MMAP_LOCK}},
             .chain_count = 1,
             .has_steps = true,
             .steps_hit = 98,
             .steps_total = 1204,
-            .advice =
-                    "stop `/usr/bin/python3 ci/stalls/agent.py --pid 4121 --period 0.3` (pid 4188) from "
-                    "calling memory_full_info(): read memory_info() instead, or ask far less often",
-            .advice_form =
-                    "stop %s from calling memory_full_info(): read memory_info() instead, or ask far less often",
     };
 }
 
 static struct stall chain_stall(void)
 {
     return (struct stall){
-            .cause = "new_one",
+            .cause = "disk_read",
             .title = "The trainer waits for its data loader",
             .total_ns = 21500 * MS,
             .max_ns = 801 * MS,
@@ -103,16 +98,15 @@ static struct stall chain_stall(void)
             .blocked_ns = 21400 * MS,
             .run_queue_ns = 100 * MS,
             .confidence = 0.61,
-            .confidence_note = "9 of 40 links of the chain were seen",
+            .doubts = STALL_DOUBT_INFERRED,
             .victim = loader,
             .victim_threads = 4,
             .victim_kernel = STACK("futex_do_wait", "__futex_wait", "futex_wait", "do_futex"),
             .culprit = flusher,
             .culprit_kernel = STACK("ext4_map_blocks"),
-            .chain = {{.from = trainer, .to = loader, .via = "pipe:[8812]"},
-                    {.from = loader, .to = flusher, .via = "woken by folio_end_writeback"}},
+            .chain = {{.from = trainer, .to = loader, .via = VIA_PIPE, .name = "pipe:[8812]"},
+                    {.from = loader, .to = flusher, .via = VIA_WAKE}},
             .chain_count = 2,
-            .advice = "Read from a faster disk.",
     };
 }
 
@@ -127,8 +121,7 @@ static struct stall lone_stall(void)
             .confidence = 1,
             .victim = trainer,
             .victim_threads = 1,
-            .victim_python = STACK("step (trainer.py:71)"),
-            .advice = "gc.freeze() after start-up."};
+            .victim_python = STACK("step (trainer.py:71)")};
 }
 
 static struct stalls_recording smaps_recording(void)
@@ -231,11 +224,15 @@ TEST(the_smaps_case_in_every_form)
 TEST(two_sides_with_drops_and_threads_that_waited_together)
 {
     struct stall found[] = {chain_stall(), smaps_stall(), lone_stall()};
-    struct stall_breach breaches[] = {
-            {.producer = "bpf", .kind = "gaps", .count = 12345, .detail = "the ring was full"},
-            {.producer = "bpf", .kind = "samples", .count = 2}};
-    const char *missing[] = {"signals: no tracepoint signal_generate on this kernel; who sent "
-                             "SIGSTOP is told from wakers only"};
+    struct stall_breach breaches[] = {{.producer = "bpf",
+                                              .kind = "gaps",
+                                              .count = 12345,
+                                              .detail = "the ring was full",
+                                              .events = true},
+            {.producer = "bpf", .kind = "samples", .count = 2, .events = true}};
+    struct stall_missing missing[] = {
+            {.text = "signals: no tracepoint signal_generate on this kernel; who sent "
+                     "SIGSTOP is told from wakers only"}};
     struct stalls b = {.recording_id = 2,
             .window_ns = 30000 * MS,
             .threshold_ns = MS,
@@ -337,18 +334,19 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
             .rank = 1,
             .ranks = 4,
             .host = "node-7",
+            .deed = {.kind = STALL_DEED_CAUSE, .cause = "smaps_read", .function = "stage (ddp.py)"},
             .what = "a monitor reads the smaps of the process, in stage (ddp.py)",
+            .late_by = agent,
             .late_ns = 4054054,
             .more_ns = 3 * MS,
             .ranks_ns = 1790 * MS,
             .culprit_python = STACK("stage (ddp.py:41)", "main (ddp.py:84)"),
-            .chain = {{.from = trainer, .to = rank, .via = "collective"},
-                    {.from = rank, .to = agent, .via = "smaps_read"}},
-            .chain_count = 2,
-            .advice = "on rank 1: stop `agent.py` (pid 4188) from reading smaps"};
+            .chain = {{.from = trainer, .to = rank, .via = VIA_COLLECTIVE},
+                    {.from = rank, .to = agent, .via = VIA_CAUSE, .name = "smaps_read"}},
+            .chain_count = 2};
     struct stall startup[] = {lone_stall()};
-    const char *missing[] = {
-            "rank 3 of 4 was not recorded: whether the others wait for it cannot be told"};
+    struct stall_missing missing[] = {
+            {.kind = STALL_MISSING_RANKS, .count = 1, .of = 4, .ranks = {3}}};
     struct stalls stalls = {.recording_id = 1,
             .window_ns = 4000 * MS,
             .threshold_ns = MS,
@@ -407,13 +405,15 @@ TEST(what_if_is_told_or_why_not_or_not_at_all)
     json_t *item = stalls_what_if_json(&what_if);
     CHECK(json_is_null(item));
     json_decref(item);
-    what_if.why_not = "events were lost";
+    what_if.why_not = STALL_WHY_NOT_LOST;
     char *text = stalls_what_if_head(&what_if);
-    CHECK_STR(text, "What if: not known: events were lost");
+    CHECK_STR(text,
+            "What if: not known: events were lost while it was recorded: who waits for whom is not known");
     free(text);
     CHECK(isnan(stalls_what_if_ns(&what_if, STALLS_QUESTION_EVEN))); // no answer beside a reason
     item = stalls_what_if_json(&what_if);
-    CHECK_STR(json_string_value(json_object_get(item, "why_not")), "events were lost");
+    CHECK_STR(json_string_value(json_object_get(item, "why_not")),
+            "events were lost while it was recorded: who waits for whom is not known");
     CHECK(json_is_null(json_object_get(item, "measured_ns")) &&
             json_is_null(json_object_get(item, "steps")));
     json_decref(item);
@@ -567,7 +567,8 @@ TEST(what_cannot_be_said_is_not_called_innocence)
     struct stalls_recording recording = smaps_recording();
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
     CHECK(stalls_view_nothing(&shown) == NULL); // events and no stall: that is an answer
-    struct stall_breach lost = {.producer = "bpf.gap", .kind = "records", .count = 1200};
+    struct stall_breach lost = {
+            .producer = "bpf.gap", .kind = "records", .count = 1200, .events = true};
     stalls.breaches = &lost;
     stalls.breach_count = 1;
     char *answer = stalls_text_answer(&shown);
@@ -584,7 +585,7 @@ TEST(what_cannot_be_said_is_not_called_innocence)
     char *text = stalls_view_nothing(&shown);
     CHECK_CONTAINS(text, "recording 1: no event of its 12 threads");
     free(text);
-    struct stall_breach breach = {.producer = "bpf", .kind = "gaps", .count = 5000};
+    struct stall_breach breach = {.producer = "bpf", .kind = "gaps", .count = 5000, .events = true};
     stalls.breaches = &breach;
     stalls.breach_count = 1;
     text = stalls_view_nothing(&shown);
@@ -622,8 +623,10 @@ TEST(no_stall_in_several_recordings_says_how_far_that_goes)
         struct stalls_shown shown[2];
         struct stall_breach lost[2];
         for (int k = 0; k < 2; k++) {
-            lost[k] = (struct stall_breach){
-                    .producer = "bpf.gap", .kind = "records", .count = cases[i].dropped[k]};
+            lost[k] = (struct stall_breach){.producer = "bpf.gap",
+                    .kind = "records",
+                    .count = cases[i].dropped[k],
+                    .events = true};
             stalls[k] = (struct stalls){.recording_id = k + 1,
                     .window_ns = 30000 * MS,
                     .breaches = &lost[k],
@@ -721,7 +724,7 @@ TEST(a_cause_nobody_wrote_a_sentence_for)
             .title = "GPU driver held up",
             .culprit = flusher,
             .culprit_function = "ext4_map_blocks",
-            .resource = "i_rwsem",
+            .resource = {.kind = STALL_RESOURCE_NAMED, .name = "i_rwsem"},
             .has_period = true,
             .period_ns = 5 * MS};
     char *text = stalls_text_blame(&stall);
@@ -731,16 +734,16 @@ TEST(a_cause_nobody_wrote_a_sentence_for)
     free(text);
     stall.culprit.known = false;
     stall.has_period = false;
-    stall.resource = NULL;
+    stall.resource.kind = STALL_RESOURCE_NONE;
     stall.title = "A thing happened";
     text = stalls_text_blame(&stall);
     CHECK_STR(text, "a thing happened");
     free(text);
-    stall.meanwhile = "what it does meanwhile was not recorded";
+    stall.meanwhile = STALL_MEANWHILE_UNKNOWN;
     text = stalls_text_blame(&stall);
     CHECK_STR(text, "a thing happened; what it does meanwhile was not recorded");
     free(text);
-    stall.meanwhile = NULL;
+    stall.meanwhile = STALL_MEANWHILE_NO_GPU;
     stall.cause = "smaps_read"; // its sentence needs a culprit
     text = stalls_text_blame(&stall);
     CHECK_STR(text, "a thing happened");
@@ -769,8 +772,8 @@ TEST(texts_of_the_store_cannot_act)
     stall.culprit.cmdline = "evil\033]0;x\a\n| `a` <b>\xff";
     stall.culprit.comm = "\033[2J";
     stall.victim_python = STACK("f\033[31m (a.py:1)");
-    stall.advice = "no\r\nway";
-    stall.advice_form = NULL;
+    stall.resource =
+            (struct stall_resource){.kind = STALL_RESOURCE_NAMED, .name = "no\r\nway\033[2J"};
     struct stalls stalls = {.window_ns = 1000 * MS, .stalls = &stall, .count = 1};
     struct stalls_recording recording = smaps_recording();
     struct stalls_shown shown = {.recording = &recording, .stalls = &stalls};
@@ -792,7 +795,7 @@ TEST(texts_of_the_store_cannot_act)
     CHECK_CONTAINS(json, "\xef\xbf\xbd");
     free(json);
     json_decref(document);
-    char *detail = stalls_view_detail(&stall);
+    char *detail = stalls_view_words.detail(&stall);
     CHECK(detail[0] == '{' && strstr(detail, "\"rank\"") == NULL);
     free(detail);
 }

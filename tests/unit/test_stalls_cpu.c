@@ -22,7 +22,6 @@ TEST(cpu_quota_by_flag)
     CHECK(!top->culprit.known);
     CHECK_DBL((double)top->period_ns, 100e6, 1e6);
     CHECK_INT(top->preempted_ns, top->total_ns);
-    CHECK_CONTAINS(top->advice, "cpu.max");
     story_close(&story);
 }
 
@@ -120,7 +119,8 @@ TEST(cpu_contention_names_the_largest_neighbour)
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "cpu_contention");
     CHECK_INT(top->culprit.pid, 3000);
-    CHECK_STR(top->resource, "CPU 1");
+    CHECK_INT(top->resource.kind, STALL_RESOURCE_CPU);
+    CHECK_INT(top->resource.cpu, 1);
     CHECK_DBL((double)top->total_ns, 60 * 35e6, 1e6);
     CHECK_INT(story.stalls->count, 1);
     story_close(&story);
@@ -144,7 +144,7 @@ TEST(cpu_contention_of_many_is_one_cause)
     CHECK_STR(top->cause, "cpu_contention");
     CHECK_STR(top->culprit.comm, "hog");
     CHECK_INT(story.stalls->count, 1);
-    CHECK_CONTAINS(top->confidence_note, "several programs");
+    CHECK(top->doubts & STALL_DOUBT_SHARED);
     story_close(&story);
 }
 
@@ -165,8 +165,7 @@ TEST(oversubscription_is_named_as_the_program_itself)
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "cpu_contention");
     CHECK_INT(top->culprit.pid, 1000);
-    CHECK_CONTAINS(top->advice, "of the program itself");
-    CHECK_CONTAINS(top->advice, "OMP_NUM_THREADS");
+    CHECK(top->culprit_own);
     story_close(&story);
 }
 
@@ -190,7 +189,8 @@ TEST(rt_hog)
     CHECK_STR(top->cause, "rt_hog");
     CHECK_INT(top->culprit.pid, 3100);
     CHECK_DBL((double)top->run_queue_ns, 4 * 395e6, 1e6);
-    CHECK_CONTAINS(top->advice, "chrt");
+    CHECK_STR(top->culprit.cmdline, "chrt -f 50 rt_hog");
+    CHECK(!top->culprit_own);
     story_close(&story);
 
     story_open(&story); // samples have no priority: it is known from the moments at which it took
@@ -344,7 +344,7 @@ TEST(sigstop_names_who_stopped)
     CHECK_DBL((double)top->total_ns, 800e6, 1e6);
     CHECK_INT(top->count, 1);
     CHECK(!top->has_period);
-    CHECK_STR(top->chain[0].via, "signal");
+    CHECK_INT(top->chain[0].via, VIA_SIGNAL);
     story_close(&story);
 }
 
@@ -492,7 +492,7 @@ TEST(ptrace)
     CHECK_INT(top->culprit.pid, 4200);
     CHECK_INT(top->count, 100);
     CHECK_DBL((double)top->period_ns, 90e6, 1e6);
-    CHECK_CONTAINS(top->advice, "py-spy record");
+    CHECK_CONTAINS(top->culprit.cmdline, "py-spy record");
     story_close(&story);
 }
 
@@ -533,7 +533,8 @@ TEST(rstat_lock_and_kernel_mutex)
     CHECK_STR(story_top(&story)->cause, "kernel_mutex");
     CHECK_INT(story_top(&story)->culprit.pid, 4301);
     CHECK_STR(story_top(&story)->culprit_function, "__mutex_unlock_slowpath");
-    CHECK_STR(story_top(&story)->resource, "kernel lock 0xabc0");
+    CHECK_INT(story_top(&story)->resource.kind, STALL_RESOURCE_KERNEL_LOCK);
+    CHECK_INT(story_top(&story)->resource.address, 0xabc0);
     story_close(&story);
 }
 
@@ -581,7 +582,9 @@ TEST(zombie_memcg)
     }
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "zombie_memcg");
-    CHECK_STR(top->resource, "3045 memory cgroups, 45 directories");
+    CHECK_INT(top->resource.kind, STALL_RESOURCE_CGROUPS);
+    CHECK_INT(top->resource.cgroups, 3045);
+    CHECK_INT(top->resource.directories, 45);
     CHECK(!top->culprit.known);
     story_close(&story);
 

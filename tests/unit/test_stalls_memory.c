@@ -53,11 +53,11 @@ TEST(smaps_read_names_the_monitor_and_its_period)
     CHECK_DBL((double)top->max_ns, 60e6, 1e6);
     CHECK_INT(top->blocked_ns, top->total_ns);
     CHECK(top->confidence > 0.85);
-    CHECK_STR(top->resource, "mmap_lock of pid 1000");
-    CHECK_CONTAINS(top->advice, "`python3 monitor.py` (pid 2000)");
-    CHECK_CONTAINS(top->advice, "memory_info()");
+    CHECK_INT(top->resource.kind, STALL_RESOURCE_MMAP_LOCK);
+    CHECK_INT(top->resource.pid, 1000);
+    CHECK(!top->culprit_own);
     CHECK_INT(top->chain_count, 1);
-    CHECK_STR(top->chain[0].via, "mmap_lock");
+    CHECK_INT(top->chain[0].via, VIA_MMAP_LOCK);
     CHECK_INT(top->chain[0].to.pid, 2000);
     CHECK_STR(top->victim_python.frames[0], "step (train.py:12)");
     CHECK(top->has_steps);
@@ -162,8 +162,8 @@ TEST(fork_large)
     CHECK_INT(top->culprit.tid, 1001);
     CHECK_INT(top->culprit.pid, 1000);
     CHECK_STR(top->culprit_function, "dup_mmap");
-    CHECK_CONTAINS(top->advice, "thread 1001 (worker) of the program itself");
-    CHECK_CONTAINS(top->advice, "posix_spawn");
+    CHECK(top->culprit_own);
+    CHECK_STR(top->culprit.comm, "worker");
     CHECK_INT(top->victim_threads, 2);
     story_close(&story);
 }
@@ -262,7 +262,7 @@ TEST(mmap_lock_of_an_unknown_holder)
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "mmap_lock");
     CHECK_INT(top->culprit.pid, 2100);
-    CHECK_CONTAINS(top->confidence_note, "what the holder did was not seen");
+    CHECK(top->doubts & STALL_DOUBT_NO_ACTIVITY);
     CHECK(top->confidence < 0.8);
     story_close(&story);
 }
@@ -293,7 +293,6 @@ TEST(khugepaged)
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "khugepaged");
     CHECK_STR(top->culprit.kind, "kernel");
-    CHECK_CONTAINS(top->advice, "scan_sleep_millisecs");
     story_close(&story);
 
     story_open(&story); // no owner, but the kernel said what it did
@@ -363,7 +362,7 @@ TEST(page_migration_and_compaction)
     }
     CHECK_STR(story_top(&story)->cause, "page_migration");
     CHECK_INT(story_top(&story)->culprit.pid, 2200);
-    CHECK_CONTAINS(story_top(&story)->confidence_note, "from the timing");
+    CHECK(story_top(&story)->doubts & STALL_DOUBT_INFERRED);
     story_close(&story);
 
     story_open(&story);
@@ -379,7 +378,6 @@ TEST(page_migration_and_compaction)
     CHECK_DBL((double)top->total_ns, 600e6, 15e6);
     CHECK_INT(top->on_cpu_ns, top->total_ns);
     CHECK(!top->culprit.known);
-    CHECK_CONTAINS(top->advice, "transparent_hugepage/defrag");
     story_close(&story);
 }
 
@@ -447,7 +445,6 @@ TEST(tlb_and_madvise_storms)
                     .kernel = "zap_pte_range;zap_page_range_single;madvise_dontneed_free;"
                               "do_madvise;__x64_sys_madvise" STORY_SYSCALL});
     CHECK_STR(story_top(&story)->cause, "madvise_storm");
-    CHECK_CONTAINS(story_top(&story)->advice, "dirty_decay_ms");
     story_close(&story);
 }
 

@@ -122,7 +122,9 @@ TEST(without_a_known_clock_ranks_are_compared_on_their_node)
     job_steps(&job, node_is_late);
     CHECK(job_straggler(&job) == NULL);
     CHECK_INT(job.story.stalls->missing_count, 1);
-    CHECK(strstr(job.story.stalls->missing[0], "1 of 2 nodes were not synchronised") != NULL);
+    CHECK_INT(job.story.stalls->missing[0].kind, STALL_MISSING_CLOCKS);
+    CHECK_INT(job.story.stalls->missing[0].count, 1);
+    CHECK_INT(job.story.stalls->missing[0].of, 2);
     story_close(&job.story);
     job_open(&job, -1, -1);
     job_steps(&job, one_is_late); // rank 2, on the same node, waits for it

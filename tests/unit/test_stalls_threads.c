@@ -51,8 +51,8 @@ TEST(gil_wait_is_one_episode)
     CHECK_INT(top->count, 20);
     CHECK_DBL((double)top->max_ns, 71e6, 2e6);
     CHECK_INT(top->culprit.tid, 1001); // who ran meanwhile
-    CHECK_STR(top->resource, "GIL");
-    CHECK_STR(top->chain[0].via, "GIL");
+    CHECK_INT(top->resource.kind, STALL_RESOURCE_GIL);
+    CHECK_INT(top->chain[0].via, VIA_GIL);
     CHECK_DBL((double)top->period_ns, 400e6, 4e6);
     CHECK_INT(story.stalls->count, 1);
     story_close(&story);
@@ -160,7 +160,6 @@ TEST(python_gc)
     CHECK_INT(top->count, 8);
     CHECK_DBL((double)top->period_ns, 1200e6, 20e6);
     CHECK_DBL((double)top->max_ns, 300e6, 15e6);
-    CHECK_CONTAINS(top->advice, "gc.freeze()");
     story_close(&story);
 }
 
@@ -184,7 +183,8 @@ TEST(pthread_mutex_by_owner_word)
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "pthread_mutex");
     CHECK_INT(top->culprit.tid, 1001);
-    CHECK_STR(top->resource, "mutex 0x7f00");
+    CHECK_INT(top->resource.kind, STALL_RESOURCE_MUTEX);
+    CHECK_INT(top->resource.address, 0x7f00);
     story_close(&story);
 }
 
@@ -308,8 +308,8 @@ TEST(data_loader_with_slow_workers)
     CHECK_STR(top->cause, "data_loader");
     CHECK_INT(top->culprit.pid, 1100);
     CHECK_INT(top->chain_count, 2);
-    CHECK_STR(top->chain[1].via, "pipe:[77]");
-    CHECK_CONTAINS(top->advice, "num_workers");
+    CHECK_INT(top->chain[1].via, VIA_PIPE);
+    CHECK_STR(top->chain[1].name, "pipe:[77]");
     story_close(&story);
 }
 
@@ -380,7 +380,8 @@ TEST(pipe_write_to_a_slow_reader)
     CHECK_STR(top->cause, "pipe_write");
     CHECK_INT(top->culprit.pid, 5000);
     CHECK_STR(top->culprit_function, "anon_pipe_read");
-    CHECK_STR(top->resource, "pipe:[4711]");
+    CHECK_INT(top->resource.kind, STALL_RESOURCE_NAMED);
+    CHECK_STR(top->resource.name, "pipe:[4711]");
     story_close(&story);
 }
 
@@ -407,7 +408,7 @@ TEST(network_peer)
     const struct stall *top = story_top(&story);
     CHECK_STR(top->cause, "network_peer");
     CHECK_INT(top->culprit.pid, 5100);
-    CHECK_CONTAINS(top->resource, "127.0.0.1:29500");
+    CHECK_CONTAINS(top->resource.name, "127.0.0.1:29500");
     story_close(&story);
 
     story_open(&story); // from another machine: woken by an interrupt that hit a bystander
@@ -426,7 +427,7 @@ TEST(network_peer)
                         .target = "socket:[9] 10.0.0.2:29500"});
     CHECK_STR(story_top(&story)->cause, "network_peer");
     CHECK(!story_top(&story)->culprit.known);
-    CHECK_CONTAINS(story_top(&story)->resource, "10.0.0.2:29500");
+    CHECK_CONTAINS(story_top(&story)->resource.name, "10.0.0.2:29500");
     story_close(&story);
 
     story_open(&story); // of this machine, but another CPU delivered the packets
@@ -527,7 +528,7 @@ TEST(files_and_disks)
         CHECK_STR(top->cause, rows[i].cause);
         CHECK(!top->culprit.known); // an interrupt in somebody's context blames nobody
         if (i < 7)
-            CHECK_STR(top->resource, "/data/shard-7.bin");
+            CHECK_STR(top->resource.name, "/data/shard-7.bin");
         story_close(&story);
     }
 }
@@ -616,6 +617,6 @@ TEST(rwsem_inode)
     CHECK_STR(top->cause, "rwsem_inode");
     CHECK_INT(top->culprit.pid, 6100);
     CHECK_STR(top->culprit_function, "ext4_buffered_write_iter");
-    CHECK_STR(top->resource, "/data/log");
+    CHECK_STR(top->resource.name, "/data/log");
     story_close(&story);
 }

@@ -4,6 +4,8 @@
 // "somebody".
 #include "reports/analyse/stalls/causes.h"
 
+#include <string.h>
+
 #include "reports/analyse/stalls/stalls.h"
 
 static const struct stall_cause causes_table[CAUSE_COUNT] = {
@@ -238,4 +240,17 @@ const struct stall_cause *stall_causes(size_t *ret_count)
 {
     *ret_count = CAUSE_COUNT;
     return causes_table;
+}
+
+const struct stall_cause *causes_row(enum cause cause)
+{
+    return &causes_table[cause];
+}
+
+const struct stall_cause *stall_cause_of(const char *id)
+{
+    for (size_t i = 0; i < CAUSE_COUNT; i++)
+        if (!strcmp(causes_table[i].id, id))
+            return &causes_table[i];
+    return NULL;
 }

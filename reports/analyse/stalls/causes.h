@@ -54,4 +54,8 @@ enum cause {
     CAUSE_IDLE = CAUSE_COUNT, // a wait with nothing to do: never a stall
 };
 
+struct stall_cause; // stalls.h
+// Its row of the table; cause is below CAUSE_COUNT.
+const struct stall_cause *causes_row(enum cause cause);
+
 #endif

@@ -216,7 +216,7 @@ static void chain_blame_last(
     if (chain->count && chain->last != TRACE_NONE)
         part->culprit = chain->last;
     else
-        part->notes |= NOTE_NO_OWNER;
+        part->notes |= STALL_DOUBT_NO_OWNER;
 }
 
 // A soft wait of a thread that works. Left soft: idle. needed: a thread that leads the work waits
@@ -319,7 +319,7 @@ void chain_follow(struct work *work)
     for (size_t i = 0; i < work->part_count; i++)
         if (work->parts[i].culprit != TRACE_NONE && trace->threads[work->parts[i].culprit].own) {
             work->parts[i].culprit = TRACE_NONE;
-            work->parts[i].notes |= NOTE_NO_OWNER;
+            work->parts[i].notes |= STALL_DOUBT_NO_OWNER;
         }
     size_t kept = 0;
     for (size_t i = 0; i < work->part_count; i++) {

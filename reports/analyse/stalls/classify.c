@@ -37,7 +37,7 @@ static void classify_blame_waker(
         const struct trace *trace, const struct trace_gap *gap, struct part *part, float confidence)
 {
     if (!classify_real_waker(trace, gap)) {
-        part->notes |= NOTE_NO_OWNER;
+        part->notes |= STALL_DOUBT_NO_OWNER;
         return;
     }
     part->culprit = gap->waker;
@@ -67,7 +67,7 @@ static void classify_held(struct work *work, const struct trace_gap *gap, struct
     part->confidence = 0.7F;
     // Of what began before the recording only the end was seen, and who ends it may be who helps.
     if (what && gap->flags & UG_GAP_NO_OUT) {
-        part->notes |= NOTE_NO_OWNER;
+        part->notes |= STALL_DOUBT_NO_OWNER;
         return;
     }
     classify_blame_waker(trace, gap, part, 0.85F);
@@ -91,7 +91,7 @@ static void classify_held(struct work *work, const struct trace_gap *gap, struct
         if (fact->kernel)
             part->culprit_stack = fact->kernel;
         part->confidence = 0.97F;
-        part->notes &= (uint16_t)~NOTE_NO_OWNER;
+        part->notes &= (uint16_t)~STALL_DOUBT_NO_OWNER;
     }
 }
 
@@ -207,7 +207,7 @@ static void classify_culprit_of_memory(
     if (part->cause == CAUSE_FUSE_HANG) {
         part->via = VIA_FILE;
         if (classify_delivers(trace, gap->waker))
-            part->notes |= NOTE_NO_OWNER;
+            part->notes |= STALL_DOUBT_NO_OWNER;
         else
             classify_blame_waker(trace, gap, part, 0.9F);
         part->waits_for = part->culprit;
@@ -280,9 +280,7 @@ static void classify_blocked(
         struct work *work, const struct trace_gap *gap, uint32_t index, int64_t end)
 {
     const struct trace *trace = work->trace;
-    struct marks marks = trace_marks(trace, gap->kernel), user = trace_marks(trace, gap->user);
-    if (!gap->kernel || !trace->stacks[gap->kernel].count)
-        marks = marks_of_syscall(trace->machine, gap->syscall);
+    struct marks marks = trace_kernel_marks(trace, gap), user = trace_marks(trace, gap->user);
     bool frozen = gap->state & STATE_FROZEN || gap->flags & UG_GAP_FROZEN ||
             marks_has(marks, MARK_FREEZE) ||
             (marks_has(marks, MARK_GET_SIGNAL) && !marks_has(marks, MARK_SIGNAL_END)) ||
@@ -295,7 +293,7 @@ static void classify_blocked(
     struct part *part = parts_add(work, gap->thread, gap->out, end, CAUSE_UNKNOWN, SPLIT_BLOCKED);
     part->gap = index;
     if (gap->flags & (UG_GAP_UNFINISHED | UG_GAP_NO_OUT)) {
-        part->notes |= NOTE_UNFINISHED;
+        part->notes |= STALL_DOUBT_UNFINISHED;
         part->confidence = 0.7F;
     }
     if (gap->state & STATE_TRACED || marks_has(marks, MARK_PTRACE))
@@ -357,7 +355,7 @@ static void classify_blocked(
         // Who woke it has unlocked it, if that was a thread of the program.
         bool unlocked = trace_is_target(trace, part->waits_for);
         part->culprit = owned ? gap->owner : unlocked ? part->waits_for : TRACE_NONE;
-        part->notes |= part->culprit == TRACE_NONE ? NOTE_NO_OWNER : 0;
+        part->notes |= part->culprit == TRACE_NONE ? STALL_DOUBT_NO_OWNER : 0;
         part->waits_for = part->culprit;
         part->culprit_stack = part->culprit == gap->waker && unlocked ? gap->waker_stack : 0;
         part->confidence = owned ? 0.9F : 0.7F;
@@ -388,11 +386,9 @@ static void classify_blocked(
 
 enum cause classify_alone(const struct trace *trace, const struct trace_gap *gap)
 {
-    struct marks marks = trace_marks(trace, gap->kernel);
+    struct marks marks = trace_kernel_marks(trace, gap);
     if (!gap->waking || gap->flags & UG_GAP_KTHREAD)
         return CAUSE_COUNT;
-    if (!gap->kernel || !trace->stacks[gap->kernel].count)
-        marks = marks_of_syscall(trace->machine, gap->syscall);
     enum cause cause = classify_lock(trace, gap, marks);
     return cause < CAUSE_COUNT ? cause : classify_memory_or_disk(gap, marks);
 }

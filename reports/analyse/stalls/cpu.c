@@ -86,7 +86,7 @@ void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index
     if ((left_idle || throttled || !count) && facts_throttled(trace, gap->thread, begin, gap->in)) {
         part->cause = CAUSE_CPU_QUOTA;
         part->confidence = 0.75F;
-        part->notes |= NOTE_INFERRED;
+        part->notes |= STALL_DOUBT_INFERRED;
         return;
     }
     const struct cpu_rival *best = NULL;
@@ -107,7 +107,7 @@ void cpu_wait(struct work *work, const struct trace_gap *gap, uint32_t gap_index
     double share = total ? (double)best->ns / (double)total : 0;
     part->confidence = (float)(0.5 + 0.4 * share);
     if (share < 0.6)
-        part->notes |= NOTE_SHARED;
+        part->notes |= STALL_DOUBT_SHARED;
     if (parts_blamable(trace, best->thread)) {
         part->culprit = best->thread;
         part->culprit_stack = best->stack;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group in words: the stacks of its best witness, the culprit's function, what was waited for,
-// the chain, why the confidence is below 1, and the advice. All strings lie in the trace's arena.
+// What is told of a group: the stacks of its best witness, the culprit's function, what was waited
+// for, the chain, and why the confidence is below 1. All strings lie in the trace's arena.
 #include <string.h>
 
 #include "common/strings.h"
@@ -46,8 +46,8 @@ struct stall_task describe_task(const struct trace *trace, uint32_t thread)
         return (struct stall_task){0};
     const struct trace_thread *row = &trace->threads[thread];
     const struct trace_process *process = &trace->processes[row->process];
-    return (struct stall_task){true, row->id, process->tgid, row->tid, row->comm, process->cmdline,
-            kinds[process->kind]};
+    return (struct stall_task){true, row->id, process->tgid, row->tid, row->comm, process->comm,
+            process->cmdline, kinds[process->kind]};
 }
 
 struct stall_stack describe_stack(const struct trace *trace, uint32_t stack)
@@ -59,8 +59,7 @@ struct stall_stack describe_stack(const struct trace *trace, uint32_t stack)
             .count = row->count};
     for (uint32_t i = 0; i < row->count; i++) {
         const struct trace_frame *frame = &trace->frames[trace->stack_frames[row->first + i]];
-        const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
-        file = file ? file + 1 : frame->module;
+        const char *file = frame->module ? string_base_name(frame->module) : NULL;
         if (frame->kind == 'p' && file && frame->line)
             ret.frames[i] = arena_print(trace->arena, "%s (%s:%d)", frame->name, file, frame->line);
         else
@@ -147,79 +146,77 @@ static const struct part *describe_best(const struct trace *trace, const struct 
     return best;
 }
 
-static const char *describe_via(const struct trace *trace, uint8_t via, uint32_t gap_index)
+static int describe_cpu(const struct trace *trace, const struct trace_gap *gap)
 {
-    static const char *const names[] = {
-            [VIA_NONE] = "woken by",
-            [VIA_MMAP_LOCK] = "mmap_lock",
-            [VIA_KERNEL_LOCK] = "kernel lock",
-            [VIA_WAKE] = "woken by",
-            [VIA_PIPE] = "pipe",
-            [VIA_SOCKET] = "socket",
-            [VIA_FUTEX] = "woken by futex",
-            [VIA_MUTEX] = "mutex",
-            [VIA_GIL] = "GIL",
-            [VIA_CPU] = "CPU",
-            [VIA_SIGNAL] = "signal",
-            [VIA_FREEZER] = "cgroup freezer",
-            [VIA_PTRACE] = "ptrace",
-            [VIA_CHILD] = "waits for child",
-            [VIA_FILE] = "file",
-            [VIA_MEMORY] = "memory",
-    };
-    const struct trace_gap *gap = gap_index != TRACE_NONE ? &trace->gaps[gap_index] : NULL;
-    const char *target = gap ? trace->texts[gap->target] : "";
-    if (via == VIA_CPU && gap && gap->cpu_in >= 0)
-        return arena_print(trace->arena, "CPU %d", trace_cpu_of(trace, gap));
-    return *target && (via == VIA_PIPE || via == VIA_SOCKET || via == VIA_FILE) ? target
-                                                                                : names[via];
+    return gap && gap->cpu_in >= 0 ? trace_cpu_of(trace, gap) : -1;
 }
 
-static const char *describe_resource(
-        const struct work *work, const struct group *group, const struct part *part)
+// NULL: the system call was of no file, pipe or socket that is known.
+static const char *describe_target(const struct trace *trace, const struct trace_gap *gap)
 {
-    const struct trace *trace = work->trace;
-    struct arena *arena = trace->arena;
-    const struct trace_gap *gap = part->gap != TRACE_NONE ? &trace->gaps[part->gap] : NULL;
-    const struct trace_process *victim = &trace->processes[trace->threads[part->thread].process];
-    const char *target = gap ? trace->texts[gap->target] : "";
-    if (group->cause == CAUSE_ZOMBIE_MEMCG) {
-        int64_t groups = -1, directories = -1;
-        for (size_t i = 0; i < trace->counter_count; i++) {
-            if (strstr(trace->counters[i].name, "num_cgroups"))
-                groups = trace->counters[i].value;
-            else if (strstr(trace->counters[i].name, "directories"))
-                directories = trace->counters[i].value;
-        }
-        return groups < 0 ? NULL
-                          : arena_print(arena, "%lld memory cgroups, %lld directories",
-                                    (long long)groups, (long long)directories);
+    return gap && *trace->texts[gap->target] ? trace->texts[gap->target] : NULL;
+}
+
+static struct stall_link describe_link(
+        const struct trace *trace, uint32_t from, uint32_t to, uint8_t via, uint32_t gap_index)
+{
+    const struct trace_gap *gap = gap_index != TRACE_NONE ? &trace->gaps[gap_index] : NULL;
+    bool named = via == VIA_PIPE || via == VIA_SOCKET || via == VIA_FILE;
+    return (struct stall_link){.from = describe_task(trace, from),
+            .to = describe_task(trace, to),
+            .via = (enum stall_via)via,
+            .name = named ? describe_target(trace, gap) : NULL,
+            .cpu = via == VIA_CPU ? describe_cpu(trace, gap) : -1};
+}
+
+// Thousands of dead cgroups: as they were counted last.
+static struct stall_resource describe_cgroups(const struct trace *trace)
+{
+    struct stall_resource ret = {.kind = STALL_RESOURCE_CGROUPS, .cgroups = -1, .directories = -1};
+    for (size_t i = 0; i < trace->counter_count; i++) {
+        if (strstr(trace->counters[i].name, "num_cgroups"))
+            ret.cgroups = trace->counters[i].value;
+        else if (strstr(trace->counters[i].name, "directories"))
+            ret.directories = trace->counters[i].value;
     }
+    return ret.cgroups < 0 ? (struct stall_resource){0} : ret;
+}
+
+static struct stall_resource describe_resource(
+        const struct trace *trace, const struct group *group, const struct part *part)
+{
+    const struct trace_gap *gap = part->gap != TRACE_NONE ? &trace->gaps[part->gap] : NULL;
+    const char *target = describe_target(trace, gap);
+    if (group->cause == CAUSE_ZOMBIE_MEMCG)
+        return describe_cgroups(trace);
     if (group->cause == CAUSE_CPU_CONTENTION && group->culprit == TRACE_NONE &&
             group->rival != TRACE_NONE) {
         const struct trace_process *rival = &trace->processes[trace->threads[group->rival].process];
-        return arena_print(arena, "CPU time, most of it to %s (pid %d)", rival->comm, rival->tgid);
+        return (struct stall_resource){
+                .kind = STALL_RESOURCE_CPU_TIME, .name = rival->comm, .pid = rival->tgid};
     }
     switch (part->via) {
     case VIA_MMAP_LOCK:
-        return arena_print(arena, "mmap_lock of pid %d", victim->tgid);
+        return (struct stall_resource){.kind = STALL_RESOURCE_MMAP_LOCK,
+                .pid = trace->processes[trace->threads[part->thread].process].tgid};
     case VIA_KERNEL_LOCK:
-        if (*target)
-            return target;
-        return gap && gap->lock_address
-                ? arena_print(arena, "kernel lock 0x%llx", (unsigned long long)gap->lock_address)
-                : "a kernel lock";
+        if (target)
+            break;
+        return (struct stall_resource){.kind = STALL_RESOURCE_KERNEL_LOCK,
+                .address = gap ? (uint64_t)gap->lock_address : 0};
     case VIA_MUTEX:
-        return gap && (gap->lock_address || gap->arg0)
-                ? arena_print(arena, "mutex 0x%llx",
-                          (unsigned long long)(gap->lock_address ? gap->lock_address : gap->arg0))
-                : "a mutex";
+        return (struct stall_resource){.kind = STALL_RESOURCE_MUTEX,
+                .address =
+                        !gap ? 0 : (uint64_t)(gap->lock_address ? gap->lock_address : gap->arg0)};
     case VIA_GIL:
+        return (struct stall_resource){.kind = STALL_RESOURCE_GIL};
     case VIA_CPU:
-        return describe_via(trace, part->via, part->gap);
+        return (struct stall_resource){.kind = STALL_RESOURCE_CPU, .cpu = describe_cpu(trace, gap)};
     default:
-        return *target ? target : NULL;
+        break;
     }
+    return target ? (struct stall_resource){.kind = STALL_RESOURCE_NAMED, .name = target}
+                  : (struct stall_resource){0};
 }
 
 static void describe_chain(const struct work *work, const struct group *group,
@@ -229,8 +226,8 @@ static void describe_chain(const struct work *work, const struct group *group,
     uint32_t last = part->thread;
     for (size_t i = 0; i < part->hop_count && stall->chain_count < STALL_CHAIN_MAX; i++) {
         const struct part_hop *hop = &work->hops[part->hop_first + i];
-        stall->chain[stall->chain_count++] = (struct stall_link){describe_task(trace, hop->from),
-                describe_task(trace, hop->to), describe_via(trace, hop->via, hop->gap)};
+        stall->chain[stall->chain_count++] =
+                describe_link(trace, hop->from, hop->to, hop->via, hop->gap);
         last = hop->to;
         if (hop->to == part->culprit)
             return;
@@ -238,82 +235,32 @@ static void describe_chain(const struct work *work, const struct group *group,
     if (part->culprit == TRACE_NONE || part->culprit == last ||
             stall->chain_count == STALL_CHAIN_MAX)
         return;
-    const char *via = part->hop_count ? stall_causes(&(size_t){0})[group->cause].id
-                                      : describe_via(trace, part->via, part->gap);
-    stall->chain[stall->chain_count++] = (struct stall_link){
-            describe_task(trace, last), describe_task(trace, part->culprit), via};
+    struct stall_link *link = &stall->chain[stall->chain_count++];
+    *link = describe_link(trace, last, part->culprit, part->hop_count ? VIA_CAUSE : part->via,
+            part->hop_count ? TRACE_NONE : part->gap);
+    if (part->hop_count)
+        link->name = causes_row(group->cause)->id;
 }
 
-// NULL: it is no wait for a GPU.
-static const char *describe_meanwhile(const struct group *group)
+static enum stall_meanwhile describe_meanwhile(const struct group *group)
 {
-    if (!gpu_waits_is(group->cause))
-        return NULL;
-    if (!(group->notes & NOTE_GPU_UNKNOWN))
-        return "only the time counts in which that has nothing to do for it";
-    return group->notes & NOTE_GPU_KNOWN
-            ? "what it does meanwhile was recorded of some of the time only"
-            : "what it does meanwhile was not recorded";
+    return !gpu_waits_is(group->cause)                  ? STALL_MEANWHILE_NO_GPU
+            : !(group->notes & STALL_DOUBT_GPU_UNKNOWN) ? STALL_MEANWHILE_IDLE
+            : group->notes & NOTE_GPU_KNOWN             ? STALL_MEANWHILE_PARTLY
+                                                        : STALL_MEANWHILE_UNKNOWN;
 }
 
-static const char *describe_note(const struct work *work, const struct group *group)
+static unsigned describe_doubts(const struct trace *trace, const struct group *group)
 {
-    static const struct {
-        enum part_note note;
-        const char *text;
-    } rows[] = {
-            {NOTE_READER, "the lock was held by readers, of which only one is known"},
-            {NOTE_NO_OWNER, "who held it was not recorded"},
-            {NOTE_DISAGREE, "the owner that was recorded is another task"},
-            {NOTE_NO_ACTIVITY, "what the holder did was not seen"},
-            {NOTE_INFERRED, "the culprit is concluded from the timing"},
-            {NOTE_UNFINISHED, "the wait lies across the edge of the recording"},
-            {NOTE_SHARED, "several programs had their share"},
-            {NOTE_GPU_UNKNOWN, "what the GPU did meanwhile was not recorded"},
-    };
-    struct strbuf text = {0};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (group->notes & rows[i].note)
-            strbuf_add(&text, "%s%s", text.len ? "; " : "", rows[i].text);
-    if (!work->trace->tick_ns && group->culprit != TRACE_NONE)
-        strbuf_add(&text, "%sno samples were taken", text.len ? "; " : "");
-    const char *note = text.len ? arena_copy(work->trace->arena, text.text) : NULL;
-    strbuf_free(&text);
-    return note;
+    bool sampled = trace->tick_ns || group->culprit == TRACE_NONE;
+    return (group->notes & ~(unsigned)NOTE_GPU_KNOWN) | (sampled ? 0 : STALL_DOUBT_NO_SAMPLES);
 }
 
-const char *describe_program(const struct trace *trace, uint32_t process)
+static bool describe_own(const struct trace *trace, const struct group *group)
 {
-    const struct trace_process *row = &trace->processes[process];
-    return arena_print(trace->arena, "`%.200s` (pid %d)",
-            row->cmdline && *row->cmdline ? row->cmdline : row->comm, row->tgid);
-}
-
-static void describe_advice(
-        const struct trace *trace, const struct group *group, struct stall *stall)
-{
-    const struct stall_cause *cause = &stall_causes(&(size_t){0})[group->cause];
-    const char *who = group->cause == CAUSE_CPU_CONTENTION ? "the neighbours" : "whoever does it",
-               *form = cause->advice;
-    bool named = false;
-    if (group->cause == CAUSE_SMAPS_READ && group->has_period)
-        form = arena_print(
-                trace->arena, "%s (now every %.0f ms)", form, (double)group->period_ns / 1e6);
-    if (group->culprit != TRACE_NONE) {
-        const struct trace_process *process = &trace->processes[group->culprit];
-        bool own = process->kind == TRACE_TARGET && group->worst_thread != TRACE_NONE &&
-                trace->threads[group->worst_thread].process == group->culprit;
-        if (own && group->culprit_thread != TRACE_NONE) {
-            who = arena_print(trace->arena, "thread %d (%s) of the program itself",
-                    trace->threads[group->culprit_thread].tid,
-                    trace->threads[group->culprit_thread].comm);
-        } else {
-            who = describe_program(trace, group->culprit);
-            named = process->cmdline && *process->cmdline && stall->culprit.known;
-        }
-    }
-    stall->advice = arena_print(trace->arena, form, who);
-    stall->advice_form = named ? form : NULL;
+    return group->culprit != TRACE_NONE && trace->processes[group->culprit].kind == TRACE_TARGET &&
+            group->worst_thread != TRACE_NONE &&
+            trace->threads[group->worst_thread].process == group->culprit;
 }
 
 static void describe_victim(const struct trace *trace, const struct part *part, struct stall *stall)
@@ -336,7 +283,7 @@ static void describe_victim(const struct trace *trace, const struct part *part, 
 void describe_group(const struct work *work, const struct group *group, struct stall *ret_stall)
 {
     const struct trace *trace = work->trace;
-    const struct stall_cause *cause = &stall_causes(&(size_t){0})[group->cause];
+    const struct stall_cause *cause = causes_row(group->cause);
     const struct part *best = describe_best(trace, group);
     *ret_stall = (struct stall){
             .cause = cause->id,
@@ -354,13 +301,14 @@ void describe_group(const struct work *work, const struct group *group, struct s
             .on_cpu_ns = group->split_ns[SPLIT_ON_CPU],
             .weight = group->weight,
             .confidence = group->confidence,
-            .confidence_note = describe_note(work, group),
+            .doubts = describe_doubts(trace, group),
             .meanwhile = describe_meanwhile(group),
             .victim = describe_task(trace, group->worst_thread),
             .victim_threads = group->threads,
             .culprit = describe_task(
                     trace, group->culprit == TRACE_NONE ? TRACE_NONE : group->culprit_thread),
-            .resource = describe_resource(work, group, best),
+            .culprit_own = describe_own(trace, group),
+            .resource = describe_resource(trace, group, best),
             .has_steps = trace->step_count > 0,
             .steps_hit = group->steps_hit,
             .steps_total = trace->step_count,
@@ -369,5 +317,4 @@ void describe_group(const struct work *work, const struct group *group, struct s
     if (ret_stall->culprit.known)
         describe_function(trace, group, ret_stall);
     describe_chain(work, group, best, ret_stall);
-    describe_advice(trace, group, ret_stall);
 }

@@ -134,7 +134,7 @@ static void facts_moved_row(struct work *work, const struct trace_fact *fact, ui
     part->culprit = fact->actor;
     part->culprit_stack = fact->kernel;
     part->confidence = 0.75F;
-    part->notes |= NOTE_INFERRED;
+    part->notes |= STALL_DOUBT_INFERRED;
 }
 
 // Somebody else compacts memory: threads of the target that fault meanwhile, twice at least, wait
@@ -211,7 +211,7 @@ static void facts_steal(struct work *work)
         struct part *part = parts_add(
                 work, thread, begin, end < now->at ? end : now->at, CAUSE_STEAL, SPLIT_ON_CPU);
         part->confidence = 0.7F;
-        part->notes |= NOTE_INFERRED;
+        part->notes |= STALL_DOUBT_INFERRED;
     }
 }
 

@@ -112,7 +112,7 @@ static void gil_episode(struct work *work, uint32_t first, uint32_t last)
     part->culprit = owner != TRACE_NONE ? owner : runner;
     if (part->culprit == TRACE_NONE && classify_real_waker(trace, end)) {
         part->culprit = end->waker;
-        part->notes |= NOTE_INFERRED;
+        part->notes |= STALL_DOUBT_INFERRED;
     }
     part->waits_for = part->culprit;
     part->confidence = owner == TRACE_NONE && runner == TRACE_NONE ? 0.6F

@@ -130,10 +130,10 @@ static void gpu_part(struct gpu_waits *waits, const struct trace_busy *gpu, uint
     struct trace_window piece;
     // Before the first of its operations that was recorded, and behind the last one.
     gpu_put(waits, part, part->begin, part->end < known ? part->end : known, split,
-            NOTE_GPU_UNKNOWN);
+            STALL_DOUBT_GPU_UNKNOWN);
     if (known_end < waits->recent)
         gpu_put(waits, part, part->begin > known_end ? part->begin : known_end, part->end, split,
-                NOTE_GPU_UNKNOWN);
+                STALL_DOUBT_GPU_UNKNOWN);
     if (begin >= end)
         return;
     int64_t from = begin, lead = end - begin;
@@ -171,7 +171,7 @@ void gpu_waits_take(struct work *work, const bool *late, bool live)
             gpu_part(&waits, gpu, i, thread->paces && !late[thread->process]);
         else
             gpu_put(&waits, part, part->begin, part->end, (enum part_split)part->split,
-                    waits_for ? NOTE_GPU_UNKNOWN : 0);
+                    waits_for ? STALL_DOUBT_GPU_UNKNOWN : 0);
     }
     free(work->parts);
     work->parts = waits.parts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups: all parts of one cause and one culprit, with their sums. Made by merge.c, given words by
+// Groups: all parts of one cause and one culprit, with their sums. Made by merge.c, told by
 // describe.c. One owner thread.
 #ifndef UPGATE_STALLS_GROUP_H
 #define UPGATE_STALLS_GROUP_H
@@ -23,7 +23,7 @@ struct group {
     uint32_t rival; // of CPU contention: who took most of it, to blame or not
     size_t threads;
     double confidence;
-    unsigned notes; // that hold for a good part of the time
+    unsigned notes; // as of parts; those that hold for a good part of the time
     bool has_period;
     int64_t period_ns;
     uint64_t steps_hit;
@@ -57,11 +57,9 @@ int64_t period_of(const struct trace_window *spans, size_t count);
 // for half of it at one go.
 void quiet_find(const struct work *work, struct stalls *stalls);
 
-// describe.c: in words, strings in the trace's arena.
+// describe.c: as it is told, strings in the trace's arena.
 struct stall_task describe_task(const struct trace *trace, uint32_t thread); // TRACE_NONE: nobody
 struct stall_stack describe_stack(const struct trace *trace, uint32_t stack);
-// "`COMMAND` (pid N)"
-const char *describe_program(const struct trace *trace, uint32_t process);
 void describe_group(const struct work *work, const struct group *group, struct stall *ret_stall);
 
 #endif

@@ -129,14 +129,14 @@ static void holder_conclude(const struct trace *trace, struct part *part,
         doubt = 0.35;
     part->confidence = (float)(0.99 - 0.9 * doubt < 0.05 ? 0.05 : 0.99 - 0.9 * doubt);
     if (hint->reader && !(best->waker && best->samples))
-        part->notes |= NOTE_READER;
+        part->notes |= STALL_DOUBT_READER;
     if (!best->owner)
-        part->notes |= hint->owner == TRACE_NONE ? NOTE_NO_OWNER : NOTE_DISAGREE;
+        part->notes |= hint->owner == TRACE_NONE ? STALL_DOUBT_NO_OWNER : STALL_DOUBT_DISAGREE;
     part->culprit = part->waits_for = best->thread;
     part->culprit_stack =
             best->stacks[activity] ? best->stacks[activity] : best->stacks[CAUSE_COUNT];
     if (activity == CAUSE_COUNT)
-        part->notes |= NOTE_NO_ACTIVITY;
+        part->notes |= STALL_DOUBT_NO_ACTIVITY;
     else if (hint->is_mmap)
         part->cause = (uint8_t)activity;
     const struct trace_process *process = &trace->processes[trace->threads[best->thread].process];
@@ -175,7 +175,7 @@ void holder_find(struct work *work, struct part *part, const struct holder_hint 
         holder_conclude(trace, part, hint, best);
         return;
     }
-    part->notes |= NOTE_NO_OWNER | NOTE_NO_ACTIVITY;
+    part->notes |= STALL_DOUBT_NO_OWNER | STALL_DOUBT_NO_ACTIVITY;
     part->confidence = 0.4F;
 }
 

@@ -130,7 +130,7 @@ void groups_explain(struct work *work, int64_t begin, int64_t end)
                 process == TRACE_NONE ? CAUSE_COUNT : merge_known_for(&known[2 * process + inside]);
         if (deed < CAUSE_COUNT) {
             part->cause = (uint8_t)deed;
-            part->notes |= NOTE_INFERRED;
+            part->notes |= STALL_DOUBT_INFERRED;
             part->confidence *= 0.8F;
         } else if (process == TRACE_NONE) {
             const struct trace_fact *fact =
@@ -187,7 +187,7 @@ static void merge_adopt_cause(struct work *work, enum cause cause, uint32_t thre
         if (merge_is_particular(cause) && map_get(&objects, merge_object(trace, part)) == MAP_NONE)
             continue;
         part->culprit = thread;
-        part->notes |= NOTE_INFERRED;
+        part->notes |= STALL_DOUBT_INFERRED;
         part->confidence *= 0.8F;
     }
     map_free(&objects);
@@ -436,7 +436,7 @@ static int merge_by_rank(const void *left, const void *right)
         return a_oom ? -1 : 1;
     if (a->weight != b->weight)
         return a->weight > b->weight ? -1 : 1;
-    return (a->cause > b->cause) - (a->cause < b->cause);
+    return trace_order(a->cause, b->cause);
 }
 
 static void merge_group(

@@ -12,26 +12,6 @@
 
 enum part_split { SPLIT_BLOCKED, SPLIT_RUN_QUEUE, SPLIT_PREEMPTED, SPLIT_ON_CPU, SPLIT_COUNT };
 
-// How the one who waits hangs on the other.
-enum part_via {
-    VIA_NONE,
-    VIA_MMAP_LOCK,
-    VIA_KERNEL_LOCK,
-    VIA_WAKE,
-    VIA_PIPE,
-    VIA_SOCKET,
-    VIA_FUTEX,
-    VIA_MUTEX,
-    VIA_GIL,
-    VIA_CPU,
-    VIA_SIGNAL,
-    VIA_FREEZER,
-    VIA_PTRACE,
-    VIA_CHILD,
-    VIA_FILE,
-    VIA_MEMORY,
-};
-
 // Kinds of waits that an idle thread makes as well.
 enum part_soft {
     SOFT_NO,
@@ -44,19 +24,9 @@ enum part_soft {
     SOFT_OTHER
 };
 
-enum part_note {
-    NOTE_READER = 1 << 0,      // the lock's owner is one of possibly many readers
-    NOTE_NO_OWNER = 1 << 1,    // nobody was recorded as owner
-    NOTE_NO_ACTIVITY = 1 << 2, // what the culprit did was not seen
-    NOTE_INFERRED = 1 << 3,    // the culprit was concluded from the timing
-    NOTE_UNFINISHED = 1 << 4,  // the wait began before or ended after the recording
-    NOTE_DISAGREE = 1 << 5,    // owner and waker are different tasks
-    NOTE_SHARED = 1 << 6,      // several had their share
-    // of a wait for a GPU: what that did was recorded, and it had nothing to do
-    NOTE_GPU_KNOWN = 1 << 7,
-    NOTE_GPU_UNKNOWN = 1 << 8, // of one, too: that was not recorded
-    NOTE_BITS = 9
-};
+// In notes, beside doubts: of a wait for a GPU, what that did was recorded, and it had nothing to
+// do.
+enum { NOTE_GPU_KNOWN = 1 << STALL_DOUBT_BITS, NOTE_BITS = STALL_DOUBT_BITS + 1 };
 
 struct part {
     int64_t begin, end;
@@ -66,7 +36,7 @@ struct part {
     uint32_t culprit_stack;
     uint32_t waits_for; // thread that ended the wait or holds what it waits for; TRACE_NONE
     uint32_t hop_first; // in work.hops
-    uint16_t notes;
+    uint16_t notes;     // enum stall_doubt, NOTE_GPU_KNOWN
     uint8_t hop_count, cause, split, via, soft;
     float confidence;
 };

@@ -56,12 +56,11 @@ static void stalls_add_breach(
     stalls->breaches[stalls->breach_count++] = breach;
 }
 
-static void stalls_add_missing(struct stalls *stalls, struct arena *arena, const char *sentence)
+static void stalls_add_missing(
+        struct stalls *stalls, struct arena *arena, struct stall_missing missing)
 {
-    if (!sentence)
-        return;
-    stalls->missing = stalls_room(arena, stalls->missing, stalls->missing_count, sizeof sentence);
-    stalls->missing[stalls->missing_count++] = sentence;
+    stalls->missing = stalls_room(arena, stalls->missing, stalls->missing_count, sizeof missing);
+    stalls->missing[stalls->missing_count++] = missing;
 }
 
 static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct arena *arena,
@@ -78,9 +77,11 @@ static int stalls_read_ledger(struct store *store, struct stalls *stalls, struct
         if (!stalls_concerns(producer))
             continue;
         stalls_add_breach(stalls, arena,
-                (struct stall_breach){arena_copy(arena, producer), arena_copy(arena, kind),
-                        arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
-                        sqlite3_column_int64(stmt, 3)});
+                (struct stall_breach){.producer = arena_copy(arena, producer),
+                        .kind = arena_copy(arena, kind),
+                        .detail = arena_copy(arena, (const char *)sqlite3_column_text(stmt, 2)),
+                        .count = sqlite3_column_int64(stmt, 3),
+                        .events = stalls_loses_events(producer)});
         if (sqlite3_column_int64(stmt, 3) > 0 && stalls_loses_events(producer))
             *ret_trust = stalls_trust(
                     *ret_trust, sqlite3_column_int64(stmt, 4), sqlite3_column_int64(stmt, 3));
@@ -105,15 +106,16 @@ static int stalls_read_unended(struct store *store, struct stalls *stalls,
     while ((rc = store_step(store, stmt, err)) == 1) {
         if (first && !live)
             stalls_add_breach(stalls, arena,
-                    (struct stall_breach){
-                            "recorder", "end", "the recording was not ended in order", 0});
+                    (struct stall_breach){.producer = "recorder", .kind = "end", .unended = true});
         first = false;
         int64_t dropped = sqlite3_column_int64(stmt, 1);
         if (dropped <= 0)
             continue;
         const char *producer =
                 arena_print(arena, "bpf.%s", (const char *)sqlite3_column_text(stmt, 0));
-        stalls_add_breach(stalls, arena, (struct stall_breach){producer, "records", NULL, dropped});
+        stalls_add_breach(stalls, arena,
+                (struct stall_breach){
+                        .producer = producer, .kind = "records", .count = dropped, .events = true});
         int64_t kept = (int64_t)(trace->gap_count + trace->short_count + trace->sample_count);
         *ret_trust = stalls_trust(*ret_trust, kept + dropped, dropped);
     }
@@ -131,7 +133,9 @@ static int stalls_read_missing(
     int rc;
     while ((rc = store_step(store, stmt, err)) == 1) {
         const char *text = (const char *)sqlite3_column_text(stmt, 0);
-        stalls_add_missing(stalls, arena, arena_copy(arena, text ? text : ""));
+        stalls_add_missing(stalls, arena,
+                (struct stall_missing){
+                        .kind = STALL_MISSING_SOURCE, .text = arena_copy(arena, text ? text : "")});
     }
     return rc;
 }
@@ -155,13 +159,10 @@ void work_find(struct work *work)
     parts_sort(work);
 }
 
-static void stalls_distrust(const struct trace *trace, struct stall *stall, double trust)
+static void stalls_distrust(struct stall *stall, double trust)
 {
     stall->confidence *= trust;
-    if (trust < 1)
-        stall->confidence_note = arena_print(trace->arena, "%s%sevents were lost while recording",
-                stall->confidence_note ? stall->confidence_note : "",
-                stall->confidence_note ? "; " : "");
+    stall->doubts |= trust < 1 ? STALL_DOUBT_LOST : 0;
 }
 
 // What of a part lies in [begin, end).
@@ -199,7 +200,7 @@ static struct stall *stalls_of(const struct work *work, bool outside, int64_t wi
     struct stall *list = arena_alloc(trace->arena, groups.count + more + 1, sizeof *list);
     for (size_t i = 0; i < groups.count; i++) {
         describe_group(&some, &groups.groups[i], &list[i]);
-        stalls_distrust(trace, &list[i], trust);
+        stalls_distrust(&list[i], trust);
     }
     *ret_count = groups.count;
     trace->window_ns = whole_ns;
@@ -249,7 +250,7 @@ static void stalls_add_stragglers(struct stalls *stalls, const struct work *work
         late_describe(ranks, work, &stragglers->list[i], &one);
         const char *host = trace_host_of(work->trace, ranks->rows[stragglers->list[i].row].process);
         one.host = host ? host : stalls->host;
-        stalls_distrust(work->trace, &one, trust);
+        stalls_distrust(&one, trust);
         size_t at = stalls->count++;
         for (; at > 0 && stalls->stalls[at - 1].weight < one.weight; at--)
             stalls->stalls[at] = stalls->stalls[at - 1];
@@ -305,6 +306,20 @@ static void stalls_fill(struct stalls *stalls, struct work *work, const struct r
     late_ranks_free(&stragglers);
 }
 
+static void stalls_find_missing(
+        struct stalls *stalls, const struct work *work, const struct ranks *ranks)
+{
+    const struct trace *trace = work->trace;
+    const struct stall_missing all[] = {ranks_missing(ranks),
+            {.kind = STALL_MISSING_CLOCKS,
+                    .count = trace_clocks_unknown(trace),
+                    .of = trace->node_count},
+            {.kind = STALL_MISSING_GPUS, .count = trace->gpus_lost && gpu_waits_any(work)}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (all[i].count)
+            stalls_add_missing(stalls, trace->arena, all[i]);
+}
+
 int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct stalls **ret_stalls,
         struct error *err)
 {
@@ -348,11 +363,7 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
     if (!rc) {
         ranks_find(trace, &ranks);
         stalls_fill(stalls, &work, &ranks, opts->share_min, trust, opts->last_ns > 0);
-        stalls_add_missing(stalls, arena, ranks_missing(&ranks));
-        stalls_add_missing(stalls, arena, trace_nodes_missing(trace));
-        if (trace->gpus_lost && gpu_waits_any(&work))
-            stalls_add_missing(stalls, arena,
-                    "records of what the GPUs did were lost: waits for them are told as if none of it was recorded");
+        stalls_find_missing(stalls, &work, &ranks);
     }
     ranks_free(&ranks);
     work_free(&work);
@@ -373,14 +384,15 @@ void stalls_free(struct stalls *stalls)
     free(stalls);
 }
 
-int stalls_save(struct store *store, const struct stalls *stalls,
-        char *(*detail_json)(const struct stall *stall), struct error *err)
+int stalls_save(struct store *store, const struct stalls *stalls, const struct stalls_words *words,
+        struct error *err)
 {
     int rc = store_exec(
             store, err, "DELETE FROM stall WHERE recording_id = ?", "i", stalls->recording_id);
     for (size_t i = 0; i < stalls->count && !rc; i++) {
         const struct stall *stall = &stalls->stalls[i];
-        char *detail = detail_json ? detail_json(stall) : xstrdup("{}");
+        char *advice = words ? words->advice(stall) : NULL,
+             *detail = words ? words->detail(stall) : NULL;
         rc = store_exec(store, err,
                 "INSERT INTO stall (recording_id, rank, cause, total_ns, count, max_ns, period_ns, "
                 "confidence, victim_thread, "
@@ -388,7 +400,9 @@ int stalls_save(struct store *store, const struct stalls *stalls,
                 "iisiiiIdIIss", stalls->recording_id, (int64_t)i + 1, stall->cause, stall->total_ns,
                 (int64_t)stall->count, stall->max_ns, stall->has_period ? &stall->period_ns : NULL,
                 stall->confidence, stall->victim.known ? &stall->victim.thread_id : NULL,
-                stall->culprit.known ? &stall->culprit.thread_id : NULL, stall->advice, detail);
+                stall->culprit.known ? &stall->culprit.thread_id : NULL, advice ? advice : "",
+                detail ? detail : "{}");
+        free(advice);
         free(detail);
     }
     return rc;

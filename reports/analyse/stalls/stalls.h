@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "reports/analyse/stalls/reasons.h"
 #include "tracer/store/store.h"
 
 enum stall_limit {
@@ -23,8 +24,9 @@ struct stall_task {
     int64_t thread_id; // in the store
     int32_t pid, tid;
     const char *comm;
-    const char *cmdline; // NULL: a kernel thread, or gone before it could be read
-    const char *kind;    // of table process: target, other, kernel, idle
+    const char *process_comm; // of its process, whose name comm need not be
+    const char *cmdline;      // NULL: a kernel thread, or gone before it could be read
+    const char *kind;         // of table process: target, other, kernel, idle
 };
 
 // Leaf first. Python frames read "function (file.py:12)", functions without a name
@@ -46,7 +48,9 @@ struct stall_gpu {
 // "from waited for to via": one step of the way from the victim to the one to blame.
 struct stall_link {
     struct stall_task from, to;
-    const char *via; // "mmap_lock", "woken by up_read", "pipe:[123]", "GIL", "CPU 1"
+    enum stall_via via;
+    const char *name; // of a pipe, socket or file; of a cause its identifier; NULL: none is known
+    int cpu;          // as its node numbers it; -1: it is none, or not known
 };
 
 struct stall {
@@ -61,48 +65,49 @@ struct stall {
     int64_t period_ns;                                         // of the culprit's activity
     int64_t blocked_ns, run_queue_ns, preempted_ns, on_cpu_ns; // what total_ns was made of
     double confidence;                                         // 0 to 1
-    const char *confidence_note; // why it is below 1; NULL when it is not
-    const char *meanwhile; // of a wait for a GPU: what is known of that, a clause; NULL: any other
-                           // cause
+    unsigned doubts; // why it is below 1: of enum stall_doubt
+    enum stall_meanwhile meanwhile;
     struct stall_task victim; // the thread that lost most
     size_t victim_threads;
     struct stall_stack victim_kernel, victim_user, victim_python;
     struct stall_task culprit;    // known == false: nobody to blame, or nobody seen
+    bool culprit_own;             // it is of the victim's own process
     const char *culprit_function; // kernel function it was in, e.g. "show_smaps_rollup"; NULL
     struct stall_stack culprit_kernel;
-    const char *resource; // lock, file, CPU, cgroup; NULL
+    struct stall_resource resource;
     struct stall_link chain[STALL_CHAIN_MAX];
     size_t chain_count;
     bool has_steps;
     uint64_t steps_hit, steps_total;
     // Of a straggler, whose victims are all the others: victim.known is false.
     bool is_straggler;
-    int32_t rank, ranks;    // the culprit's, of so many; -1: not known
-    const char *host;       // where it runs; NULL: not known
-    struct stall_gpu gpu;   // of the rank
-    const char *late_cause; // of the table of causes, what holds it up; NULL: something of its own
-    const char *what;       // "computing in prepare_features (ddp.py)"; NULL: not seen
-    int64_t late_ns;        // the mean of one time
-    int64_t more_ns;        // what it did more than the others, of that, in the mean; 0: not seen
-    int64_t ranks_ns;       // what all that waited lost together
+    int32_t rank, ranks;  // the culprit's, of so many; -1: not known
+    const char *host;     // where it runs; NULL: not known
+    struct stall_gpu gpu; // of the rank
+    struct stall_deed deed;
+    const char *what;          // stall_deed_words(); NULL: not seen
+    struct stall_task late_by; // whose doing that is; known == false: nobody's, or nobody was seen
+    bool stages;               // ranks send to each other, like the stages of a pipeline
+    int64_t late_ns;           // the mean of one time
+    int64_t more_ns;  // what it did more than the others, of that, in the mean; 0: not seen
+    int64_t ranks_ns; // what all that waited lost together
     struct stall_stack culprit_user, culprit_python; // doing that
     double weight;                                   // what it is ranked by
-    const char *advice;                              // names the knob
-    const char *advice_form; // the same with %s for the culprit, whose whole command line is in
-                             // advice; NULL: it is not
 };
 
 struct stall_breach {
-    const char *producer, *kind, *detail;
+    const char *producer, *kind, *detail; // detail NULL: none
     int64_t count;
+    bool events;  // what was lost are events, which may change the answer
+    bool unended; // the recorder was killed: no detail
 };
 
 // How long a step of a job of several ranks would take if: its operations replayed
 // (reports/analyse/replay). ns a step, in the mean; NAN: does not apply.
 struct stall_what_if {
     bool known;
-    const char *why_not; // where it could be asked and not be answered, a sentence; NULL: there is
-                         // nothing to ask
+    enum stall_why_not why_not; // where it could be asked and not be answered
+    const char *contradiction;  // in the words of reports/analyse/replay; NULL: of any other reason
     bool by_steps; // false: there are none; all between the first collective and the last is one
     int64_t steps; // that were replayed
     double measured_ns;
@@ -167,7 +172,7 @@ struct stalls {
     const char *quiet_function, *quiet_target; // where, and for which file; NULL: not known
     struct stall_what_if what_if;
     struct stall_heat heat;
-    const char **missing; // sources this machine did not allow, each a sentence
+    struct stall_missing *missing;
     size_t missing_count;
     void *memory; // the arena behind every string
 };
@@ -189,16 +194,24 @@ int stalls_analyse(struct store *store, const struct stalls_opts *opts, struct s
         struct error *err);
 void stalls_free(struct stalls *stalls);
 
-// Replace the rows of the recording in table `stall`; inside the caller's transaction.
-// detail_json(stall) is the element of upgate.stalls/1, made by the renderer; NULL leaves "{}".
+// What a row of table `stall` has in words, made by a renderer. Texts are freed by who asks.
+struct stalls_words {
+    char *(*advice)(const struct stall *stall); // names the knob; NULL: there is none
+    char *(*detail)(const struct stall *stall); // the element of upgate.stalls/1
+};
+
+// Replace the rows of the recording in table `stall`; inside the caller's transaction. words NULL
+// leaves "" and "{}".
 ERROR_CHECKED int stalls_save(struct store *store, const struct stalls *stalls,
-        char *(*detail_json)(const struct stall *stall), struct error *err);
+        const struct stalls_words *words, struct error *err);
 
 // The table of causes, for docs/stall-causes.md and for the plants' answers.
 struct stall_cause {
-    const char *id, *title, *looks_like, *advice;
+    const char *id, *title, *looks_like;
+    const char *advice; // with %s for the culprit, or %.0s
 };
 const struct stall_cause *stall_causes(size_t *ret_count);
+const struct stall_cause *stall_cause_of(const char *id); // NULL: there is none
 
 // Off-CPU time as folded stacks ("comm;outermost;...;leaf TIME_US" a line), for flame graph tools.
 int stalls_folded(struct store *store, int64_t recording_id, void *stream,

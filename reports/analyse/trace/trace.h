@@ -282,8 +282,8 @@ int64_t trace_residual_ns(const struct trace *trace, uint32_t process, uint32_t 
 const char *trace_host_of(const struct trace *trace, uint32_t process);
 // cpu_in, as its node numbers it
 int trace_cpu_of(const struct trace *trace, const struct trace_gap *gap);
-// A sentence where clocks are not known; NULL: nothing to say.
-const char *trace_nodes_missing(const struct trace *trace);
+// Of how many nodes the clocks are not known against those of the others; 0 on one node.
+size_t trace_clocks_unknown(const struct trace *trace);
 // Of which libraries the stores that were read have one build: there the address of a function
 // without a name means the same in all of them.
 struct trace_builds *trace_builds_new(void);
@@ -336,6 +336,14 @@ static inline bool trace_is_target(const struct trace *trace, uint32_t thread)
 static inline struct marks trace_marks(const struct trace *trace, uint32_t stack)
 {
     return trace->stacks[stack].marks;
+}
+// Of the kernel's stack of a gap, or, where there is none, of its system call.
+static inline struct marks trace_kernel_marks(
+        const struct trace *trace, const struct trace_gap *gap)
+{
+    return gap->kernel && trace->stacks[gap->kernel].count
+            ? trace_marks(trace, gap->kernel)
+            : marks_of_syscall(trace->machine, gap->syscall);
 }
 // A stack of the store that rows of the recording have; 0: none of them. Not after trace_load_last.
 uint32_t trace_stack_of(const struct trace *trace, int64_t id);

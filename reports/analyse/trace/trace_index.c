@@ -248,8 +248,7 @@ static bool trace_begins_in_ours(const struct trace *trace, uint32_t stack, bool
     const struct trace_stack *row = &trace->stacks[stack];
     for (uint32_t i = row->count; i > 0; i--) {
         const struct trace_frame *frame = &trace->frames[trace->stack_frames[row->first + i - 1]];
-        const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
-        file = file ? file + 1 : frame->module;
+        const char *file = frame->module ? string_base_name(frame->module) : NULL;
         if (trace_starts_threads(frame, file))
             continue;
         *ret_told |= file != NULL;

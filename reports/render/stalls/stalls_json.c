@@ -13,11 +13,8 @@
 static json_t *stalls_json_stack(const struct stall_stack *stack)
 {
     json_t *frames = json_array();
-    for (size_t i = 0; i < stack->count; i++) {
-        char *frame = stalls_text_frame(stack, i);
-        json_array_append_new(frames, render_json_text(frame));
-        free(frame);
-    }
+    for (size_t i = 0; i < stack->count; i++)
+        json_array_append_new(frames, render_json_take(stalls_text_frame(stack, i)));
     return frames;
 }
 
@@ -65,7 +62,7 @@ static json_t *stalls_json_chain(const struct stall *stall)
         json_array_append_new(chain,
                 render_json_set(json_object(), "from", stalls_json_task(&stall->chain[i].from),
                         "to", stalls_json_task(&stall->chain[i].to), "via",
-                        render_json_text(stall->chain[i].via), NULL));
+                        render_json_take(stalls_text_via(&stall->chain[i])), NULL));
     }
     return chain;
 }
@@ -81,29 +78,33 @@ static json_t *stalls_json_stall(const struct stall *stall)
             json_integer(stall->run_queue_ns), "preempted_ns", json_integer(stall->preempted_ns),
             "on_cpu_ns", json_integer(stall->on_cpu_ns), "confidence",
             render_json_real(stall->confidence), "confidence_note",
-            render_json_text(stall->confidence_note), "steps_hit",
+            render_json_take(stalls_text_doubts(stall)), "steps_hit",
             stall->has_steps ? json_integer((json_int_t)stall->steps_hit) : json_null(),
             "steps_total",
             stall->has_steps ? json_integer((json_int_t)stall->steps_total) : json_null(),
-            "resource", render_json_text(stall->resource), "victim", stalls_json_victim(stall),
-            "victim_threads", json_integer((json_int_t)stall->victim_threads), "culprit",
-            stalls_json_culprit(stall), "chain", stalls_json_chain(stall), NULL);
+            "resource", render_json_take(stalls_text_resource(&stall->resource)), "victim",
+            stalls_json_victim(stall), "victim_threads",
+            json_integer((json_int_t)stall->victim_threads), "culprit", stalls_json_culprit(stall),
+            "chain", stalls_json_chain(stall), NULL);
     if (stall->is_straggler)
         render_json_set(item, "ranks", json_integer(stall->ranks), "late_ns",
                 json_integer(stall->late_ns), "more_ns",
                 stall->more_ns > 0 ? json_integer(stall->more_ns) : json_null(), "ranks_ns",
                 json_integer(stall->ranks_ns), NULL);
-    json_object_set_new(item, "advice", render_json_text(stall->advice));
+    json_object_set_new(item, "advice", render_json_take(stalls_text_advice_full(stall)));
     return item;
 }
 
-char *stalls_view_detail(const struct stall *stall)
+// Without its rank, which is a column of the row.
+static char *stalls_json_detail(const struct stall *stall)
 {
     json_t *item = stalls_json_stall(stall);
     char *text = json_dumps(item, JSON_COMPACT | JSON_REAL_PRECISION(6));
     json_decref(item);
     return text ? text : xstrdup("{}");
 }
+
+const struct stalls_words stalls_view_words = {stalls_text_advice_full, stalls_json_detail};
 
 static json_t *stalls_json_trust(const struct stalls *stalls)
 {
@@ -113,12 +114,14 @@ static json_t *stalls_json_trust(const struct stalls *stalls)
         json_array_append_new(breaches,
                 render_json_set(json_object(), "producer", render_json_text(breach->producer),
                         "kind", render_json_text(breach->kind), "count",
-                        json_integer(breach->count), "detail", render_json_text(breach->detail),
-                        NULL));
+                        json_integer(breach->count), "detail",
+                        render_json_text(stalls_text_breach_detail(breach)), NULL));
     }
     return render_json_set(json_object(), "ok", json_boolean(stalls->breach_count == 0), "breaches",
             breaches, "missing",
-            render_json_list(i, stalls->missing_count, render_json_text(stalls->missing[i])), NULL);
+            render_json_list(i, stalls->missing_count,
+                    render_json_take(stalls_text_missing(&stalls->missing[i]))),
+            NULL);
 }
 
 static json_t *stalls_json_recordings(const struct stalls_recordings *recordings)

@@ -16,29 +16,20 @@ enum { MARKDOWN_FRAMES_MAX = 20 };
 static void markdown_stalls_rows(struct strbuf *out, const struct stall *stalls, size_t count,
         int64_t window_ns, size_t rows_max)
 {
-    strbuf_add(out,
-            "| # | cause | lost | of time | times | longest | every | culprit | sure |\n"
-            "|--:|---|--:|--:|--:|--:|--:|---|--:|\n");
+    strbuf_add(out, "|");
+    for (int column = 0; column < STALLS_COLUMNS; column++)
+        strbuf_add(out, " %s |", stalls_heads[column]);
+    strbuf_add(out, "\n|");
+    for (int column = 0; column < STALLS_COLUMNS; column++)
+        strbuf_add(out, stalls_column_is_right(column) ? "--:|" : "---|");
+    strbuf_add(out, "\n");
     for (size_t i = 0; i < count && i < rows_max; i++) {
-        const struct stall *stall = &stalls[i];
-        strbuf_add(out, "| %zu | ", i + 1);
-        markdown_put(out, "", stall->title ? stall->title : stall->cause, " | ");
-        markdown_put(out, "", numbers_ns((double)stall->total_ns, NUMBERS_BUFFER), " | ");
-        markdown_text(out,
-                stalls_text_share(window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN,
-                        NUMBERS_BUFFER));
-        strbuf_add(out, " | %s | ", numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
-        markdown_put(out, "", numbers_ns((double)stall->max_ns, NUMBERS_BUFFER), " | ");
-        markdown_put(out, "",
-                numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER),
-                " | ");
-        markdown_take(out, "",
-                stall->is_straggler ? stalls_text_rank(stall)
-                        : stall->culprit.known
-                        ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
-                        : xstrdup("-"),
-                " | ");
-        markdown_put(out, "", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER), " |\n");
+        char *row[STALLS_COLUMNS];
+        stalls_text_row(&stalls[i], i, window_ns, true, row);
+        strbuf_add(out, "|");
+        for (int column = 0; column < STALLS_COLUMNS; column++)
+            markdown_take(out, " ", row[column], " |");
+        strbuf_add(out, "\n");
     }
     if (count > rows_max)
         strbuf_add(out, "\n%zu more with less.\n", count - rows_max);
@@ -72,7 +63,7 @@ static void markdown_stalls_stack(
 static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall, size_t i)
 {
     strbuf_add(out, "\n<details%s><summary>%zu. ", i == 0 ? " open" : "", i + 1);
-    markdown_html(out, stall->title ? stall->title : stall->cause);
+    markdown_html(out, stall->title);
     strbuf_add(out, "</summary>\n\n");
     markdown_stalls_item(out, "lost", stalls_text_lost(stall));
     markdown_stalls_item(out, "steps hit", stalls_text_steps(stall));
@@ -88,16 +79,12 @@ static void markdown_stalls_detail(struct strbuf *out, const struct stall *stall
         markdown_stalls_item(out, "its command", xstrdup(stall->culprit.cmdline));
     if (stall->culprit_function)
         markdown_stalls_item(out, "kernel function", xstrdup(stall->culprit_function));
-    if (stall->resource)
-        markdown_stalls_item(out, "over", xstrdup(stall->resource));
+    markdown_stalls_item(out, "over", stalls_text_resource(&stall->resource));
     for (size_t k = 0; k < stall->chain_count; k++)
         markdown_stalls_item(
                 out, k ? "then" : "chain", stalls_text_link(stall, &stall->chain[k], true));
-    const char *note = stall->confidence_note;
-    markdown_stalls_item(out, "sure",
-            xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER),
-                    note ? ": " : "", note ? note : ""));
-    markdown_stalls_item(out, "do", stall->advice ? stalls_text_advice(stall) : NULL);
+    markdown_stalls_item(out, "sure", stalls_text_sure(stall));
+    markdown_stalls_item(out, "do", stalls_text_advice(stall));
     markdown_stalls_stack(out, "Kernel", &stall->victim_kernel);
     markdown_stalls_stack(out, "Native", &stall->victim_user);
     markdown_stalls_stack(out, "Python", &stall->victim_python);
@@ -137,7 +124,7 @@ static void markdown_stalls_trust(struct strbuf *out, const struct stalls_shown 
     const char *blind = stalls_text_blind(shown->recording);
     markdown_stalls_item(out, "not seen", blind ? xstrdup(blind) : NULL);
     for (size_t i = 0; i < stalls->missing_count; i++)
-        markdown_stalls_item(out, "not seen", xstrdup(stalls->missing[i]));
+        markdown_stalls_item(out, "not seen", stalls_text_missing(&stalls->missing[i]));
 }
 
 char *stalls_view_markdown(const struct stalls_view *view)

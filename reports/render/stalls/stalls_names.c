@@ -125,8 +125,14 @@ char *stalls_text_thread(const struct stall_task *task)
     char *process = stalls_text_task(task, STALLS_NAME_SHORT);
     if (!task->known || task->tid == 0 || names_is(task, "kernel") || names_is(task, "idle"))
         return process;
-    char *text = xasprintf("%s %d \"%s\" of %s", task->tid == task->pid ? "main thread" : "thread",
-            task->tid, task->comm ? task->comm : "?", process);
+    char *own = stalls_text_own(task), *text = xasprintf("%s of %s", own, process);
+    free(own);
     free(process);
     return text;
+}
+
+char *stalls_text_own(const struct stall_task *task)
+{
+    return xasprintf("%s %d \"%s\"", task->tid == task->pid ? "main thread" : "thread", task->tid,
+            task->comm ? task->comm : "?");
 }

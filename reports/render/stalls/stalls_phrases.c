@@ -1,10 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of a stall's details: what was lost and how, stacks cut to what matters, links of the
-// chain, what was recorded. Pure functions.
+// The row of a stall, and lines of its details: what was lost and how, stacks cut to what matters,
+// links of the chain, what was recorded. Pure functions.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "reports/render/stalls/stalls_text.h"
+
+const char *const stalls_heads[STALLS_COLUMNS] = {
+        "#", "cause", "lost", "of time", "times", "longest", "every", "culprit", "sure"};
+
+bool stalls_column_is_right(int column)
+{
+    return column != STALLS_COLUMN_CAUSE && column != STALLS_COLUMN_CULPRIT;
+}
+
+void stalls_text_row(
+        const struct stall *stall, size_t i, int64_t window_ns, bool title, char **ret_row)
+{
+    double period_ns = stall->has_period ? (double)stall->period_ns : NAN,
+           share = window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN;
+    ret_row[STALLS_COLUMN_RANK] = xasprintf("%zu", i + 1);
+    ret_row[STALLS_COLUMN_CAUSE] = xstrdup(title ? stall->title : stall->cause);
+    ret_row[STALLS_COLUMN_LOST] = xstrdup(numbers_ns((double)stall->total_ns, NUMBERS_BUFFER));
+    ret_row[STALLS_COLUMN_SHARE] = xstrdup(stalls_text_share(share, NUMBERS_BUFFER));
+    ret_row[STALLS_COLUMN_COUNT] = xstrdup(numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
+    ret_row[STALLS_COLUMN_LONGEST] = xstrdup(numbers_ns((double)stall->max_ns, NUMBERS_BUFFER));
+    ret_row[STALLS_COLUMN_PERIOD] = xstrdup(numbers_ns(period_ns, NUMBERS_BUFFER));
+    ret_row[STALLS_COLUMN_CULPRIT] = stall->is_straggler ? stalls_text_rank(stall)
+            : stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
+                                   : xstrdup("-");
+    ret_row[STALLS_COLUMN_SURE] =
+            xstrdup(stalls_text_confidence(stall->confidence, NUMBERS_BUFFER));
+}
 
 static void phrases_part(
         struct strbuf *out, bool *begun, int64_t ns, int64_t total_ns, const char *what)
@@ -164,33 +192,28 @@ char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8)
     return strbuf_take(&out);
 }
 
-char *stalls_text_advice(const struct stall *stall)
-{
-    if (!stall->advice_form)
-        return xstrdup(stall->advice);
-    char *name = stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM),
-         *text = xasprintf(stall->advice_form, name);
-    free(name);
-    return text;
-}
-
 // A thread of the victim's process by itself, anybody else by the name of the process.
 static char *phrases_end(const struct stall *stall, const struct stall_task *task)
 {
     if (!task->known || !stall->victim.known || task->pid != stall->victim.pid || task->tid == 0)
         return stalls_text_task(task, STALLS_NAME_PROGRAM);
-    return xasprintf("%s %d \"%s\"", task->tid == task->pid ? "main thread" : "thread", task->tid,
-            task->comm ? task->comm : "?");
+    return stalls_text_own(task);
 }
 
 char *stalls_text_link(const struct stall *stall, const struct stall_link *link, bool utf8)
 {
     char *from = phrases_end(stall, &link->from), *to = phrases_end(stall, &link->to);
-    char *text = xasprintf("%s %s %s%s%s", from, utf8 ? "\xe2\x86\x92" : "->", to,
-            link->via ? ", " : "", link->via ? link->via : "");
+    char *via = stalls_text_via(link);
+    char *text = xasprintf("%s %s %s, %s", from, utf8 ? "\xe2\x86\x92" : "->", to, via);
     free(from);
     free(to);
+    free(via);
     return text;
+}
+
+const char *stalls_text_breach_detail(const struct stall_breach *breach)
+{
+    return breach->unended ? "the recording was not ended in order" : breach->detail;
 }
 
 char *stalls_text_breach(const struct stall_breach *breach)
@@ -199,19 +222,18 @@ char *stalls_text_breach(const struct stall_breach *breach)
     strbuf_add(&out, "%s %s", breach->producer, breach->kind);
     if (breach->count > 0)
         strbuf_add(&out, ": %s dropped", numbers_count(breach->count, NUMBERS_BUFFER));
-    if (breach->detail)
-        strbuf_add(&out, "%s%s", breach->count > 0 ? ", " : ": ", breach->detail);
+    const char *detail = stalls_text_breach_detail(breach);
+    if (detail)
+        strbuf_add(&out, "%s%s", breach->count > 0 ? ", " : ": ", detail);
     return strbuf_take(&out);
 }
 
 int64_t stalls_text_dropped(const struct stalls *stalls)
 {
     int64_t dropped = 0;
-    for (size_t i = 0; i < stalls->breach_count; i++) {
-        const struct stall_breach *breach = &stalls->breaches[i];
-        bool events = !strncmp(breach->producer, "bpf", 3) || !strcmp(breach->producer, "recorder");
-        dropped += events && breach->count > 0 ? breach->count : 0;
-    }
+    for (size_t i = 0; i < stalls->breach_count; i++)
+        if (stalls->breaches[i].events && stalls->breaches[i].count > 0)
+            dropped += stalls->breaches[i].count;
     return dropped;
 }
 

@@ -23,65 +23,27 @@ enum {
 
 enum { GRID_GAP = 2, GRID_CAUSE_MIN = 14, GRID_CULPRIT_MIN = 22, GRID_TITLE_WIDTH = 112 };
 
-enum grid_column {
-    GRID_RANK,
-    GRID_CAUSE,
-    GRID_LOST,
-    GRID_SHARE,
-    GRID_COUNT,
-    GRID_LONGEST,
-    GRID_PERIOD,
-    GRID_CULPRIT,
-    GRID_SURE,
-    GRID_COLUMN_COUNT
-};
-
-static const char *const grid_heads[GRID_COLUMN_COUNT] = {
-        "#", "cause", "lost", "of time", "times", "longest", "every", "culprit", "sure"};
-
 struct grid {
-    char *(*rows)[GRID_COLUMN_COUNT];
+    char *(*rows)[STALLS_COLUMNS];
     size_t count;
-    int widths[GRID_COLUMN_COUNT]; // 0: left out
+    int widths[STALLS_COLUMNS]; // 0: left out
 };
-
-static bool grid_is_right(int column)
-{
-    return column == GRID_RANK || (column >= GRID_LOST && column <= GRID_PERIOD) ||
-            column == GRID_SURE;
-}
-
-static char *grid_clean(char *text, bool utf8)
-{
-    char *clean = screen_clean(text, utf8);
-    free(text);
-    return clean;
-}
 
 static void grid_fill(
         char **row, const struct stall *stall, size_t i, int64_t window_ns, bool title, bool utf8)
 {
-    row[GRID_RANK] = xasprintf("%zu", i + 1);
-    row[GRID_CAUSE] =
-            grid_clean(xstrdup(title && stall->title ? stall->title : stall->cause), utf8);
-    row[GRID_LOST] = xstrdup(numbers_ns((double)stall->total_ns, NUMBERS_BUFFER));
-    row[GRID_SHARE] = xstrdup(stalls_text_share(
-            window_ns > 0 ? (double)stall->total_ns / (double)window_ns : NAN, NUMBERS_BUFFER));
-    row[GRID_COUNT] = xstrdup(numbers_count((int64_t)stall->count, NUMBERS_BUFFER));
-    row[GRID_LONGEST] = xstrdup(numbers_ns((double)stall->max_ns, NUMBERS_BUFFER));
-    row[GRID_PERIOD] =
-            xstrdup(numbers_ns(stall->has_period ? (double)stall->period_ns : NAN, NUMBERS_BUFFER));
-    row[GRID_CULPRIT] = grid_clean(stall->is_straggler ? stalls_text_rank(stall)
-                    : stall->culprit.known ? stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM)
-                                           : xstrdup("-"),
-            utf8);
-    row[GRID_SURE] = xstrdup(stalls_text_confidence(stall->confidence, NUMBERS_BUFFER));
+    stalls_text_row(stall, i, window_ns, title, row);
+    for (int column = 0; column < STALLS_COLUMNS; column++) {
+        char *clean = screen_clean(row[column], utf8);
+        free(row[column]);
+        row[column] = clean;
+    }
 }
 
 static int grid_width(const struct grid *grid)
 {
     int width = 0;
-    for (int column = 0; column < GRID_COLUMN_COUNT; column++)
+    for (int column = 0; column < STALLS_COLUMNS; column++)
         width += grid->widths[column] ? grid->widths[column] + (width ? GRID_GAP : 0) : 0;
     return width;
 }
@@ -89,17 +51,18 @@ static int grid_width(const struct grid *grid)
 static void grid_measure(struct grid *grid, int width)
 {
     // First "sure", then "longest": the details have both.
-    static const enum grid_column dispensable[] = {
-            GRID_SURE, GRID_LONGEST, GRID_COUNT, GRID_PERIOD};
-    for (int column = 0; column < GRID_COLUMN_COUNT; column++) {
-        grid->widths[column] = screen_columns(grid_heads[column]);
+    static const enum stalls_column dispensable[] = {
+            STALLS_COLUMN_SURE, STALLS_COLUMN_LONGEST, STALLS_COLUMN_COUNT, STALLS_COLUMN_PERIOD};
+    for (int column = 0; column < STALLS_COLUMNS; column++) {
+        grid->widths[column] = screen_columns(stalls_heads[column]);
         for (size_t i = 0; i < grid->count; i++) {
             int columns = screen_columns(grid->rows[i][column]);
             if (columns > grid->widths[column])
                 grid->widths[column] = columns;
         }
     }
-    int *cause = &grid->widths[GRID_CAUSE], *culprit = &grid->widths[GRID_CULPRIT];
+    int *cause = &grid->widths[STALLS_COLUMN_CAUSE],
+        *culprit = &grid->widths[STALLS_COLUMN_CULPRIT];
     for (size_t i = 0; i <= sizeof dispensable / sizeof *dispensable; i++) {
         int spare_cause = *cause > GRID_CAUSE_MIN ? *cause - GRID_CAUSE_MIN : 0;
         int spare_culprit = *culprit > GRID_CULPRIT_MIN ? *culprit - GRID_CULPRIT_MIN : 0;
@@ -122,12 +85,12 @@ static void grid_line(const struct grid *grid, struct table *table, const char *
         enum screen_style style)
 {
     struct strbuf line = {0};
-    for (int column = 0; column < GRID_COLUMN_COUNT; column++) {
+    for (int column = 0; column < STALLS_COLUMNS; column++) {
         if (!grid->widths[column])
             continue;
         char *fit = screen_fit(row[column], grid->widths[column], table->utf8);
         screen_repeat(&line, " ", line.len ? GRID_GAP : 0);
-        screen_pad(&line, fit, grid->widths[column], grid_is_right(column));
+        screen_pad(&line, fit, grid->widths[column], stalls_column_is_right(column));
         free(fit);
     }
     while (line.len && line.text[line.len - 1] == ' ')
@@ -160,7 +123,7 @@ static void stalls_grid(struct table *table, const struct stall *stalls, size_t 
         grid_fill(grid.rows[i], &stalls[i], i, window_ns, table->width >= GRID_TITLE_WIDTH,
                 table->utf8);
     grid_measure(&grid, table->width);
-    grid_line(&grid, table, grid_heads, SCREEN_STYLE_DIM);
+    grid_line(&grid, table, stalls_heads, SCREEN_STYLE_DIM);
     for (size_t i = 0; i < grid.count; i++)
         grid_line(&grid, table, (const char *const *)grid.rows[i], SCREEN_STYLE_PLAIN);
     if (count > grid.count)
@@ -176,7 +139,7 @@ static void stalls_grid(struct table *table, const struct stall *stalls, size_t 
         strbuf_free(&lines);
     }
     for (size_t i = 0; i < grid.count; i++)
-        for (int column = 0; column < GRID_COLUMN_COUNT; column++)
+        for (int column = 0; column < STALLS_COLUMNS; column++)
             free(grid.rows[i][column]);
     free(grid.rows);
 }
@@ -261,8 +224,8 @@ static void stalls_straggler(struct table *table, const struct stall *stall)
 static void stalls_chain(struct table *table, const struct stall *stall)
 {
     // One link says what victim and culprit say already; only what it went by is news.
-    if (stall->chain_count == 1 && stall->chain[0].via && !stall->resource)
-        stalls_line(table, "by", xstrdup(stall->chain[0].via));
+    if (stall->chain_count == 1 && stall->resource.kind == STALL_RESOURCE_NONE)
+        stalls_line(table, "by", stalls_text_via(&stall->chain[0]));
     for (size_t i = 0; stall->chain_count > 1 && i < stall->chain_count; i++)
         stalls_line(
                 table, i ? "" : "chain", stalls_text_link(stall, &stall->chain[i], table->utf8));
@@ -271,7 +234,7 @@ static void stalls_chain(struct table *table, const struct stall *stall)
 static void stalls_detail(struct table *table, const struct stalls *stalls, size_t i)
 {
     const struct stall *stall = &stalls->stalls[i];
-    char *title = screen_clean(stall->title ? stall->title : stall->cause, table->utf8);
+    char *title = screen_clean(stall->title, table->utf8);
     char *head = xasprintf("%zu. %s", i + 1, title);
     strbuf_add(&table->out, "\n");
     screen_style(&table->out, SCREEN_STYLE_BOLD, table->color, head);
@@ -290,15 +253,12 @@ static void stalls_detail(struct table *table, const struct stalls *stalls, size
     if (stall->has_period)
         stalls_line(
                 table, "  every", xstrdup(numbers_ns((double)stall->period_ns, NUMBERS_BUFFER)));
-    if (stall->resource)
-        stalls_line(table, "over", xstrdup(stall->resource));
+    stalls_line(table, "over", stalls_text_resource(&stall->resource));
     stalls_chain(table, stall);
-    const char *note = stall->confidence_note;
-    stalls_line(table, "sure",
-            xasprintf("%s%s%s", stalls_text_confidence(stall->confidence, NUMBERS_BUFFER),
-                    note ? ": " : "", note ? note : ""));
-    if (stall->advice)
-        table_take(table, "do", SCREEN_STYLE_PASS, stalls_text_advice(stall));
+    stalls_line(table, "sure", stalls_text_sure(stall));
+    char *advice = stalls_text_advice(stall);
+    if (advice)
+        table_take(table, "do", SCREEN_STYLE_PASS, advice);
 }
 
 static void stalls_trust(struct table *table, const struct stalls_shown *shown)
@@ -316,7 +276,7 @@ static void stalls_trust(struct table *table, const struct stalls_shown *shown)
     const char *blind = stalls_text_blind(shown->recording);
     stalls_line(table, "not seen", blind ? xstrdup(blind) : NULL);
     for (size_t i = 0; i < stalls->missing_count && i < STALLS_MISSING_MAX; i++)
-        stalls_line(table, i || blind ? "" : "not seen", xstrdup(stalls->missing[i]));
+        stalls_line(table, i || blind ? "" : "not seen", stalls_text_missing(&stalls->missing[i]));
     if (stalls->missing_count > STALLS_MISSING_MAX)
         stalls_line(table, "",
                 xasprintf("%zu more: select missing from recording",

@@ -88,12 +88,19 @@ static char *text_every(const struct stall *stall)
     return xasprintf(" every %s", numbers_ns((double)stall->period_ns, NUMBERS_BUFFER));
 }
 
+// Does a thread hold itself up?
+static bool text_is_self(const struct stall *stall)
+{
+    return stall->culprit.known && stall->victim.known && stall->culprit.pid == stall->victim.pid &&
+            stall->culprit.tid == stall->victim.tid;
+}
+
 static char *text_culprit(const struct stall *stall)
 {
+    if (text_is_self(stall))
+        return xstrdup("it");
     if (!stall->culprit.known || !stall->victim.known || stall->culprit.pid != stall->victim.pid)
         return stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM);
-    if (stall->culprit.tid == stall->victim.tid)
-        return xstrdup("it");
     return xasprintf("its own thread %d \"%s\"", stall->culprit.tid,
             stall->culprit.comm ? stall->culprit.comm : "?");
 }
@@ -132,7 +139,7 @@ static char *text_fill(const char *phrase, const struct stall *stall)
 // "A monitor reads ..." within a sentence; "CFS quota" and "GIL" stay as they are.
 static char *text_title(const struct stall *stall)
 {
-    char *title = xstrdup(stall->title ? stall->title : stall->cause);
+    char *title = xstrdup(stall->title);
     bool capital = title[0] >= 'A' && title[0] <= 'Z';
     bool word = title[0] && (title[1] == ' ' || (title[1] >= 'a' && title[1] <= 'z'));
     if (capital && word)
@@ -216,17 +223,20 @@ char *stalls_text_blame(const struct stall *stall)
     strbuf_add(&out, "%s%s", title, every);
     if (stall->culprit.known) {
         char *culprit = text_culprit(stall);
-        bool self = strcmp(culprit, "it") == 0;
+        bool self = text_is_self(stall);
         if (!self)
             strbuf_add(&out, ": %s", culprit);
         if (stall->culprit_function)
             strbuf_add(&out, "%s in %s", self ? "," : "", stall->culprit_function);
         free(culprit);
     }
-    if (stall->resource)
-        strbuf_add(&out, " (%s)", stall->resource);
-    if (stall->meanwhile)
-        strbuf_add(&out, "; %s", stall->meanwhile);
+    char *resource = stalls_text_resource(&stall->resource);
+    const char *meanwhile = stalls_text_meanwhile(stall);
+    if (resource)
+        strbuf_add(&out, " (%s)", resource);
+    if (meanwhile)
+        strbuf_add(&out, "; %s", meanwhile);
+    free(resource);
     free(title);
     free(every);
     return strbuf_take(&out);

@@ -22,6 +22,8 @@ char *stalls_text_task(const struct stall_task *task, enum stalls_name_form form
 const char *stalls_text_blind(const struct stalls_recording *recording);
 // "thread 4127 "pt_data_worker" of trainer.py (pid 4121)"
 char *stalls_text_thread(const struct stall_task *task);
+// The same within its process: "thread 4127 "pt_data_worker"".
+char *stalls_text_own(const struct stall_task *task);
 
 // Into a buffer of NUMBERS_SIZE, which is returned.
 char *stalls_text_share(double fraction, char *buf);        // 0.142 -> "14.2 %"
@@ -49,6 +51,25 @@ char *stalls_text_what(const struct stall *stall);
 // outside of the work.
 char *stalls_text_outside(const struct stalls *stalls);
 
+// The list of causes, the same in the terminal and in Markdown.
+enum stalls_column {
+    STALLS_COLUMN_RANK,
+    STALLS_COLUMN_CAUSE,
+    STALLS_COLUMN_LOST,
+    STALLS_COLUMN_SHARE,
+    STALLS_COLUMN_COUNT,
+    STALLS_COLUMN_LONGEST,
+    STALLS_COLUMN_PERIOD,
+    STALLS_COLUMN_CULPRIT,
+    STALLS_COLUMN_SURE,
+    STALLS_COLUMNS
+};
+extern const char *const stalls_heads[STALLS_COLUMNS];
+bool stalls_column_is_right(int column); // of numbers
+// Stall i of the list; title: by its title, else by its identifier. Shares are of window_ns.
+void stalls_text_row(
+        const struct stall *stall, size_t i, int64_t window_ns, bool title, char **ret_row);
+
 // "4.26 s, 98 times in 2 threads, the longest 137 ms; 4.2 s blocked, 60 ms waiting for a CPU"
 char *stalls_text_lost(const struct stall *stall);
 // "dlrm-train, candidate (torch 2.x), pair 3", or "recording 2"
@@ -64,12 +85,27 @@ char *stalls_text_stack(const struct stall_stack *stack, size_t max, bool utf8);
 bool stalls_text_begins(const struct stall_stack *stack, const char *function);
 // "main thread 4121 "python3" -> python3 agent.py (pid 4188), mmap_lock": one link
 char *stalls_text_link(const struct stall *stall, const struct stall_link *link, bool utf8);
-// The advice with the culprit's name in place of its whole command line, which stands above it.
-char *stalls_text_advice(const struct stall *stall);
 // "61 of 200 steps"; NULL when there were no steps.
 char *stalls_text_steps(const struct stall *stall);
 int64_t stalls_text_dropped(const struct stalls *stalls); // events that were lost, of all kinds
+const char *stalls_text_breach_detail(const struct stall_breach *breach); // NULL: none
 char *stalls_text_breach(
         const struct stall_breach *breach); // "bpf gaps: 12 dropped, the ring was full"
+
+// ---- stalls_reasons.c: what reports/analyse/stalls/reasons.h enumerates ----
+
+// "who held it was not recorded; no samples were taken"; NULL: there is none
+char *stalls_text_doubts(const struct stall *stall);
+// "98 %", "61 %: who held it was not recorded"
+char *stalls_text_sure(const struct stall *stall);
+// A clause about the GPU that is waited for; NULL: of any other cause.
+const char *stalls_text_meanwhile(const struct stall *stall);
+char *stalls_text_resource(const struct stall_resource *resource); // NULL: nothing is known
+char *stalls_text_via(const struct stall_link *link);              // "pipe:[123]", "CPU 1"
+char *stalls_text_missing(const struct stall_missing *missing);
+// What to do, with the culprit's name; full: with its whole command line, for who reads nothing
+// else. NULL: the cause has none.
+char *stalls_text_advice(const struct stall *stall);
+char *stalls_text_advice_full(const struct stall *stall);
 
 #endif

@@ -70,7 +70,6 @@ int stalls_view_table(const struct stalls_view *view, const struct render_opts *
 char *stalls_view_markdown(const struct stalls_view *view); // the caller frees
 // upgate.stalls/1 of shown[0]; `recordings` lists what else the store has.
 json_t *stalls_view_json(const struct stalls_view *view);
-// For stalls_save(): the element of upgate.stalls/1 without its rank, which is a column of the row.
-char *stalls_view_detail(const struct stall *stall);
+extern const struct stalls_words stalls_view_words; // for stalls_save()
 
 #endif

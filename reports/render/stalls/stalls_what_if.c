@@ -2,6 +2,7 @@
 // What a step would take if: in words, the same in the table, in Markdown and on the page; as JSON.
 // Pure.
 #include <math.h>
+#include <stdlib.h>
 
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_what_if.h"
@@ -44,10 +45,35 @@ char *stalls_what_if_change(const struct stall_what_if *what_if, double ns, char
     return what_if_percent(ns, what_if->replayed_ns, buf);
 }
 
+static char *what_if_why_not(const struct stall_what_if *what_if)
+{
+    double off = what_if->replayed_ns / what_if->measured_ns - 1;
+    switch (what_if->why_not) {
+    case STALL_WHY_NOT_LOST:
+        return xstrdup("events were lost while it was recorded: who waits for whom is not known");
+    case STALL_WHY_NOT_APART:
+        return xstrdup(
+                "the waits of its ranks do not end together, as with sends and receives, groups of some ranks, or nodes with different clocks");
+    case STALL_WHY_NOT_CONTRADICTION:
+        return xasprintf("the recorded operations of its ranks contradict each other (%s)",
+                what_if->contradiction);
+    case STALL_WHY_NOT_OFF:
+        return xasprintf(
+                "the replay takes %.1f %% %s than the job did, so what its ranks waited for is not known well enough",
+                fabs(off) * 100, off > 0 ? "more" : "less");
+    default:
+        return NULL;
+    }
+}
+
 char *stalls_what_if_head(const struct stall_what_if *what_if)
 {
-    if (what_if->why_not)
-        return xasprintf("What if: not known: %s", what_if->why_not);
+    char *why_not = what_if_why_not(what_if);
+    if (why_not) {
+        char *text = xasprintf("What if: not known: %s", why_not);
+        free(why_not);
+        return text;
+    }
     if (!what_if->known)
         return NULL;
     const char *measured = numbers_ns(what_if->measured_ns, NUMBERS_BUFFER),
@@ -69,12 +95,13 @@ char *stalls_what_if_head(const struct stall_what_if *what_if)
 
 json_t *stalls_what_if_json(const struct stall_what_if *what_if)
 {
-    if (!what_if->known && !what_if->why_not)
+    char *why_not = what_if_why_not(what_if);
+    if (!what_if->known && !why_not)
         return json_null();
     json_t *item = json_object();
     bool measured = what_if->measured_ns > 0;
     return render_json_set(item, "known", json_boolean(what_if->known), "why_not",
-            render_json_text(what_if->why_not), "steps",
+            render_json_take(why_not), "steps",
             what_if->by_steps && measured ? json_integer(what_if->steps) : json_null(),
             "measured_ns", render_json_whole(measured ? what_if->measured_ns : NAN), "replayed_ns",
             render_json_whole(measured ? what_if->replayed_ns : NAN), "without_stragglers_ns",

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 
 #include "common/strings.h"
 #include "reports/render/text/screen.h"
@@ -23,6 +24,13 @@ json_t *render_json_text(const char *text)
     json_t *string = json_string(valid.len ? valid.text : "");
     strbuf_free(&valid);
     return string;
+}
+
+json_t *render_json_take(char *text)
+{
+    json_t *value = render_json_text(text);
+    free(text);
+    return value;
 }
 
 json_t *render_json_real(double value)

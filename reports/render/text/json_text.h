@@ -9,6 +9,7 @@
 
 json_t *render_json_text(const char *text); // a broken byte of UTF-8, which JSON cannot hold,
                                             // becomes U+FFFD; null for NULL
+json_t *render_json_take(char *text);       // the same; frees the text
 json_t *render_json_real(double value);     // null unless finite
 json_t *render_json_whole(double value);  // an integer of nanoseconds or bytes; null unless finite
 json_t *render_json_count(int64_t value); // null below 0

@@ -92,7 +92,7 @@ static int heat_by_sum(const void *left, const void *right)
     const struct heat_rank *a = left, *b = right;
     if (a->sum != b->sum)
         return a->sum < b->sum ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
+    return trace_order(a->row, b->row);
 }
 
 // A group is a node; where there are more nodes than groups, several of them; of one node so many

@@ -435,9 +435,7 @@ static void late_waiters(const struct late_search *search, struct late_rank *one
 static int late_by_cost(const void *left, const void *right)
 {
     const struct late_rank *a = left, *b = right;
-    if (a->total_ns != b->total_ns)
-        return a->total_ns > b->total_ns ? -1 : 1;
-    return (a->row > b->row) - (a->row < b->row);
+    return trace_order(b->total_ns, a->total_ns) ?: trace_order(a->row, b->row);
 }
 
 // Causes that strike by themselves, seldom or often, and need no statistics.

@@ -89,6 +89,15 @@ static bool why_blocked(const struct trace *trace, uint32_t process, int64_t at)
     return busy && next < busy->block_count && busy->blocks[next].begin <= at;
 }
 
+static void why_add_gap(
+        struct why *why, const struct trace_gap *gap, double ns, double slept_ns, double late)
+{
+    bool off = gap->waking != 0;
+    why->slept += off ? slept_ns * late : 0;
+    why_add(why, gap->python, gap->user, ns, late, off,
+            marks_has(trace_marks(why->ranks->trace, gap->kernel), MARK_SLEEP));
+}
+
 // late: 1 of the late rank, else minus its part in the mean of the others.
 static void why_add_rank(struct why *why, const struct rank_row *rank, double late)
 {
@@ -114,19 +123,14 @@ static void why_add_rank(struct why *why, const struct rank_row *rank, double la
         if (ranks_waits(trace, gap))
             continue;
         // Pushed off its CPU it is still in that function, and late there.
-        int64_t ns = parts_overlap(gap->out, gap->in, why->begin, why->end);
-        if (gap->waking)
-            why->slept += (double)parts_overlap(gap->out, gap->waking, why->begin, why->end) * late;
-        why_add(why, gap->python, gap->user, (double)ns, late, gap->waking != 0,
-                marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
+        why_add_gap(why, gap, (double)parts_overlap(gap->out, gap->in, why->begin, why->end),
+                (double)parts_overlap(gap->out, gap->waking, why->begin, why->end), late);
     }
     for (size_t i = rank->short_first; i < rank->short_first + rank->short_count; i++) {
         const struct trace_gap *gap = &trace->shorts[why->ranks->shorts[i]];
         if (gap->out < why->begin || gap->in > why->end || ranks_waits(trace, gap))
             continue;
-        why->slept += gap->waking ? (double)trace->short_ns * late : 0;
-        why_add(why, gap->python, gap->user, (double)trace->short_ns, late, gap->waking != 0,
-                marks_has(trace_marks(trace, gap->kernel), MARK_SLEEP));
+        why_add_gap(why, gap, (double)trace->short_ns, (double)trace->short_ns, late);
     }
 }
 
@@ -235,8 +239,7 @@ static void why_name(const struct why *why, struct late_rank *straggler)
         return;
     const struct trace_frame *frame = &trace->frames[why->frame_of[best]];
     const struct why_sum *sum = &why->sums[best];
-    const char *file = frame->module ? strrchr(frame->module, '/') : NULL;
-    file = file ? file + 1 : frame->module;
+    const char *file = frame->module ? string_base_name(frame->module) : NULL;
     const char *name = why_written(trace->arena, frame->name);
     straggler->function = file && !names_is_nameless(name)
             ? arena_print(trace->arena, "%s (%s)", name, file)
@@ -299,16 +302,12 @@ static void why_kernels(const struct why *why, struct late_rank *straggler)
         }
     }
     double least = 0.4 * (double)straggler->total_ns;
-    if (most >= least && most >= 0.6 * all)
-        straggler->function = arena_print(
-                trace->arena, "%s, which takes its GPU longer", why_kernel_name(trace, best));
-    else if (all >= least)
-        straggler->function = arena_print(trace->arena,
-                "all kernels, which take its GPU %.0f %% longer (a slower clock?)",
-                100 * all / usual);
-    if (most >= least || all >= least) {
+    bool one = most >= least && most >= 0.6 * all;
+    if (one || all >= least) {
+        straggler->function = one ? why_kernel_name(trace, best) : NULL;
         straggler->kernels = true;
-        straggler->deed_ns = (int64_t)(most >= least && most >= 0.6 * all ? most : all);
+        straggler->kernels_share = one ? 0 : all / usual;
+        straggler->deed_ns = (int64_t)(one ? most : all);
     }
     free(list);
     free(row_of);
@@ -345,8 +344,8 @@ static bool why_is_alike(const struct why *why, const struct late_rank *straggle
 // must be seen in what it does.
 static void why_messages(const struct why *why, struct late_rank *straggler)
 {
-    if (straggler->cause < CAUSE_COUNT || straggler->function || why->ranks->nccl ||
-            (!why->ranks->by_work && !why_is_alike(why, straggler)))
+    if (straggler->cause < CAUSE_COUNT || straggler->function || straggler->kernels ||
+            why->ranks->nccl || (!why->ranks->by_work && !why_is_alike(why, straggler)))
         return;
     straggler->messages = why->ranks->row_count == 2 && !why->ranks->by_work;
     straggler->unfounded = !straggler->messages;

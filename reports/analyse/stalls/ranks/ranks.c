@@ -26,9 +26,7 @@ bool ranks_waits(const struct trace *trace, const struct trace_gap *gap)
     struct marks marks = marks_join(trace_marks(trace, gap->user), trace_marks(trace, gap->python));
     if (!gap->waking || !marks_has(marks, MARK_COLLECTIVE) || marks_has(marks, MARK_STORE))
         return false;
-    struct marks kernel = trace_marks(trace, gap->kernel);
-    if (!gap->kernel || !trace->stacks[gap->kernel].count)
-        kernel = marks_of_syscall(trace->machine, gap->syscall);
+    struct marks kernel = trace_kernel_marks(trace, gap);
     static const enum mark soft[] = {MARK_FUTEX, MARK_EPOLL, MARK_POLL, MARK_SOCKET_RECV,
             MARK_SOCKET_SEND, MARK_SLEEP, MARK_READ};
     for (size_t i = 0; i < sizeof soft / sizeof soft[0]; i++)
@@ -194,9 +192,7 @@ static void ranks_find_threads(struct ranks *ranks)
 static int ranks_by_rank(const void *left, const void *right)
 {
     const struct rank_row *a = left, *b = right;
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    return (a->process > b->process) - (a->process < b->process);
+    return trace_order(a->rank, b->rank) ?: trace_order(a->process, b->process);
 }
 
 struct ranks_job {
@@ -267,7 +263,7 @@ uint32_t *ranks_row_of(const struct ranks *ranks)
 static int ranks_by_begin(const void *left, const void *right)
 {
     const struct trace_window *a = left, *b = right;
-    return (a->begin > b->begin) - (a->begin < b->begin);
+    return trace_order(a->begin, b->begin);
 }
 
 // Is the wait for one other rank, as those of a pipeline are?
@@ -378,9 +374,7 @@ bool ranks_surely_later(
 static int ranks_by_late(const void *left, const void *right)
 {
     const struct rank_late *a = left, *b = right;
-    if (a->begin != b->begin)
-        return a->begin < b->begin ? -1 : 1;
-    return (a->waiter > b->waiter) - (a->waiter < b->waiter);
+    return trace_order(a->begin, b->begin) ?: trace_order(a->waiter, b->waiter);
 }
 
 // Does a rank wait in sends and receives for as much of the window as a late one must cost?

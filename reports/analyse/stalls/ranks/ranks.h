@@ -62,6 +62,8 @@ static inline uint32_t ranks_node_of(const struct ranks *ranks, size_t row)
 {
     return ranks->trace->processes[ranks->rows[row].process].node;
 }
+// Are the clocks of all of them known against each other?
+bool ranks_clocks_known(const struct ranks *ranks);
 // of each process; TRACE_NONE: it is no rank. The caller frees
 uint32_t *ranks_row_of(const struct ranks *ranks);
 // Waits for other ranks are told as stragglers or as nobody's fault: they go from work's parts.
@@ -88,7 +90,8 @@ struct late_rank {
     enum cause cause;
     uint32_t culprit, culprit_stack; // of the cause: a thread, or TRACE_NONE; 0
     const char *function;            // "prepare_features (ddp.py)"; NULL: not seen
-    bool kernels;                    // it is of the GPU
+    bool kernels;                    // it is one of the GPU; function NULL: all of them are
+    double kernels_share;            // all of them took so much longer
     bool waiting;                    // off the CPU there
     bool sleeping;                   // by a sleep
     bool messages; // it does no more than the other one, or its connections tell: what comes late
@@ -124,7 +127,7 @@ double late_errors(const double *more, int blocks, double *ret_sum);
 void late_ranks_find(const struct ranks *ranks, const struct work *work, int64_t begin, int64_t end,
         struct late_ranks *ret_late);
 void late_ranks_free(struct late_ranks *stragglers);
-// late_describe.c: in words, strings in the trace's arena.
+// late_describe.c: as it is told, strings in the trace's arena.
 void late_describe(const struct ranks *ranks, const struct work *work,
         const struct late_rank *straggler, struct stall *ret_stall);
 struct stall_gpu late_gpu(const struct ranks *ranks, uint32_t row);
@@ -132,8 +135,8 @@ struct stall_gpu late_gpu(const struct ranks *ranks, uint32_t row);
 // machine; NULL: not known.
 void late_heat(const struct ranks *ranks, const struct late_ranks *stragglers, int64_t begin,
         int64_t end, const char *host, struct stall_heat *ret_heat);
-// Which ranks of the job were not recorded, as a sentence; NULL: none is known to miss.
-const char *ranks_missing(const struct ranks *ranks);
+// Which ranks of the job were not recorded; count 0: none is known to miss.
+struct stall_missing ranks_missing(const struct ranks *ranks);
 // late_network.c: of more than two ranks, the one whose messages come late, as the connections
 // between them tell. errors_min, share_min: as of any late rank. False: none, or there is no
 // telling.

@@ -270,9 +270,7 @@ static void host_sweep(struct host_ranks *host)
 static int host_by_end(const void *left, const void *right)
 {
     const struct host_wait *a = left, *b = right;
-    if (a->end != b->end)
-        return a->end < b->end ? -1 : 1;
-    return (a->rank > b->rank) - (a->rank < b->rank);
+    return trace_order(a->end, b->end) ?: trace_order(a->rank, b->rank);
 }
 
 // Takes the waits that are asked about. False: there are none.

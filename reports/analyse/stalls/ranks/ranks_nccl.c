@@ -64,19 +64,16 @@ static int nccl_by_collective(const void *left, const void *right)
 
 static int nccl_by_channel(const struct nccl_message *a, const struct nccl_message *b)
 {
-    int order = trace_order(a->communicator, b->communicator);
-    order = order ?: trace_order(a->from, b->from);
-    return order ?: trace_order(a->to, b->to);
+    return trace_order(a->communicator, b->communicator) ?: trace_order(a->from, b->from) ?:
+           trace_order(a->to, b->to);
 }
 
 // Within a channel first what is received.
 static int nccl_by_message(const void *left, const void *right)
 {
     const struct nccl_message *a = left, *b = right;
-    int order = nccl_by_channel(a, b);
-    order = order ?: trace_order(a->sends, b->sends);
-    order = order ?: trace_order(a->row, b->row);
-    return order ?: trace_order(a->order, b->order);
+    return nccl_by_channel(a, b) ?: trace_order(a->sends, b->sends) ?:
+           trace_order(a->row, b->row) ?: trace_order(a->order, b->order);
 }
 
 static void nccl_collect_messages(struct nccl_find *find, const uint32_t *row_of)

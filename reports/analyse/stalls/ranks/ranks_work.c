@@ -138,11 +138,8 @@ static void work_blame(struct work_chain *chain, uint32_t waiter, uint32_t row, 
 static int work_by_row(const void *left, const void *right)
 {
     const struct ranks_wait *a = left, *b = right;
-    if (a->row != b->row)
-        return a->row < b->row ? -1 : 1;
-    if (a->begin != b->begin)
-        return a->begin < b->begin ? -1 : 1;
-    return (a->came > b->came) - (a->came < b->came);
+    return trace_order(a->row, b->row) ?: trace_order(a->begin, b->begin) ?:
+           trace_order(a->came, b->came);
 }
 
 void ranks_work_of(struct ranks *ranks, struct ranks_wait *waits, size_t count, bool gpus)
@@ -180,17 +177,17 @@ void ranks_work_of(struct ranks *ranks, struct ranks_wait *waits, size_t count, 
 static int work_by_begin(const void *left, const void *right)
 {
     const struct ranks_wait *a = left, *b = right;
-    return (a->begin > b->begin) - (a->begin < b->begin);
+    return trace_order(a->begin, b->begin);
 }
 
 static int work_by_node(const void *left, const void *right, void *ranks)
 {
     const struct ranks_wait *a = left, *b = right;
     uint32_t of_a = ranks_node_of(ranks, a->row), of_b = ranks_node_of(ranks, b->row);
-    return of_a != of_b ? (of_a < of_b ? -1 : 1) : work_by_begin(a, b);
+    return trace_order(of_a, of_b) ?: work_by_begin(a, b);
 }
 
-static bool work_clocks_known(const struct ranks *ranks)
+bool ranks_clocks_known(const struct ranks *ranks)
 {
     for (size_t i = 1; i < ranks->row_count; i++)
         if (trace_residual_ns(ranks->trace, ranks->rows[0].process, ranks->rows[i].process) < 0)
@@ -252,7 +249,7 @@ void ranks_work_of_waits(struct ranks *ranks)
     }
     if (count)
         qsort(waits, count, sizeof *waits, work_by_begin);
-    if (work_clocks_known(ranks)) {
+    if (ranks_clocks_known(ranks)) {
         work_shared(ranks, waits, count, TRACE_NONE);
         if (ranks->trace->node_count > 1)
             work_shared_on_nodes(ranks, waits, count);

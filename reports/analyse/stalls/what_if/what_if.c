@@ -57,11 +57,10 @@ static bool what_if_ranks(const struct ranks *ranks)
 {
     if (ranks->row_count < 2 || (ranks->size > 0 && ranks->row_count != (size_t)ranks->size))
         return false;
-    for (size_t i = 1; i < ranks->row_count; i++)
-        if ((ranks->size > 0 && ranks->rows[i].rank == ranks->rows[i - 1].rank) ||
-                trace_residual_ns(ranks->trace, ranks->rows[0].process, ranks->rows[i].process) < 0)
+    for (size_t i = 1; i < ranks->row_count && ranks->size > 0; i++)
+        if (ranks->rows[i].rank == ranks->rows[i - 1].rank)
             return false;
-    return true;
+    return ranks_clocks_known(ranks);
 }
 
 struct what_if_asked {
@@ -124,14 +123,13 @@ static void what_if_ask(const struct what_if_asked *asked, const struct ranks *r
 static void what_if_replay(
         struct what_if_comms *comms, const struct late_ranks *stragglers, struct stall_what_if *ret)
 {
-    struct arena *arena = comms->ranks->trace->arena;
     struct what_if_graph graph;
     struct replay *replay = NULL;
     struct error err = {0};
     what_if_graph_make(comms, &graph);
     if (replay_new(&graph.job, &replay, &err)) {
-        ret->why_not = arena_print(
-                arena, "the recorded operations of its ranks contradict each other (%s)", err.text);
+        ret->why_not = STALL_WHY_NOT_CONTRADICTION;
+        ret->contradiction = arena_copy(comms->ranks->trace->arena, err.text);
         what_if_graph_free(&graph);
         return;
     }
@@ -145,13 +143,10 @@ static void what_if_replay(
             (double)(comms->steps->end - comms->steps->begins[0]) / (double)comms->steps->count;
     ret->replayed_ns = what_if_run(&asked, replay_durations(replay));
     ret->unsure_ns = (double)comms->guessed * (double)comms->guess_ns / (double)comms->steps->count;
-    double off = ret->replayed_ns / ret->measured_ns - 1;
-    if (fabs(off) <= what_if_error_max)
+    if (fabs(ret->replayed_ns / ret->measured_ns - 1) <= what_if_error_max)
         what_if_ask(&asked, comms->ranks, stragglers, ret);
     else
-        ret->why_not = arena_print(arena,
-                "the replay takes %.1f %% %s than the job did, so what its ranks waited for is not known well enough",
-                fabs(off) * 100, off > 0 ? "more" : "less");
+        ret->why_not = STALL_WHY_NOT_OFF;
     ret->known = !ret->why_not;
     free(asked.durations);
     free(asked.ends);
@@ -192,10 +187,9 @@ void what_if_find(const struct ranks *ranks, const struct late_ranks *stragglers
     if (!many || comms.group_count < (ret->by_steps ? steps.count / 2 + 1 : LATE_BLOCKS))
         ;
     else if (lost)
-        ret->why_not = "events were lost while it was recorded: who waits for whom is not known";
+        ret->why_not = STALL_WHY_NOT_LOST;
     else if (comms.odd > what_if_odd_max * comms.whole)
-        ret->why_not =
-                "the waits of its ranks do not end together, as with sends and receives, groups of some ranks, or nodes with different clocks";
+        ret->why_not = STALL_WHY_NOT_APART;
     else
         what_if_replay(&comms, stragglers, ret);
     free(comms.list);

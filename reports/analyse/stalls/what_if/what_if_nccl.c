@@ -35,17 +35,15 @@ static int64_t nccl_exposed(const struct trace *trace, uint32_t process, int64_t
 // By communicator, and of messages by their two ranks: in each all is in one order.
 static int nccl_by_channel(const struct nccl_one *a, const struct nccl_one *b)
 {
-    int order = trace_order(a->communicator, b->communicator);
-    order = order ?: trace_order(a->from, b->from);
-    return order ?: trace_order(a->to, b->to);
+    return trace_order(a->communicator, b->communicator) ?: trace_order(a->from, b->from) ?:
+           trace_order(a->to, b->to);
 }
 
 static int nccl_by_group(const void *left, const void *right)
 {
     const struct nccl_one *a = left, *b = right;
-    int order = nccl_by_channel(a, b);
-    order = order ?: trace_order(a->number, b->number);
-    return order ?: trace_order(a->row, b->row);
+    return nccl_by_channel(a, b) ?: trace_order(a->number, b->number) ?:
+           trace_order(a->row, b->row);
 }
 
 static bool nccl_same_group(const struct nccl_one *a, const struct nccl_one *b)
@@ -56,10 +54,8 @@ static bool nccl_same_group(const struct nccl_one *a, const struct nccl_one *b)
 static int nccl_by_stream(const void *left, const void *right)
 {
     const struct nccl_one *a = left, *b = right;
-    int order = nccl_by_channel(a, b);
-    order = order ?: trace_order(a->row, b->row);
-    order = order ?: trace_order(a->sends, b->sends);
-    return order ?: trace_order(a->begin, b->begin);
+    return nccl_by_channel(a, b) ?: trace_order(a->row, b->row) ?:
+           trace_order(a->sends, b->sends) ?: trace_order(a->begin, b->begin);
 }
 
 // Messages between two ranks, numbered on each side.
