@@ -45,7 +45,9 @@ struct world {
     const char *caller; // a Python function that launches what one side alone has in the forward
                         // phase; NULL
     const char *inner, *inner_module; // what it calls for that, between them; NULL
-    bool calls_all;                   // it launches everything, on both sides
+    const char *mode;                 // what it calls in place of that on mode_side; NULL
+    int mode_side;
+    bool calls_all; // it launches everything, on both sides
 };
 
 static inline double world_uniform(struct world *world)
@@ -179,12 +181,13 @@ static inline void world_launches(
                                     .depth = 1,
                                     .name = world->caller,
                                     .module = "train.py"});
+                bool mode = world->mode && side == world->mode_side;
                 if (only && !world_is_backward(&leaves[i]) && world->inner)
                     cost_tree_caller(world->workload.trees[side],
                             &(struct cost_caller){.node = node,
                                     .depth = 2,
-                                    .name = world->inner,
-                                    .module = world->inner_module});
+                                    .name = mode ? world->mode : world->inner,
+                                    .module = mode ? "counter.py" : world->inner_module});
             }
         }
 }

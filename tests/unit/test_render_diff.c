@@ -1158,6 +1158,8 @@ TEST(what_happened_has_words)
             {{.kind = DIFF_CODE_MOVED, .delta_ns = -1}, "Moved out of the first step"},
             {{.kind = DIFF_CODE_REPEATED, .delta_ns = 1}, "Runs more often"},
             {{.kind = DIFF_CODE_REPEATED, .delta_ns = -1}, "Runs less often"},
+            {{.kind = DIFF_CODE_UNCOMPILED, .delta_ns = 1}, "No longer compiled"},
+            {{.kind = DIFF_CODE_COMPILED, .delta_ns = -1}, "Now compiled"},
             {{.kind = DIFF_CODE_ADDED, .delta_ns = 1}, "Added"},
             {{.kind = DIFF_CODE_REMOVED, .delta_ns = -1}, "Removed"},
             {{.kind = DIFF_CPU_FUNCTION_ADDED, .delta_ns = 1}, "Function added"},

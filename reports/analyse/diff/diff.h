@@ -40,7 +40,9 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
     DIFF_MEMORY_ALLOC,
     DIFF_CLOCK_THROTTLE,
     DIFF_PARALLELISM,
-    // the next four: with all that they cause
+    // the next six: with all that they cause
+    DIFF_CODE_UNCOMPILED, // what torch.compile had compiled runs operator by operator
+    DIFF_CODE_COMPILED,   // the other way round
     DIFF_CODE_ADDED,
     DIFF_CODE_REMOVED,
     DIFF_CODE_REPEATED,
@@ -49,7 +51,7 @@ enum diff_kind { // words: INTERFACES, upgate.diff/1
     DIFF_KIND_COUNT
 };
 const char *diff_kind_word(enum diff_kind kind); // "kernel_slower"
-// added, removed, repeated, moved: told with all that it causes
+// uncompiled to moved: told with all that it causes
 bool diff_kind_is_code(enum diff_kind kind);
 
 struct diff_contribution_part {

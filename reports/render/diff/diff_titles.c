@@ -26,6 +26,8 @@ static const struct {
         [DIFF_MEMORY_ALLOC] = {"More memory allocation", "Less memory allocation"},
         [DIFF_CLOCK_THROTTLE] = {"All kernels slower alike", "All kernels faster alike"},
         [DIFF_PARALLELISM] = {"Fewer threads at work", "More threads at work"},
+        [DIFF_CODE_UNCOMPILED] = {"No longer compiled", "No longer compiled"},
+        [DIFF_CODE_COMPILED] = {"Now compiled", "Now compiled"},
         [DIFF_CODE_ADDED] = {"Added", "Added"},
         [DIFF_CODE_REMOVED] = {"Removed", "Removed"},
         [DIFF_CODE_REPEATED] = {"Runs more often", "Runs less often"},

@@ -158,6 +158,28 @@ static double *ticks_below(const struct code *code, int side, uint32_t function)
     return ticks;
 }
 
+const char *code_phase(const struct code *code, int side, uint32_t node)
+{
+    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    const char *outermost = NULL;
+    for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent)
+        if (tree->nodes[node].kind == COST_PHASE)
+            outermost = tree->nodes[node].name;
+    return outermost;
+}
+
+bool code_in_phase(const struct code *code, int side, uint32_t group, const char *phase)
+{
+    const struct align_group *of = code->all->groups[group].group;
+    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    size_t count = side ? of->count_b : of->count_a, in = 0;
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t node = (side ? of->b : of->a)[i]; node != COST_NONE && node != 0;
+                node = tree->nodes[node].parent)
+            in += tree->nodes[node].kind == COST_PHASE && !strcmp(tree->nodes[node].name, phase);
+    return 2 * in > count;
+}
+
 bool code_moved(const struct code *code, int side, uint32_t function)
 {
     return contributions_moves(

@@ -59,6 +59,13 @@ void code_parts_make(struct code *code);
 void code_parts_clear(struct code *code);
 // Asks for a function: fills below, and of the runs votes and called.
 void code_ask(struct code *code, int side, uint32_t function);
+// The outermost phase that a node of a side stands in; NULL.
+const char *code_phase(const struct code *code, int side, uint32_t node);
+// Do most of the leaves that a side has of a group stand in this phase?
+bool code_in_phase(const struct code *code, int side, uint32_t group, const char *phase);
+// contributions_compiled.c: code that torch.compile made and that one side alone runs; all of its
+// phases becomes a whole, where their change is told from noise.
+void code_compiled(struct code *code);
 // Is it launched from the function that was asked for last, as far as samples tell?
 bool code_run_calls(const struct code_run *run);
 bool code_runs_alike(const struct code_run *a, const struct code_run *b);

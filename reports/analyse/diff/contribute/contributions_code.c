@@ -365,19 +365,6 @@ static void code_functions(struct code *code)
 
 // ---- the backward pass of what is new ----
 
-// Do most of the operations of a group stand in this phase?
-static bool group_in_phase(const struct code *code, int side, uint32_t group, const char *phase)
-{
-    const struct align_group *of = code->all->groups[group].group;
-    const struct cost_tree *tree = code->all->job->workload->trees[side];
-    size_t count = side ? of->count_b : of->count_a, in = 0;
-    for (size_t i = 0; i < count; i++)
-        for (uint32_t node = (side ? of->b : of->a)[i]; node != COST_NONE && node != 0;
-                node = tree->nodes[node].parent)
-            in += tree->nodes[node].kind == COST_PHASE && !strcmp(tree->nodes[node].name, phase);
-    return 2 * in > count;
-}
-
 // The one function that is new in the forward pass of a side, or runs more often; COST_NONE: there
 // is none, or several.
 static uint32_t code_new_forward(const struct code *code, int side)
@@ -388,7 +375,7 @@ static uint32_t code_new_forward(const struct code *code, int side)
         for (uint32_t g = 0; g < code->all->group_count; g++) {
             double delta = code->owner[g] == i ? fabs(group_delta(code->all, g)) : 0;
             own += delta;
-            forward += delta > 0 && group_in_phase(code, side, g, "forward") ? delta : 0;
+            forward += delta > 0 && code_in_phase(code, side, g, "forward") ? delta : 0;
         }
         if ((code->wholes[i].estimate.delta > 0) != (side == 1) || forward < code_below * own)
             continue;
@@ -411,7 +398,7 @@ static void code_backward(struct code *code, int side)
         const struct code_run *run = &code->runs[i];
         for (size_t k = 0; run->side == side && k < run->count; k++)
             if (code->owner[run->groups[k]] == COST_NONE &&
-                    group_in_phase(code, side, run->groups[k], "backward"))
+                    code_in_phase(code, side, run->groups[k], "backward"))
                 set_add(code, &set, side, run->groups[k]);
     }
     bool theirs = set.count && set.other <= code_elsewhere * set.own;
@@ -470,6 +457,8 @@ void contributions_code(struct contributions *all)
         for (size_t k = 0; k < all->items[i].count; k++)
             code.item_of[all->members[all->items[i].first + k]] = (uint32_t)i;
     code_parts_make(&code);
+    if (all->job->subject == DIFF_SUBJECT_STEPS)
+        code_compiled(&code);
     code_functions(&code);
     if (all->job->subject == DIFF_SUBJECT_STEPS) { // elsewhere each operation of a side without it
                                                    // is one that the other has more often

@@ -9,6 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contribute.h"
+#include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 #include "reports/analyse/names/wordlists.h"
@@ -52,6 +53,7 @@ static const char *const groups_compile_places[] = {"torch/_dynamo", "torch/_ind
 static const char *const groups_compiled_runs[] = {"torch/_dynamo/eval_frame.py",
         "torch/_dynamo/external_utils.py", "torch/_dynamo/decorators.py", "torch/_dynamo/utils.py",
         "torch/_functorch/aot_autograd.py", "torch/_functorch/_aot_autograd/runtime_wrappers.py",
+        "torch/_functorch/_aot_autograd/subclass_codegen.py",
         "torch/_functorch/_aot_autograd/utils.py", "torch/_inductor/output_code.py",
         "torch/_inductor/utils.py", "torch/_inductor/runtime/triton_heuristics.py",
         "torch/_inductor/runtime/static_", "triton/runtime/jit.py", NULL};
@@ -67,6 +69,8 @@ static bool groups_compiles(const struct cost_tree *tree, uint32_t node)
         const struct cost_node *place = &tree->nodes[node];
         if (place->kind == COST_PHASE && strcmp(place->name, "compile") == 0)
             return true;
+        if (place->kind == COST_PYTHON && place->module && !strcmp(place->module, HOST_COMPILED))
+            return false; // it runs what was compiled
         if (place->kind == COST_PYTHON && place->module &&
                 words_within(place->module, groups_compile_places) &&
                 (!words_within(place->module, groups_compiled_runs) ||

@@ -97,6 +97,8 @@ void diff_prior_learn(
 // halves of 0.8 % for contributions and for places, 0.2 % for the step.
 double diff_units_half(
         const struct diff_job *job, const struct diff_estimate *estimate, size_t count);
+// The same of the launches of this one thing alone, whatever others spread by, as one of two.
+double diff_units_half_own(const struct diff_job *job, const struct diff_estimate *estimate);
 // The same, had many launches differed as these few do.
 double diff_units_half_of_many(
         const struct diff_job *job, const struct diff_estimate *estimate, size_t count);

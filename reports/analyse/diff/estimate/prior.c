@@ -154,6 +154,15 @@ double diff_units_half(
             estimate->step_half;
 }
 
+double diff_units_half_own(const struct diff_job *job, const struct diff_estimate *estimate)
+{
+    if (!(estimate->degrees > 0))
+        return NAN;
+    return prior_t(job->prior, prior_p(2), estimate->degrees) *
+            sqrt(fmax(estimate->variance, estimate->within)) +
+            estimate->step_half;
+}
+
 double diff_units_half_of_many(
         const struct diff_job *job, const struct diff_estimate *estimate, size_t count)
 {

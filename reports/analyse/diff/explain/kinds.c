@@ -25,6 +25,8 @@ static const char *const diff_kinds[DIFF_KIND_COUNT] = {
         [DIFF_MEMORY_ALLOC] = "memory_alloc",
         [DIFF_CLOCK_THROTTLE] = "clock_throttle",
         [DIFF_PARALLELISM] = "parallelism",
+        [DIFF_CODE_UNCOMPILED] = "code_uncompiled",
+        [DIFF_CODE_COMPILED] = "code_compiled",
         [DIFF_CODE_ADDED] = "code_added",
         [DIFF_CODE_REMOVED] = "code_removed",
         [DIFF_CODE_REPEATED] = "code_repeated",
@@ -39,7 +41,7 @@ const char *diff_kind_word(enum diff_kind kind)
 
 bool diff_kind_is_code(enum diff_kind kind)
 {
-    return kind >= DIFF_CODE_ADDED && kind <= DIFF_CODE_MOVED;
+    return kind >= DIFF_CODE_UNCOMPILED && kind <= DIFF_CODE_MOVED;
 }
 
 enum diff_change diff_change_of(const struct diff_contribution *contribution)

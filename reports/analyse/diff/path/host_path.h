@@ -9,6 +9,9 @@
 #include "reports/analyse/diff/path/cost_tree.h"
 #include "reports/analyse/trace/launch/launch_trace.h"
 
+// The module of Python code that torch.compile has generated.
+#define HOST_COMPILED "[inductor]"
+
 struct arena;
 struct host_path;
 

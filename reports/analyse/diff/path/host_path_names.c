@@ -196,7 +196,7 @@ char *host_python_module(const char *script, const char *file)
     if (from)
         return xstrdup(from);
     if (strstr(file, "torchinductor_"))
-        return xstrdup("[inductor]");
+        return xstrdup(HOST_COMPILED);
     if (file[0] != '/')
         return xstrdup(file);
     for (const char *at = file; (at = strstr(at, "/lib/python")); at++) { // the standard library

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled code that one side has lost: torch.compile made code of the phases of a step there, and
+// on the other side the framework runs them operator by operator. Its kernels, launches and Python
+// are no longer those of the other side, one by one, so all of these phases is one line; and where
+// a mode that sees every operator runs there alone, as a counter of operations does, it is named.
+// Pure.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/containers/vector.h"
+#include "common/strings.h"
+#include "reports/analyse/diff/contribute/code_parts.h"
+#include "reports/analyse/diff/path/host_path.h"
+#include "reports/analyse/diff/thresholds.h"
+#include "reports/analyse/names/names.h"
+
+enum { COMPILED_PHASES_MAX = 8 };
+
+struct compiled {
+    const struct code *code;
+    int side; // that has the compiled code
+    struct {
+        const char *name;
+        double ticks;
+    } phases[COMPILED_PHASES_MAX];
+    size_t phase_count;
+    double elsewhere; // samples in no phase
+};
+
+static bool function_is_compiled(const struct code *code, uint32_t function)
+{
+    return function != COST_NONE && code->functions[function].module &&
+            strcmp(code->functions[function].module, HOST_COMPILED) == 0;
+}
+
+// Samples of the compiled function that has most of them.
+static double compiled_ticks(const struct code *code, int side)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < code->function_count; i++)
+        if (function_is_compiled(code, i))
+            most = fmax(most, code->functions[i].ticks[side] + code->functions[i].elsewhere[side]);
+    return most;
+}
+
+static void phases_add(struct compiled *compiled, uint32_t node, double ticks)
+{
+    const char *name = code_phase(compiled->code, compiled->side, node);
+    size_t i = 0;
+    while (name && i < compiled->phase_count && strcmp(compiled->phases[i].name, name) != 0)
+        i++;
+    if (!name || i == COMPILED_PHASES_MAX) {
+        compiled->elsewhere += ticks;
+        return;
+    }
+    if (i == compiled->phase_count)
+        compiled->phases[compiled->phase_count++].name = name;
+    compiled->phases[i].ticks += ticks;
+}
+
+// The phases in which compiled code runs, in the order of the tree; those that few samples show are
+// left out.
+static void phases_make(struct compiled *compiled)
+{
+    const struct code *code = compiled->code;
+    const struct cost_tree *tree = code->all->job->workload->trees[compiled->side];
+    double *ticks = cost_tree_ticks(tree);
+    for (uint32_t i = 1; i < tree->node_count; i++)
+        if (function_is_compiled(code, code->function_of[compiled->side][i]))
+            phases_add(compiled, i, ticks[i]);
+    for (size_t i = 0; i < tree->caller_count; i++)
+        if (function_is_compiled(code, code->callers[compiled->side][i]))
+            phases_add(compiled, tree->callers[i].node, 1);
+    free(ticks);
+    size_t kept = 0;
+    for (size_t i = 0; i < compiled->phase_count; i++)
+        if (compiled->phases[i].ticks >= DIFF_TICKS_MIN)
+            compiled->phases[kept++] = compiled->phases[i];
+    compiled->phase_count = kept;
+}
+
+// A group that only one side has is asked on that side.
+static bool group_is_compiled(const struct compiled *compiled, uint32_t group)
+{
+    const struct align_group *of = compiled->code->all->groups[group].group;
+    int side = (compiled->side ? of->count_b : of->count_a) ? compiled->side : !compiled->side;
+    if (compiled->code->all->groups[group].kind == DIFF_DATA_WAIT)
+        return false;
+    for (size_t i = 0; i < compiled->phase_count; i++)
+        if (code_in_phase(compiled->code, side, group, compiled->phases[i].name))
+            return true;
+    return compiled->phase_count == 0;
+}
+
+// What sees every operator on the other side alone: "_FlopCounterMode.__torch_dispatch__"; NULL.
+static const char *compiled_mode(const struct compiled *compiled)
+{
+    static const char *const ends[] = {"__torch_dispatch__", "__torch_function__"};
+    const struct code *code = compiled->code;
+    const struct code_function *found = NULL;
+    for (size_t i = 0; i < code->function_count; i++) {
+        const struct code_function *of = &code->functions[i];
+        double own = of->ticks[!compiled->side];
+        bool mode = false;
+        for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
+            const char *at = strstr(of->name, ends[k]);
+            mode = mode || (at && strlen(at) == strlen(ends[k]));
+        }
+        if (mode && own >= DIFF_TICKS_MIN &&
+                code_other(code, !compiled->side, (uint32_t)i) <= code_elsewhere * own &&
+                (!found || own > found->ticks[!compiled->side]))
+            found = of;
+    }
+    return found ? found->name : NULL;
+}
+
+// "forward and backward, under _FlopCounterMode.__torch_dispatch__"
+static const char *compiled_label(const struct compiled *compiled)
+{
+    struct strbuf text = {0};
+    for (size_t i = 0; i < compiled->phase_count; i++)
+        strbuf_add(&text, "%s%s",
+                !i                                     ? ""
+                        : i + 1 < compiled->phase_count ? ", "
+                                                       : " and ",
+                compiled->phases[i].name);
+    if (!compiled->phase_count)
+        strbuf_add(&text, "the step");
+    const char *mode = compiled_mode(compiled);
+    if (mode) {
+        char name[NAMES_LENGTH_MAX] = "";
+        names_label(mode, name, sizeof name, CONTRIBUTIONS_LABEL_MAX);
+        strbuf_add(&text, ", under %s", name);
+    }
+    return diff_text(compiled->code->all->job, &text);
+}
+
+// What the untraced steps differ by for certain, less all that else differs in a traced one; the
+// rest of a step is the same code on both sides. 0: that is not known.
+static double compiled_certain(const struct contributions *all, const struct diff_estimate *of)
+{
+    const struct diff_workload *workload = all->job->workload;
+    double sign = copysign(1, of->delta), rest = fabs(workload->delta_ns - of->delta),
+           own = diff_units_half_own(all->job, of) - of->step_half,
+           least = sign > 0 ? workload->delta_lo_ns : -workload->delta_hi_ns;
+    bool most = rest <= (1 - diff_most) * fabs(workload->delta_ns);
+    return most && least - rest - own > 0 ? least - rest - own : 0;
+}
+
+// One question, which samples of one side alone have asked: what the launches spread by is its own,
+// not that of parts. A step that a counter of operations made twice as long was off by 0.2 ms of 42
+// from launch to launch, and by 10 % as its parts were (gpu-dispatch-mode). Where tracing slows the
+// sides unlike, the untraced steps tell (torch-eager: +2.3 ms of 2.5, +-4.1 ms).
+static bool compiled_told(
+        const struct contributions *all, struct contributions_whole *whole, double busy)
+{
+    whole->half = diff_units_half_own(all->job, &whole->estimate);
+    if (contributions_told(all->job, &whole->estimate, whole->half, busy))
+        return true;
+    double certain = compiled_certain(all, &whole->estimate);
+    whole->nearest = copysign(certain, whole->estimate.delta);
+    return certain >= contributions_floor_ns(all->job) &&
+            contributions_told(
+                    all->job, &whole->estimate, fabs(whole->estimate.delta) - certain, busy);
+}
+
+void code_compiled(struct code *code)
+{
+    struct contributions *all = code->all;
+    double ticks[2] = {compiled_ticks(code, 0), compiled_ticks(code, 1)};
+    struct compiled compiled = {.code = code, .side = ticks[1] > ticks[0]};
+    if (ticks[compiled.side] < DIFF_TICKS_MIN ||
+            ticks[!compiled.side] > code_elsewhere * ticks[compiled.side])
+        return;
+    phases_make(&compiled);
+    if (!compiled.phase_count && compiled.elsewhere < DIFF_TICKS_MIN)
+        return;
+    uint32_t *groups = NULL;
+    size_t count = 0;
+    double busy = 0;
+    for (uint32_t g = 0; g < all->group_count; g++) {
+        if (code->owner[g] != COST_NONE || !group_is_compiled(&compiled, g))
+            continue;
+        vector_push(groups, count, g);
+        busy += all->groups[g].busy_b - all->groups[g].busy_a;
+    }
+    struct contributions_whole whole = {
+            .kind = compiled.side ? DIFF_CODE_COMPILED : DIFF_CODE_UNCOMPILED};
+    code->asked++;
+    if (count)
+        contributions_estimate_groups(all, groups, count, &whole.estimate);
+    if (count && compiled_told(all, &whole, busy)) {
+        whole.label = compiled_label(&compiled);
+        for (size_t i = 0; i < count; i++)
+            code->owner[groups[i]] = (uint32_t)code->whole_count;
+        vector_push(code->wholes, code->whole_count, whole);
+    }
+    free(groups);
+}
