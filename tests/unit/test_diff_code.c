@@ -167,17 +167,18 @@ TEST(code_is_called_after_the_smallest_function_of_its_file)
 // What one side runs as compiled code, and the other one operator by operator; mode: what it does
 // so under.
 static void compiled_check(
-        int side, const char *mode, double drag, enum diff_kind kind, const char *label)
+        int side, const char *mode, double drag, bool part, enum diff_kind kind, const char *label)
 {
     struct world_leaf leaves[] = {
-            KERNEL("layers.0", "gemm", 4e6, 4e6),
             ONLY(ALIGN_ONLY_A, COST_KERNEL, COST_GPU_COMPUTE, "layers.0", "triton_fused", 8e5),
             ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "layers.0", "gelu", 5e5),
             ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "layers.0", "norm", 9e5),
             {COST_GAP, COST_LAUNCH_BOUND, "layers.0", "launch", "launch", ALIGN_EXACT, 1e6, 1.6e6,
                     0},
             KERNEL("grad.layers.0", "gemm", 6e6, 6e6),
+            KERNEL("layers.1", "gemm", 3e6, 3e6), // not compiled
     };
+    const size_t count = sizeof leaves / sizeof *leaves - !part;
     struct world world;
     world_begin(&world, 2);
     world.job.has_gpu = true;
@@ -188,7 +189,7 @@ static void compiled_check(
     world.mode = mode;
     world.mode_side = !side;
     world.drag = drag;
-    for (size_t i = 0; i < sizeof leaves / sizeof *leaves && side; i++) {
+    for (size_t i = 0; i < count && side; i++) {
         struct world_leaf *leaf = &leaves[i];
         *leaf = (struct world_leaf){leaf->kind, leaf->class, leaf->place, leaf->name_b,
                 leaf->name_a,
@@ -197,7 +198,7 @@ static void compiled_check(
                                                       : leaf->match,
                 leaf->ns_b, leaf->ns_a, 0};
     }
-    CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
+    CHECK(world_run(&world, leaves, count, true));
     const struct diff_contribution *made = &world.workload.contributions[0];
     CHECK_INT(made->kind, kind);
     CHECK_DBL(world_sum(&world), world.workload.delta_ns, 1);
@@ -212,14 +213,16 @@ static void compiled_check(
 TEST(code_that_is_compiled_on_one_side_alone_is_one_line)
 {
     static const char counter[] = "_FlopCounterMode.__torch_dispatch__";
-    compiled_check(0, counter, 1, DIFF_CODE_UNCOMPILED,
+    compiled_check(0, counter, 1, false, DIFF_CODE_UNCOMPILED,
             "forward, under _FlopCounterMode.__torch_dispatch__");
-    compiled_check(0, "Linear.forward", 1, DIFF_CODE_UNCOMPILED, "forward");
+    compiled_check(0, "Linear.forward", 1, false, DIFF_CODE_UNCOMPILED, "forward");
     // tracing slows one side more: the untraced steps tell
-    compiled_check(0, counter, 1.2, DIFF_CODE_UNCOMPILED,
+    compiled_check(0, counter, 1.2, false, DIFF_CODE_UNCOMPILED,
             "forward, under _FlopCounterMode.__torch_dispatch__");
-    compiled_check(1, "Linear.forward", 1, DIFF_CODE_COMPILED, "forward");
-    compiled_check(0, NULL, 1, DIFF_KERNEL_ADDED, NULL); // both sides' is compiled
+    compiled_check(1, "Linear.forward", 1, false, DIFF_CODE_COMPILED, "forward");
+    compiled_check(0, NULL, 1, false, DIFF_KERNEL_ADDED, NULL); // both sides' is compiled
+    // most of the forward pass is compiled on neither side
+    compiled_check(0, counter, 1, true, DIFF_CODE_ADDED, NULL);
 }
 
 // Of a function that is new in the forward pass; `other`: and of what else the candidate has more

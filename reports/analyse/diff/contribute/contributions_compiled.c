@@ -19,13 +19,12 @@ enum { COMPILED_PHASES_MAX = 8 };
 
 struct compiled {
     const struct code *code;
-    int side; // that has the compiled code
-    struct {
-        const char *name;
-        double ticks;
+    int side;               // that has the compiled code
+    struct compiled_phase { // samples; of them in compiled code
+        const char *name;   // NULL: no phase
+        double all, compiled;
     } phases[COMPILED_PHASES_MAX];
     size_t phase_count;
-    double elsewhere; // samples in no phase
 };
 
 static bool function_is_compiled(const struct code *code, uint32_t function)
@@ -44,39 +43,65 @@ static double compiled_ticks(const struct code *code, int side)
     return most;
 }
 
-static void phases_add(struct compiled *compiled, uint32_t node, double ticks)
+// The phase that a node stands in; a program without phases has one without a name.
+static struct compiled_phase *phase_of(struct compiled *compiled, uint32_t node)
 {
     const char *name = code_phase(compiled->code, compiled->side, node);
     size_t i = 0;
-    while (name && i < compiled->phase_count && strcmp(compiled->phases[i].name, name) != 0)
-        i++;
-    if (!name || i == COMPILED_PHASES_MAX) {
-        compiled->elsewhere += ticks;
-        return;
+    for (; i < compiled->phase_count; i++) {
+        const char *known = compiled->phases[i].name;
+        if (known == name || (known && name && strcmp(known, name) == 0))
+            return &compiled->phases[i];
     }
-    if (i == compiled->phase_count)
-        compiled->phases[compiled->phase_count++].name = name;
-    compiled->phases[i].ticks += ticks;
+    if (i == COMPILED_PHASES_MAX)
+        return NULL;
+    compiled->phases[compiled->phase_count++].name = name;
+    return &compiled->phases[i];
 }
 
-// The phases in which compiled code runs, in the order of the tree; those that few samples show are
-// left out.
+// Is a node of the side's tree, or what it stands in, a function that was compiled?
+static bool node_is_compiled(const struct compiled *compiled, uint32_t node)
+{
+    const struct cost_tree *tree = compiled->code->all->job->workload->trees[compiled->side];
+    for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent)
+        if (function_is_compiled(compiled->code, compiled->code->function_of[compiled->side][node]))
+            return true;
+    return false;
+}
+
+// The phases of which compiled code is most, in the order of the tree: of the samples on the host's
+// path, and of those on the way to launches.
 static void phases_make(struct compiled *compiled)
 {
     const struct code *code = compiled->code;
     const struct cost_tree *tree = code->all->job->workload->trees[compiled->side];
-    double *ticks = cost_tree_ticks(tree);
-    for (uint32_t i = 1; i < tree->node_count; i++)
-        if (function_is_compiled(code, code->function_of[compiled->side][i]))
-            phases_add(compiled, i, ticks[i]);
-    for (size_t i = 0; i < tree->caller_count; i++)
-        if (function_is_compiled(code, code->callers[compiled->side][i]))
-            phases_add(compiled, tree->callers[i].node, 1);
-    free(ticks);
+    for (uint32_t i = 1; i < tree->node_count; i++) {
+        double ticks = tree->nodes[i].kind == COST_FUNCTION ? (double)tree->nodes[i].count : 0;
+        struct compiled_phase *phase = ticks > 0 ? phase_of(compiled, i) : NULL;
+        if (!phase)
+            continue;
+        phase->all += ticks;
+        phase->compiled += node_is_compiled(compiled, i) ? ticks : 0;
+    }
+    bool counted = false;
+    for (size_t i = 0; i < tree->caller_count; i++) {
+        struct compiled_phase *phase = phase_of(compiled, tree->callers[i].node);
+        counted = tree->callers[i].depth ? counted : false; // another sample
+        if (!phase)
+            continue;
+        phase->all += tree->callers[i].depth == 0;
+        if (!counted && function_is_compiled(code, code->callers[compiled->side][i])) {
+            phase->compiled++;
+            counted = true;
+        }
+    }
     size_t kept = 0;
-    for (size_t i = 0; i < compiled->phase_count; i++)
-        if (compiled->phases[i].ticks >= DIFF_TICKS_MIN)
-            compiled->phases[kept++] = compiled->phases[i];
+    for (size_t i = 0; i < compiled->phase_count; i++) {
+        const struct compiled_phase *phase = &compiled->phases[i];
+        bool own = phase->name || compiled->phase_count == 1;
+        if (own && phase->compiled >= DIFF_TICKS_MIN && phase->compiled >= code_below * phase->all)
+            compiled->phases[kept++] = *phase;
+    }
     compiled->phase_count = kept;
 }
 
@@ -88,9 +113,10 @@ static bool group_is_compiled(const struct compiled *compiled, uint32_t group)
     if (compiled->code->all->groups[group].kind == DIFF_DATA_WAIT)
         return false;
     for (size_t i = 0; i < compiled->phase_count; i++)
-        if (code_in_phase(compiled->code, side, group, compiled->phases[i].name))
+        if (!compiled->phases[i].name ||
+                code_in_phase(compiled->code, side, group, compiled->phases[i].name))
             return true;
-    return compiled->phase_count == 0;
+    return false;
 }
 
 // What sees every operator on the other side alone: "_FlopCounterMode.__torch_dispatch__"; NULL.
@@ -121,12 +147,10 @@ static const char *compiled_label(const struct compiled *compiled)
     struct strbuf text = {0};
     for (size_t i = 0; i < compiled->phase_count; i++)
         strbuf_add(&text, "%s%s",
-                !i                                     ? ""
+                !i                                      ? ""
                         : i + 1 < compiled->phase_count ? ", "
-                                                       : " and ",
-                compiled->phases[i].name);
-    if (!compiled->phase_count)
-        strbuf_add(&text, "the step");
+                                                        : " and ",
+                compiled->phases[i].name ? compiled->phases[i].name : "the step");
     const char *mode = compiled_mode(compiled);
     if (mode) {
         char name[NAMES_LENGTH_MAX] = "";
@@ -174,8 +198,6 @@ void code_compiled(struct code *code)
             ticks[!compiled.side] > code_elsewhere * ticks[compiled.side])
         return;
     phases_make(&compiled);
-    if (!compiled.phase_count && compiled.elsewhere < DIFF_TICKS_MIN)
-        return;
     uint32_t *groups = NULL;
     size_t count = 0;
     double busy = 0;
