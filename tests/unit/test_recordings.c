@@ -565,7 +565,7 @@ TEST(a_late_rank_in_words)
             .ranks = {{.late = true,
                               .late_rank = 3,
                               .late_share = 0.245,
-                              .late_what = "computing in <b> (a.py)"},
+                              .late_deed = {.kind = STALL_DEED_COMPUTES, .function = "<b> (a.py)"}},
                     {.late = true, .late_rank = -1, .late_share = NAN}}};
     check_shown(&diff,
             "Of the ranks of the baseline rank 3 comes late, for 24.5 % of the time: computing in &lt;b> (a.py).",
