@@ -19,6 +19,7 @@
 #include "harness/verbs/program.h"
 #include "harness/verbs/shard_options.h"
 #include "reports/analyse/stalls/stalls.h"
+#include "reports/render/causes/cause_text.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/text/json_text.h"
 #include "tracer/store/store.h"
@@ -101,7 +102,7 @@ static json_t *merge_json_stragglers(struct store *store, const struct stalls *s
                                 ? (double)stall->total_ns / (double)stalls->window_ns
                                 : 0));
         json_object_set_new(item, "cause", render_json_text(stall->deed.cause));
-        json_object_set_new(item, "what", render_json_text(stall->what));
+        json_object_set_new(item, "what", render_json_take(cause_text_deed(&stall->deed)));
         json_array_append_new(list, item);
         free(gpu);
     }
@@ -180,12 +181,13 @@ static void merge_print(const struct merge_values *values, const struct merge_re
         if (!stall->is_straggler)
             continue;
         named++;
-        char *gpu = stalls_text_gpu(&stall->gpu, true);
+        char *gpu = stalls_text_gpu(&stall->gpu, true), *deed = cause_text_deed(&stall->deed);
         shard_say("late: rank %d on %s%s%s, %.1f ms each time, %.1f %% of the time: %s",
                 (int)stall->rank, stall->host ? stall->host : "?", gpu ? ", " : "", gpu ? gpu : "",
                 (double)stall->late_ns / 1e6,
                 100 * (double)stall->total_ns / (double)stalls->window_ns,
-                stall->what ? stall->what : "what it did meanwhile was not seen");
+                deed ? deed : "what it did meanwhile was not seen");
+        free(deed);
         free(gpu);
     }
     if (stalls && !named)

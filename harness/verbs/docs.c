@@ -15,6 +15,7 @@
 #endif
 #ifdef UPGATE_HAVE_STALLS
 #include "reports/analyse/stalls/stalls.h"
+#include "reports/render/causes/cause_text.h"
 #endif
 
 static void docs_print_environment(void *stream)
@@ -48,8 +49,7 @@ static void docs_print_causes(void *stream)
     size_t count = 0;
     const struct stall_cause *causes = stall_causes(&count);
     fprintf(file,
-            "<!-- Made from the table of causes in reports/analyse/stalls by `upgate --print-docs docs`; "
-            "edit there. -->\n"
+            "<!-- Made from the tables in reports/analyse/stalls/causes.c and reports/render/causes by `upgate --print-docs docs`; edit there. -->\n"
             "# Causes that `upgate stalls` knows\n\n%zu causes. How to read what it prints: "
             "[STALLS.md](STALLS.md).\n\n"
             "| identifier | cause | what it looks like | what to do |\n|---|---|---|---|\n",
@@ -60,7 +60,7 @@ static void docs_print_causes(void *stream)
         fputs(" | ", file);
         docs_print_cell(causes[i].looks_like, file);
         fputs(" | ", file);
-        char *advice = causes[i].advice ? xasprintf(causes[i].advice, "the culprit") : NULL;
+        char *advice = cause_text_advice(causes[i].id, "the culprit");
         docs_print_cell(advice, file);
         free(advice);
         fputs(" |\n", file);

@@ -224,7 +224,7 @@ TEST(names)
                     "<module>@/srv/mine/__init__.py;exec@<frozen importlib._bootstrap>;<module>@/srv/train.py",
                     "heap", "", "import of mine", NULL, NULL, NULL},
             {"_dl_relocate_object@ld-linux-x86-64.so.2;dlopen@libc.so.6", NULL, "file",
-                    "libtorch_cpu.so.1.13.0", NULL, NULL, NULL, "loading of libtorch_cpu.so"},
+                    "libtorch_cpu.so.1.13.0", NULL, NULL, NULL, "libtorch_cpu.so"},
             {"mem_efficient@libtorch_cpu.so;main@plant", NULL, "heap", "", NULL, NULL, NULL,
                     "mem_efficient"},
             {"_int_malloc@libc.so.6", NULL, "heap", "", NULL, NULL, NULL, "_int_malloc"},
@@ -246,6 +246,7 @@ TEST(names)
         CHECK_STR(touch->outside ? touch->outside : "-", rows[i].outside ? rows[i].outside : "-");
         CHECK_STR(
                 touch->function ? touch->function : "-", rows[i].function ? rows[i].function : "-");
+        CHECK_INT(touch->loads, strcmp(rows[i].kind, "file") == 0);
         end();
     }
 }

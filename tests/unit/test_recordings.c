@@ -9,7 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/render/diff/recordings_view.h"
-#include "tests/unit/runner.h"
+#include "tests/unit/stall_job.h"
 
 enum { WORLD_HZ = 100 };
 
@@ -565,7 +565,7 @@ TEST(a_late_rank_in_words)
             .ranks = {{.late = true,
                               .late_rank = 3,
                               .late_share = 0.245,
-                              .late_what = "computing in <b> (a.py)"},
+                              .late_deed = {.kind = STALL_DEED_COMPUTES, .function = "<b> (a.py)"}},
                     {.late = true, .late_rank = -1, .late_share = NAN}}};
     check_shown(&diff,
             "Of the ranks of the baseline rank 3 comes late, for 24.5 % of the time: computing in &lt;b> (a.py).",
@@ -580,6 +580,33 @@ TEST(a_late_rank_in_words)
             json_object_get(json_object_get(json_object_get(ranks, "b"), "late"), "what")));
     CHECK(json_is_null(json_object_get(json_object_get(ranks, "a"), "typical")));
     json_decref(json);
+}
+
+// What is kept of it outlives the stalls that it was found in.
+TEST(a_late_rank_of_a_job)
+{
+    struct job job;
+    struct recordings_diff *diff = NULL;
+    struct error err = {0};
+    job_open(&job, 2, 2);
+    for (int i = 0; i < STEPS; i++) {
+        double at = STEP_MS * i, compute[] = {10, 14};
+        job_step(&job, 2, at, compute);
+        job_runs(&job, 0, at, at + 10, "main@/x/ddp.py:30");
+        job_runs(&job, 1, at, at + 14, "augment@/x/data.py:3;main@/x/ddp.py:30");
+    }
+    struct store *const stores[2] = {job.story.store, job.story.store};
+    CHECK_INT(recordings_diff(stores, NULL, &diff, &err), 0);
+    for (int side = 0; side < 2; side++) {
+        const struct recordings_ranks *ranks = &diff->ranks[side];
+        CHECK(ranks->late && ranks->late_share > 0.1);
+        CHECK_INT(ranks->late_rank, 1);
+        CHECK_INT(ranks->late_deed.kind, STALL_DEED_COMPUTES);
+        CHECK_STR(ranks->late_deed.function, "augment (data.py)");
+        CHECK(!ranks->late_deed.cause);
+    }
+    recordings_diff_free(diff);
+    story_close(&job.story);
 }
 
 TEST(notes_in_words)

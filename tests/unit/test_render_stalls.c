@@ -335,7 +335,6 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
             .ranks = 4,
             .host = "node-7",
             .deed = {.kind = STALL_DEED_CAUSE, .cause = "smaps_read", .function = "stage (ddp.py)"},
-            .what = "a monitor reads the smaps of the process, in stage (ddp.py)",
             .late_by = agent,
             .late_ns = 4054054,
             .more_ns = 3 * MS,
@@ -390,7 +389,7 @@ TEST(a_rank_that_comes_late_and_a_start_up_apart)
     free(markdown);
     stalls.exit_ns = 0;
     late.rank = -1;
-    late.what = NULL;
+    late.deed = (struct stall_deed){0};
     late.chain_count = 0;
     char *answer = stalls_text_answer(&shown);
     CHECK_STR(answer,

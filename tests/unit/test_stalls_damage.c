@@ -618,10 +618,7 @@ TEST(table_of_causes)
     const struct stall_cause *causes = stall_causes(&count);
     CHECK_INT(count, CAUSE_COUNT);
     for (size_t i = 0; i < count; i++) {
-        CHECK(causes[i].id && causes[i].title && causes[i].looks_like && causes[i].advice);
-        const char *percent = strchr(causes[i].advice, '%'); // one culprit, no other conversion
-        CHECK(percent && (!strncmp(percent, "%s", 2) || !strncmp(percent, "%.0s", 4)));
-        CHECK(percent && !strchr(percent + 1, '%'));
+        CHECK(causes[i].id && causes[i].title && causes[i].looks_like);
         for (size_t k = 0; k < i; k++)
             CHECK(strcmp(causes[i].id, causes[k].id));
     }

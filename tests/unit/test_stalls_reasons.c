@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each kind of what is said of a stall, with its arguments, as people read it.
 #include <stdlib.h>
+#include <string.h>
 
-#include "common/containers/arena.h"
+#include "reports/analyse/stalls/causes.h"
+#include "reports/render/causes/cause_text.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_what_if.h"
 #include "tests/unit/runner.h"
@@ -273,20 +275,38 @@ static const struct late_case {
 
 TEST(what_a_late_rank_did_and_what_to_do)
 {
-    struct arena *arena = arena_new();
     for (size_t i = 0; i < sizeof late_cases / sizeof *late_cases; i++) {
         const struct late_case *one = &late_cases[i];
-        const char *what = stall_deed_words(&one->deed, arena);
+        char *what = cause_text_deed(&one->deed);
         if (one->what)
             CHECK_STR(what, one->what);
         else
             CHECK(!what);
+        free(what);
         struct stall stall = {
                 .cause = "straggler", .is_straggler = true, .rank = 1, .deed = one->deed};
         check_text(stalls_text_advice(&stall), one->advice);
         check_text(stalls_text_advice_full(&stall), one->advice);
     }
-    arena_free(arena);
+}
+
+TEST(every_cause_has_something_to_do)
+{
+    size_t count = 0;
+    const struct stall_cause *causes = stall_causes(&count);
+    CHECK_INT(count, CAUSE_COUNT);
+    for (size_t i = 0; i < count; i++) {
+        char *advice = cause_text_advice(causes[i].id, "WHO");
+        CHECK(advice && *advice && !strchr(advice, '%')); // one culprit, nothing else to put in
+        const char *who = strstr(advice, "WHO");
+        CHECK(!who || !strstr(who + 1, "WHO"));
+        free(advice);
+    }
+    CHECK(!cause_text_advice("no such cause", "WHO"));
+    check_text(cause_text_advice("memory_high", "WHO"),
+            "raise memory.high of the cgroup, or use less memory");
+    check_text(cause_text_advice("straggler", "WHO"),
+            "look at what WHO does more than the other ranks, and take it out of the step or spread it over all");
 }
 
 TEST(a_late_rank_without_a_number_and_an_agent)

@@ -235,6 +235,7 @@ struct diff_touch {
                                         // the same package, or nobody
     const char *function, *module; // the native function that touched more than half of it, short;
                                    // NULL: none did, or the caller itself
+    bool loads;                    // function is no function, but the library that was being loaded
     double a_bytes, b_bytes;
     double start_bytes[2]; // of them, before the first step
     size_t samples[2];     // page faults (or allocations) that say so, of all launches

@@ -127,9 +127,4 @@ enum stall_why_not {
     STALL_WHY_NOT_OFF,           // the job as it was, run again, does not take what was measured
 };
 
-struct arena;
-// "computing in prepare_features (ddp.py)", in the arena; NULL: not seen. Here and not in
-// reports/render, as reports/analyse/diff/recordings keeps the text.
-const char *stall_deed_words(const struct stall_deed *deed, struct arena *arena);
-
 #endif

@@ -85,7 +85,6 @@ struct stall {
     const char *host;     // where it runs; NULL: not known
     struct stall_gpu gpu; // of the rank
     struct stall_deed deed;
-    const char *what;          // stall_deed_words(); NULL: not seen
     struct stall_task late_by; // whose doing that is; known == false: nobody's, or nobody was seen
     bool stages;               // ranks send to each other, like the stages of a pipeline
     int64_t late_ns;           // the mean of one time
@@ -208,7 +207,6 @@ ERROR_CHECKED int stalls_save(struct store *store, const struct stalls *stalls,
 // The table of causes, for docs/stall-causes.md and for the plants' answers.
 struct stall_cause {
     const char *id, *title, *looks_like;
-    const char *advice; // with %s for the culprit, or %.0s
 };
 const struct stall_cause *stall_causes(size_t *ret_count);
 const struct stall_cause *stall_cause_of(const char *id); // NULL: there is none

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/stalls/stalls.h"
+#include "reports/render/causes/cause_text.h"
 #include "reports/render/diff/diff_words.h"
 #include "reports/render/text/numbers.h"
 
@@ -169,22 +169,15 @@ static void evidence_threads(struct strbuf *text, const struct diff_evidence *ev
             working[0], working[1], running[0], running[1], evidence->threads.functions);
 }
 
-// What ends a cause of stalls, with %s for the culprit.
-static const char *stall_advice(const char *cause)
-{
-    size_t count = 0;
-    const struct stall_cause *causes = stall_causes(&count);
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(causes[i].id, cause) == 0)
-            return causes[i].advice;
-    return NULL;
-}
-
 static void evidence_stall(struct strbuf *text, const struct diff_evidence *evidence)
 {
-    const char *culprit = evidence->stall.culprit, *advice = stall_advice(evidence->stall.cause);
-    strbuf_add(text, "to do: ");
-    strbuf_add(text, advice ? advice : "look at %s", culprit ? culprit : "the culprit");
+    const char *who = evidence->stall.culprit ? evidence->stall.culprit : "the culprit";
+    char *advice = cause_text_advice(evidence->stall.cause, who);
+    if (advice)
+        strbuf_add(text, "to do: %s", advice);
+    else
+        strbuf_add(text, "to do: look at %s", who);
+    free(advice);
 }
 
 char *diff_text_deed(const struct diff_straggler *straggler)

@@ -222,7 +222,8 @@ static json_t *diff_json_memory_part(const struct diff_memory_part *part)
 
 static json_t *diff_json_touch(const struct diff_touch *touch, bool gpu)
 {
-    return render_json_set(json_object(), "function", render_json_text(touch->function), "module",
+    return render_json_set(json_object(), "function",
+            render_json_take(diff_text_touch_function(touch)), "module",
             render_json_text(touch->module), "caller", render_json_text(touch->caller),
             "caller_file", render_json_text(touch->caller_file), "outside",
             render_json_text(touch->outside), "outside_file", render_json_text(touch->outside_file),

@@ -157,9 +157,17 @@ char *diff_text_memory_part(const struct diff_memory_part *part)
 
 // --- who touched it ------------------------------------------------------------------------------
 
+char *diff_text_touch_function(const struct diff_touch *touch)
+{
+    return !touch->function ? NULL
+            : touch->loads  ? xasprintf("loading of %s", touch->function)
+                            : xstrdup(touch->function);
+}
+
 char *diff_text_touch_name(const struct diff_touch *touch)
 {
     struct strbuf text = {0};
+    char *function = diff_text_touch_function(touch);
     if (touch->caller)
         strbuf_add(&text, "%s", touch->caller);
     if (touch->caller_file)
@@ -167,9 +175,10 @@ char *diff_text_touch_name(const struct diff_touch *touch)
     if (touch->outside)
         strbuf_add(&text, ", called by %s (%s)", touch->outside,
                 touch->outside_file ? touch->outside_file : "");
-    if (touch->function)
-        strbuf_add(&text, "%s%s%s%s", touch->caller ? ", most by " : "", touch->function,
+    if (function)
+        strbuf_add(&text, "%s%s%s%s", touch->caller ? ", most by " : "", function,
                 touch->module ? " of " : "", touch->module ? touch->module : "");
+    free(function);
     return text.text ? strbuf_take(&text) : xstrdup("[unknown]");
 }
 

@@ -92,6 +92,8 @@ char *diff_text_memory_touched(const struct diff_memory *memory);
 // "+64.0 MiB first touched in keep (train.py), most by fill of libplant.so: 8.00 MiB -> 72.0 MiB,
 // before the first step"
 char *diff_text_touch(const struct diff_memory *memory, const struct diff_touch *touch);
+// "fill", "loading of libplant.so"; NULL: there is none
+char *diff_text_touch_function(const struct diff_touch *touch);
 // "keep (train.py), most by fill of libplant.so"
 char *diff_text_touch_name(const struct diff_touch *touch);
 // It failed, and nothing of the time did: then it is what is told first.

@@ -8,6 +8,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/diff.h"
+#include "reports/render/causes/cause_text.h"
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/text/json_text.h"
 #include "reports/render/text/markdown_text.h"
@@ -74,8 +75,10 @@ static void view_late(struct strbuf *out, const struct recordings_ranks *ranks)
         strbuf_add(out, "one rank comes late");
     if (isfinite(ranks->late_share))
         strbuf_add(out, ", for %.1f %% of the time", ranks->late_share * 100);
-    if (ranks->late_what)
-        strbuf_add(out, ": %s", ranks->late_what);
+    char *deed = cause_text_deed(&ranks->late_deed);
+    if (deed)
+        strbuf_add(out, ": %s", deed);
+    free(deed);
 }
 
 // "Of the 4 ranks of the baseline that made enough steps rank 1 is the typical one, 26.5 ms a step,
@@ -326,8 +329,8 @@ static json_t *view_ranks_side(const struct recordings_ranks *ranks)
             render_json_whole(several ? ranks->hi_ns : NAN));
     if (ranks->late)
         render_json_set(late, "rank", render_json_count(ranks->late_rank), "share",
-                render_json_real(ranks->late_share), "what", render_json_text(ranks->late_what),
-                NULL);
+                render_json_real(ranks->late_share), "what",
+                render_json_take(cause_text_deed(&ranks->late_deed)), NULL);
     return render_json_set(json_object(), "ranks", json_integer((json_int_t)ranks->count),
             "typical", several ? view_rank(&ranks->typical) : json_null(), "slowest",
             several ? view_rank(&ranks->slowest) : json_null(), "more_ns",

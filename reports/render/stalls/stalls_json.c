@@ -4,6 +4,7 @@
 // Members beyond the contract may be added.
 #include <stdlib.h>
 
+#include "reports/render/causes/cause_text.h"
 #include "reports/render/stalls/stalls_heat.h"
 #include "reports/render/stalls/stalls_text.h"
 #include "reports/render/stalls/stalls_view.h"
@@ -50,8 +51,8 @@ static json_t *stalls_json_culprit(const struct stall *stall)
             render_json_text(stall->host), NULL);
     if (stall->gpu.known)
         json_object_set_new(item, "gpu", stalls_gpu_json(&stall->gpu));
-    return render_json_set(item, "what", render_json_text(stall->what), "user_stack",
-            stalls_json_stack(&stall->culprit_user), "python_stack",
+    return render_json_set(item, "what", render_json_take(cause_text_deed(&stall->deed)),
+            "user_stack", stalls_json_stack(&stall->culprit_user), "python_stack",
             stalls_json_stack(&stall->culprit_python), NULL);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/render/causes/cause_text.h"
 #include "reports/render/stalls/stalls_text.h"
 
 char *stalls_text_doubts(const struct stall *stall)
@@ -170,14 +171,12 @@ static char *reasons_who(const struct stall *stall)
 
 static char *reasons_advise(const struct stall *stall, const char *who)
 {
-    const struct stall_cause *cause = stall_cause_of(stall->cause);
-    struct strbuf out = {0};
-    if (!cause)
-        return NULL;
-    strbuf_add(&out, cause->advice, who);
-    if (strcmp(stall->cause, "smaps_read") == 0 && stall->has_period)
-        strbuf_add(&out, " (now every %.0f ms)", (double)stall->period_ns / 1e6);
-    return strbuf_take(&out);
+    char *advice = cause_text_advice(stall->cause, who);
+    if (!advice || strcmp(stall->cause, "smaps_read") != 0 || !stall->has_period)
+        return advice;
+    char *text = xasprintf("%s (now every %.0f ms)", advice, (double)stall->period_ns / 1e6);
+    free(advice);
+    return text;
 }
 
 // "rank 1", or "process 4121" where the rank is not known.
@@ -188,14 +187,12 @@ static char *reasons_rank(int32_t rank, int32_t pid)
 
 static char *reasons_advise_cause(const struct stall *stall, const char *name)
 {
-    const struct stall_cause *cause = stall_cause_of(stall->deed.cause);
-    char *who = reasons_program(&stall->late_by);
-    struct strbuf out = {0};
-    strbuf_add(&out, "on %s: ", name);
-    if (cause)
-        strbuf_add(&out, cause->advice, who);
+    char *who = reasons_program(&stall->late_by),
+         *advice = cause_text_advice(stall->deed.cause, who),
+         *text = xasprintf("on %s: %s", name, advice ? advice : "");
+    free(advice);
     free(who);
-    return strbuf_take(&out);
+    return text;
 }
 
 static char *reasons_advise_link(const struct stall *stall, const char *name)

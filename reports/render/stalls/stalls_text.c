@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reports/render/causes/cause_text.h"
+
 enum { TEXT_NOTHING_NS = 1000 };
 
 char *stalls_text_share(double fraction, char *buf)
@@ -178,17 +180,20 @@ char *stalls_text_rank(const struct stall *stall)
 
 char *stalls_text_what(const struct stall *stall)
 {
-    if (!stall->what || stall->more_ns <= 0)
-        return xstrdup(stall->what ? stall->what : "not seen");
-    return xasprintf("%s, some %s more than the others each time", stall->what,
+    char *deed = cause_text_deed(&stall->deed);
+    if (!deed || stall->more_ns <= 0)
+        return deed ? deed : xstrdup("not seen");
+    char *text = xasprintf("%s, some %s more than the others each time", deed,
             numbers_ns((double)stall->more_ns, NUMBERS_BUFFER));
+    free(deed);
+    return text;
 }
 
 // "rank 1 of 2 (ddp.py, pid 4188) comes late 148 times, 4 ms each: computing in prepare_features
 // (ddp.py)"
 static char *text_straggler(const struct stall *stall)
 {
-    char *who = stalls_text_rank(stall);
+    char *who = stalls_text_rank(stall), *deed = cause_text_deed(&stall->deed);
     const char *late = numbers_ns((double)stall->late_ns, NUMBERS_BUFFER);
     struct strbuf out = {0};
     if (stall->count == 1)
@@ -196,13 +201,14 @@ static char *text_straggler(const struct stall *stall)
     else
         strbuf_add(&out, "%s comes late %s times, %s each", who,
                 numbers_count((int64_t)stall->count, NUMBERS_BUFFER), late);
-    if (stall->what)
-        strbuf_add(&out, ": %s", stall->what);
+    if (deed)
+        strbuf_add(&out, ": %s", deed);
     if (stall->chain_count == 2) {
         char *to = stalls_text_task(&stall->chain[1].to, STALLS_NAME_PROGRAM);
         strbuf_add(&out, ", by %s", to);
         free(to);
     }
+    free(deed);
     free(who);
     return strbuf_take(&out);
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a contribution is called: after what changed most in it, short, for people. Pure.
+// What a contribution is called: after what changed most in it, short, for people. It is a name and
+// not a sentence, and so not made in reports/render: parts of one name are added up, rows are
+// ordered by it, it is cut to its length as any name is, and it stands within another one. Pure.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

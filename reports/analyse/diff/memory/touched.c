@@ -51,6 +51,7 @@ struct touched_fault {
 struct touched_place { // of a native function within a group
     uint32_t group;
     const char *function, *module;
+    bool loads; // as of a touch
     double bytes[2];
     size_t times[2]; // faults, or what was given
 };
@@ -197,7 +198,8 @@ static void touched_name_native(struct touched_job *job, const struct trace_name
     struct arena *arena = job->job->arena;
     const char *file = range ? range->name : "";
     if (user->count && *file && strncmp(user->functions[0].module, "ld-", 3) == 0) {
-        touch->function = arena_print(arena, "loading of %s", diff_memory_key(arena, file));
+        touch->function = diff_memory_key(arena, file);
+        touch->loads = true;
         return;
     }
     for (size_t i = 0; i < user->count && !touch->function; i++) {
@@ -234,6 +236,11 @@ static uint64_t touched_hash(uint64_t hash, const char *text)
     return hash_bytes(hash, text ? text : "", text ? strlen(text) : 0);
 }
 
+static uint64_t touched_native(uint64_t key, const struct diff_touch *touch)
+{
+    return hash_mix(touched_hash(touched_hash(key, touch->function), touch->module), touch->loads);
+}
+
 // What is the same on both sides: the Python function, whatever native function of a version works
 // for it; without one the native function.
 static uint32_t touched_group(struct touched_job *job, const struct diff_touch *touch)
@@ -241,7 +248,7 @@ static uint32_t touched_group(struct touched_job *job, const struct diff_touch *
     uint64_t key = touched_hash(1, touch->caller);
     key = touched_hash(touched_hash(key, touch->caller_file), touch->outside);
     if (!touch->caller)
-        key = touched_hash(touched_hash(key, touch->function), touch->module);
+        key = touched_native(key, touch);
     uint32_t *slot = map_put(&job->group_of, key);
     if (*slot != MAP_NONE)
         return *slot;
@@ -251,6 +258,7 @@ static uint32_t touched_group(struct touched_job *job, const struct diff_touch *
     struct touched_group group = {
             .touch = *touch, .bytes = xcalloc(job->launch_count, sizeof *group.bytes)};
     group.touch.function = group.touch.module = NULL;
+    group.touch.loads = false;
     vector_push(job->groups, job->group_count, group);
     return *slot;
 }
@@ -258,14 +266,16 @@ static uint32_t touched_group(struct touched_job *job, const struct diff_touch *
 static uint32_t touched_place(
         struct touched_job *job, uint32_t group, const struct diff_touch *touch)
 {
-    uint64_t key = touched_hash(touched_hash(hash_mix(2, group), touch->function), touch->module);
+    uint64_t key = touched_native(hash_mix(2, group), touch);
     uint32_t *slot = map_put(&job->place_of, key);
     if (*slot != MAP_NONE)
         return *slot;
     *slot = (uint32_t)job->place_count;
     vector_push(job->places, job->place_count,
-            (struct touched_place){
-                    .group = group, .function = touch->function, .module = touch->module});
+            (struct touched_place){.group = group,
+                    .function = touch->function,
+                    .module = touch->module,
+                    .loads = touch->loads});
     return *slot;
 }
 
@@ -603,6 +613,7 @@ static void touched_functions(struct touched_job *job, const size_t *launches)
         most[place->group] = bytes;
         touch->function = place->function;
         touch->module = place->module;
+        touch->loads = place->loads;
     }
     free(known);
     free(most);

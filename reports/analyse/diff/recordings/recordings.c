@@ -507,7 +507,9 @@ static void recordings_late(struct recordings_diff *diff, int side, const struct
         ranks->late_rank = stall->rank;
         ranks->late_share =
                 stalls->window_ns > 0 ? (double)stall->total_ns / (double)stalls->window_ns : NAN;
-        ranks->late_what = arena_copy(diff->arena, stall->what);
+        ranks->late_deed = stall->deed;
+        ranks->late_deed.cause = arena_copy(diff->arena, stall->deed.cause);
+        ranks->late_deed.function = arena_copy(diff->arena, stall->deed.function);
     }
 }
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "reports/analyse/stalls/reasons.h"
 #include "tracer/store/store.h"
 
 enum recordings_kind {
@@ -68,7 +69,7 @@ struct recordings_ranks {
     bool late;                    // one of them comes late (`upgate stalls`); the worst:
     int32_t late_rank;            // -1: not known
     double late_share;            // of the time
-    const char *late_what;        // NULL: not seen
+    struct stall_deed late_deed;  // what it did meanwhile
 };
 
 struct recordings_diff {
