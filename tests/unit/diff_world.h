@@ -28,6 +28,8 @@ struct world_leaf {
 struct world {
     struct diff diff;
     struct diff_workload workload;
+    struct diff_input input;
+    struct diff_notes notes;
     struct diff_job job;
     struct diff_opts opts;
     struct align_group groups[LEAVES_MAX];
@@ -135,9 +137,11 @@ static inline void world_begin(struct world *world, uint64_t seed)
 {
     *world = (struct world){.random = seed * 7919 + 1, .pairs = 4, .drag = 1};
     world->diff.arena = arena_new();
-    world->job = (struct diff_job){.diff = &world->diff,
+    world->input = (struct diff_input){.arena = world->diff.arena, .opts = &world->opts};
+    world->notes = (struct diff_notes){.arena = world->diff.arena};
+    world->job = (struct diff_job){.input = &world->input,
+            .notes = &world->notes,
             .arena = world->diff.arena,
-            .opts = &world->opts,
             .workload = &world->workload};
     world->workload.trees[0] = cost_tree_new();
     world->workload.trees[1] = cost_tree_new();
@@ -220,8 +224,8 @@ static inline bool world_run(
     job->untraced = (struct diff_untraced){.unit = "step",
             .step = {step[0], step[1]},
             .delta = step[1] - step[0],
-            .lo = NAN,
-            .hi = NAN,
+            .lo = step[1] - step[0] - 0.002 * step[0],
+            .hi = step[1] - step[0] + 0.002 * step[0],
             .mean = world->mean,
             .ratios = world->ratios,
             .ratio_count = UNTRACED,
@@ -233,7 +237,8 @@ static inline bool world_run(
     workload->delta_lo_ns = workload->delta_ns - 0.002 * step[0];
     workload->delta_hi_ns = workload->delta_ns + 0.002 * step[0];
     workload->alignment = &world->alignment;
-    if (!diff_units_make(job))
+    const struct cost_tree *const trees[2] = {workload->trees[0], workload->trees[1]};
+    if (!diff_units_make(trees, &job->untraced, &job->units))
         return false;
     for (int side = 0; side < 2; side++)
         workload->traced_ratio[side] =

@@ -166,12 +166,13 @@ static bool modes_possible(uint32_t pairs, size_t untraced, size_t off, double t
     double ratios[20] = {0};
     for (size_t i = 0; i < off; i++)
         ratios[i] = i % 2 ? 0.03 : -0.03;
-    struct diff_workload workload = {
-            .delta_ns = told_ns, .delta_lo_ns = told_ns, .delta_hi_ns = told_ns};
-    struct diff_job job = {.workload = &workload, .units = {.pairs = pairs}};
-    job.untraced =
-            (struct diff_untraced){.step = {1e6, 1e6}, .ratios = ratios, .ratio_count = untraced};
-    return diff_units_modes(&job, 3e4);
+    const struct diff_untraced of = {.step = {1e6, 1e6},
+            .delta = told_ns,
+            .lo = told_ns,
+            .hi = told_ns,
+            .ratios = ratios,
+            .ratio_count = untraced};
+    return diff_units_modes(&of, pairs, 3e4);
 }
 
 // An autotuner's choice moves a step by 3 %: that all launches of a side chose alike is chance in 2
@@ -454,7 +455,8 @@ TEST(one_window_alone_gives_no_interval)
     world.workload.step_a_ns = 8e6;
     world.workload.delta_ns = 1e6;
     world.workload.alignment = &world.alignment;
-    CHECK(diff_units_make(job));
+    const struct cost_tree *const trees[] = {world.workload.trees[0], world.workload.trees[1]};
+    CHECK(diff_units_make(trees, &job->untraced, &job->units));
     diff_contributions(job);
     CHECK(isnan(world.workload.contributions[0].ci_lo_ns));
     CHECK(!world.workload.contributions[0].named);
@@ -490,7 +492,8 @@ TEST(a_pair_of_one_side_is_no_pair)
     job->first[0] = cost_tree_finish(world.workload.trees[0]);
     job->first[1] = cost_tree_finish(world.workload.trees[1]);
     job->untraced = (struct diff_untraced){.unit = "step", .step = {8e6, 9e6}, .delta = 1e6};
-    CHECK(!diff_units_make(job));
+    const struct cost_tree *const trees[] = {world.workload.trees[0], world.workload.trees[1]};
+    CHECK(!diff_units_make(trees, &job->untraced, &job->units));
     world_end(&world);
 }
 
@@ -584,14 +587,16 @@ TEST(what_happened_follows_from_kind_sides_and_executions)
 // A value is told as it is, however long.
 TEST(a_setting_of_the_allocator_is_a_suspect_of_more_allocation)
 {
-    struct diff_job job = {.arena = arena_new()};
+    struct diff_input input = {.arena = arena_new()};
+    struct diff_job job = {.input = &input, .arena = input.arena};
     struct diff_contribution made = {.kind = DIFF_MEMORY_ALLOC};
     struct strbuf value = {0};
     for (int i = 0; i < 60; i++)
         strbuf_add(&value, "\u00e4");
-    job.differences = json_pack("[{s:s, s:s, s:s, s:i}]", "path", "environment.MALLOC_CONF", "what",
-            "MALLOC_CONF", "a", value.text, "suspicion", 50);
-    CHECK(job.differences);
+    json_t *differences = json_pack("[{s:s, s:s, s:s, s:i}]", "path", "environment.MALLOC_CONF",
+            "what", "MALLOC_CONF", "a", value.text, "suspicion", 50);
+    CHECK(differences);
+    input.differences = differences;
     diff_suspects(&job, &made, NULL);
     CHECK_INT(made.suspect_count, 1);
     CHECK_STR(made.suspects[0].what, "MALLOC_CONF");
@@ -599,7 +604,7 @@ TEST(a_setting_of_the_allocator_is_a_suspect_of_more_allocation)
     CHECK(!made.suspects[0].value[1]);
     CHECK_INT(made.suspects[0].why, DIFF_SUSPECT_SETTING_OF);
     CHECK_STR(made.suspects[0].of, "the allocator");
-    json_decref(job.differences);
+    json_decref(differences);
     strbuf_free(&value);
     arena_free(job.arena);
 }

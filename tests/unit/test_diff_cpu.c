@@ -12,6 +12,7 @@ enum { PAIRS = 4, MS = 1000000 };
 
 static struct diff_workload workload;
 static struct diff_opts opts;
+static struct diff_input input;
 static struct diff_job job;
 static int others; // threads beside, which do the same on both sides
 
@@ -35,7 +36,8 @@ static void leaf(int side, uint32_t window, const char *place, const char *name,
 static void explain(int pairs, int64_t spin_ms, bool once)
 {
     workload = (struct diff_workload){.name = "train", .unit = "step"};
-    job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
+    input = (struct diff_input){.opts = &opts, .arena = arena_new()};
+    job = (struct diff_job){.input = &input, .workload = &workload, .arena = input.arena};
     double more = once ? 0.505e9 : 2e9; // in the mean
     job.untraced = (struct diff_untraced){
             .unit = "step", .step = {1e7, 1e7}, .cpu = {{3e9, 3e9 + more}, 0.9 * more, 1.1 * more}};
@@ -92,7 +94,8 @@ static void explain_code(story_fn story)
     static const char *const step[] = {"train", "Net.forward", NULL},
                              *const load[] = {"train", "load", NULL};
     workload = (struct diff_workload){.name = "train", .unit = "step"};
-    job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
+    input = (struct diff_input){.opts = &opts, .arena = arena_new()};
+    job = (struct diff_job){.input = &input, .workload = &workload, .arena = input.arena};
     double of[2] = {0};
     for (int side = 0; side < 2; side++) {
         struct cost_tree *tree = workload.cpu.trees[side] = cost_tree_new();

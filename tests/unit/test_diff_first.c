@@ -14,6 +14,7 @@ enum { PAIRS = 4, MS = 1000000 };
 
 static struct diff_workload workload;
 static struct diff_opts opts;
+static struct diff_input input;
 static struct diff_job job;
 
 // functions: of Python, "name@module;name@module", outermost first; below them the native function
@@ -52,7 +53,8 @@ static void elsewhere(int side, const char *name, const char *module, int64_t ti
 static void begin(void)
 {
     workload = (struct diff_workload){.name = "train", .unit = "step"};
-    job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
+    input = (struct diff_input){.opts = &opts, .arena = arena_new()};
+    job = (struct diff_job){.input = &input, .workload = &workload, .arena = input.arena};
     for (int side = 0; side < 2; side++) {
         workload.first.trees[side] = cost_tree_new();
         for (uint32_t pair = 0; pair < PAIRS; pair++)

@@ -24,6 +24,7 @@ typedef struct extra (*extra_fn)(int side, int pair, int step);
 static struct store *store;
 static struct diff_workload workload;
 static struct diff_opts opts;
+static struct diff_input input;
 static struct diff_job job;
 static const struct diff_slow *told;
 static bool mean; // the contributions are the mean step's
@@ -106,10 +107,11 @@ static void run(const char *unit, int pairs, int block, extra_fn story)
     struct error err = {0};
     workload = (struct diff_workload){
             .name = "train", .unit = unit, .step_a_ns = 10.2 * MS, .step_b_ns = 10.2 * MS};
-    job = (struct diff_job){.store = store,
-            .opts = &opts,
+    input = (struct diff_input){
+            .store = store, .opts = &opts, .workload = "train", .arena = arena_new()};
+    job = (struct diff_job){.input = &input,
             .workload = &workload,
-            .arena = arena_new(),
+            .arena = input.arena,
             .units = {.scale = {1, 1}}};
     job.untraced = (struct diff_untraced){.unit = unit,
             .launches = strcmp(unit, "launch") == 0,

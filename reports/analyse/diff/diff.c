@@ -15,53 +15,6 @@
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/diff/thresholds.h"
 
-static bool note_same_text(const char *a, const char *b)
-{
-    return a && b ? strcmp(a, b) == 0 : a == b;
-}
-
-static bool note_same_doubt(const struct launch_doubt *a, const struct launch_doubt *b)
-{
-    return a->kind == b->kind && a->pid == b->pid && a->count == b->count && a->of == b->of &&
-            note_same_text(a->producer, b->producer) && note_same_text(a->what, b->what) &&
-            note_same_text(a->detail, b->detail);
-}
-
-static bool note_same(const struct diff_note *a, const struct diff_note *b)
-{
-    return a->kind == b->kind && a->side == b->side && a->pair == b->pair && a->count == b->count &&
-            a->of == b->of && note_same_text(a->text, b->text) &&
-            note_same_doubt(&a->doubt, &b->doubt);
-}
-
-static const char *note_text(struct diff_job *job, const char *text)
-{
-    char *copy = arena_copy(job->arena, text);
-    if (copy)
-        string_make_utf8(copy, strlen(copy));
-    return copy;
-}
-
-void diff_note(struct diff_job *job, struct diff_note note)
-{
-    note.text = note_text(job, note.text);
-    note.doubt.producer = note_text(job, note.doubt.producer);
-    note.doubt.what = note_text(job, note.doubt.what);
-    note.doubt.detail = note_text(job, note.doubt.detail);
-    for (size_t i = 0; i < job->note_count; i++)
-        if (note_same(&job->notes[i], &note))
-            return;
-    if (job->note_count < DIFF_NOTES_MAX)
-        job->notes[job->note_count++] = note;
-}
-
-const char *diff_text(struct diff_job *job, struct strbuf *text)
-{
-    const char *copy = arena_copy(job->arena, text->text ? text->text : "");
-    strbuf_free(text);
-    return copy;
-}
-
 static void diff_notes_traced(struct diff_job *job)
 {
     const struct diff_workload *workload = job->workload;
@@ -70,13 +23,13 @@ static void diff_notes_traced(struct diff_job *job)
         return;
     bool quiet = fmax(job->foreign[0], job->foreign[1]) < diff_traced_far;
     if (fmax(ratio[0], ratio[1]) > 1 + diff_traced_far && quiet)
-        diff_note(job,
+        diff_note(job->notes,
                 (struct diff_note){.kind = DIFF_NOTE_TRACED_SLOW,
                         .unit = job->untraced.unit,
                         .share = {ratio[0], ratio[1]}});
     double apart = fabs(log(job->units.scale[0] / job->units.scale[1]));
     if (apart > diff_traced_apart)
-        diff_note(job, (struct diff_note){.kind = DIFF_NOTE_TRACED_APART, .share = {apart}});
+        diff_note(job->notes, (struct diff_note){.kind = DIFF_NOTE_TRACED_APART, .share = {apart}});
 }
 
 static void diff_notes_few(struct diff_job *job)
@@ -90,7 +43,7 @@ static void diff_notes_few(struct diff_job *job)
         most = contribution->few ? fmax(most, fabs(contribution->delta_ns)) : most;
     }
     if (few && job->units.pairs < DIFF_LAUNCHES)
-        diff_note(job,
+        diff_note(job->notes,
                 (struct diff_note){
                         .kind = DIFF_NOTE_FEW, .count = few, .of = job->units.pairs, .ns = {most}});
 }
@@ -102,28 +55,28 @@ static void diff_notes(struct diff_job *job)
     const struct diff_untraced_once *first = &job->untraced.cold;
     diff_notes_traced(job);
     if (units->pairs == 1)
-        diff_note(job, (struct diff_note){.kind = DIFF_NOTE_ONE_PAIR});
+        diff_note(job->notes, (struct diff_note){.kind = DIFF_NOTE_ONE_PAIR});
     diff_notes_few(job);
     if (units->left_out)
-        diff_note(job,
+        diff_note(job->notes,
                 (struct diff_note){
                         .kind = DIFF_NOTE_COUPLES, .count = units->left_out, .of = units->count});
     if (workload->match_coverage < diff_coverage_low)
-        diff_note(job,
+        diff_note(job->notes,
                 (struct diff_note){.kind = DIFF_NOTE_MATCHED, .share = {workload->match_coverage}});
     for (int side = 0; side < 2; side++)
         if (workload->unaccounted[side] > diff_unaccounted_high)
-            diff_note(job,
+            diff_note(job->notes,
                     (struct diff_note){.kind = DIFF_NOTE_UNKNOWN,
                             .side = side,
                             .share = {workload->unaccounted[side]}});
     if (diff_first_wanted(job))
-        diff_note(job,
+        diff_note(job->notes,
                 (struct diff_note){.kind = DIFF_NOTE_FIRST_STEP,
                         .ns = {first->of[0], first->of[1]},
                         .why = workload->first.why_not});
-    if (!job->differences)
-        diff_note(job, (struct diff_note){.kind = DIFF_NOTE_NO_FINGERPRINT});
+    if (!job->input->differences)
+        diff_note(job->notes, (struct diff_note){.kind = DIFF_NOTE_NO_FINGERPRINT});
 }
 
 // What was found so far is taken back.
@@ -157,7 +110,8 @@ static int diff_explain(struct diff_job *job, struct error *err)
         return diff_unexplained(job, DIFF_UNEXPLAINED_NO_STEPS);
     if (isnan(job->untraced.delta))
         return diff_unexplained(job, DIFF_UNEXPLAINED_NO_TIME);
-    if (!diff_units_make(job))
+    const struct cost_tree *const trees[2] = {workload->trees[0], workload->trees[1]};
+    if (!diff_units_make(trees, &job->untraced, &job->units))
         return diff_unexplained(job, DIFF_UNEXPLAINED_NO_PAIR);
     for (int side = 0; side < 2; side++) {
         double of = job->untraced.launches ? job->units.pairs : job->units.total_steps[side];
@@ -167,7 +121,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
         workload->windows[side] = job->units.used[side];
     }
     workload->traced_pairs = job->units.pairs;
-    const struct align_opts opts = {.ignore_names = job->opts->ignore_names};
+    const struct align_opts opts = {.ignore_names = job->input->opts->ignore_names};
     workload->alignment = align_trees(workload->trees[0], workload->trees[1], &opts);
     workload->match_coverage = workload->alignment->coverage;
     diff_contributions(job);
@@ -187,7 +141,7 @@ static int diff_explain(struct diff_job *job, struct error *err)
 static int diff_workload_make(struct diff_job *job, struct error *err)
 {
     struct diff_workload *workload = job->workload;
-    int rc = diff_measure(job, err);
+    int rc = diff_measure(job->input, job->notes, &job->untraced, err);
     const struct diff_untraced *untraced = &job->untraced;
     workload->unit = untraced->unit;
     workload->step_a_ns = untraced->step[0];
@@ -209,11 +163,11 @@ static int diff_workload_make(struct diff_job *job, struct error *err)
     if (rc == 0)
         rc = diff_explain(job, err);
     if (rc == 0)
-        rc = diff_memory(job, err);
-    struct diff_note *notes = arena_alloc(job->arena, job->note_count + 1, sizeof *notes);
-    memcpy(notes, job->notes, job->note_count * sizeof *notes);
+        rc = diff_memory(job->input, &workload->memory, &workload->gpu_memory, err);
+    struct diff_note *notes = arena_alloc(job->arena, job->notes->count + 1, sizeof *notes);
+    memcpy(notes, job->notes->all, job->notes->count * sizeof *notes);
     workload->notes = notes;
-    workload->note_count = job->note_count;
+    workload->note_count = job->notes->count;
     diff_units_clear(&job->units);
     return rc;
 }
@@ -328,13 +282,17 @@ int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff 
         rc = diff_workloads(store, opts, diff, &ids, to);
     json_t *differences = rc == 0 ? diff_differences(store) : NULL;
     for (size_t i = 0; i < diff->workload_count && rc == 0; i++) {
-        struct diff_job job = {.store = store,
-                .diff = diff,
+        const struct diff_input input = {.store = store,
                 .arena = diff->arena,
                 .opts = opts,
-                .workload = &diff->workloads[i],
+                .workload = diff->workloads[i].name,
                 .workload_id = ids[i],
                 .differences = differences};
+        struct diff_notes notes = {.arena = diff->arena};
+        struct diff_job job = {.input = &input,
+                .notes = &notes,
+                .arena = diff->arena,
+                .workload = &diff->workloads[i]};
         rc = diff_workload_make(&job, to);
     }
     json_decref(differences);

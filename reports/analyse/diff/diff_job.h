@@ -5,15 +5,10 @@
 #ifndef UPGATE_DIFF_JOB_H
 #define UPGATE_DIFF_JOB_H
 
-#include <jansson.h>
-#include <math.h>
-
-#include "common/containers/arena.h"
-#include "common/strings.h"
-#include "reports/analyse/diff/diff.h"
+#include "reports/analyse/diff/diff_input.h"
 #include "reports/analyse/diff/estimate/estimate.h"
 
-enum { DIFF_NOTES_MAX = 40, DIFF_DEPTH_MAX = 64 };
+enum { DIFF_DEPTH_MAX = 64 };
 
 struct diff_pair {
     int64_t launch[2];
@@ -36,12 +31,10 @@ enum diff_subject {
 };
 
 struct diff_job {
-    struct store *store;
-    struct diff *diff;
-    struct arena *arena; // of diff
-    const struct diff_opts *opts;
+    const struct diff_input *input;
+    struct diff_notes *notes;
+    struct arena *arena; // of input
     struct diff_workload *workload;
-    int64_t workload_id;
     struct diff_untraced untraced;
     struct diff_pair *pairs;
     size_t pair_count;
@@ -56,16 +49,8 @@ struct diff_job {
     struct diff_units units;
     struct diff_prior *prior;
     const struct diff_launches *launches; // what diff_groups_add moves
-    json_t *differences;                  // of the sides' fingerprints; NULL: not known
-    struct diff_note notes[DIFF_NOTES_MAX];
-    size_t note_count;
     size_t doubts_left; // about traced launches, that are no notes: there are too many
 };
-
-// What weakens the answer; each is noted once. Copies its texts, made valid UTF-8.
-void diff_note(struct diff_job *job, struct diff_note note);
-// what was put together, in the arena; frees it. "": nothing
-const char *diff_text(struct diff_job *job, struct strbuf *text);
 
 int diff_load_sides(struct diff_job *job,
         struct error *err); // diff_side.c: fills the workload's trees

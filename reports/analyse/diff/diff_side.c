@@ -75,8 +75,8 @@ static void side_doubts(
         struct diff_job *job, size_t pair, int side, const struct launch_trace *trace)
 {
     for (size_t i = 0; i < trace->doubt_count; i++)
-        if (job->note_count < SIDE_NOTES_MAX)
-            diff_note(job,
+        if (job->notes->count < SIDE_NOTES_MAX)
+            diff_note(job->notes,
                     (struct diff_note){.kind = DIFF_NOTE_DOUBT,
                             .side = side,
                             .pair = pair,
@@ -101,7 +101,8 @@ static bool side_is_alone(struct diff_job *job, size_t pair, int a, int b)
     bool none_a = a == 0 && b == DIFF_TICKS_MIN, none_b = b == 0 && a == DIFF_TICKS_MIN;
     if (!none_a && !none_b)
         return false;
-    diff_note(job, (struct diff_note){.kind = DIFF_NOTE_NO_SAMPLES, .side = none_b, .pair = pair});
+    diff_note(job->notes,
+            (struct diff_note){.kind = DIFF_NOTE_NO_SAMPLES, .side = none_b, .pair = pair});
     job->one_sided++;
     return true;
 }
@@ -111,9 +112,9 @@ static int side_add(struct diff_job *job, size_t pair, int side, int *samples, s
 {
     struct launch_trace *trace = NULL;
     struct cost_tree *tree = job->workload->trees[side];
-    int rc = launch_work_load(job->store, job->pairs[pair].launch[side], NULL, &trace, err);
+    int rc = launch_work_load(job->input->store, job->pairs[pair].launch[side], NULL, &trace, err);
     if (rc == -ENOENT) {
-        diff_note(job,
+        diff_note(job->notes,
                 (struct diff_note){.kind = DIFF_NOTE_LEFT_OUT, .pair = pair, .text = err->text});
         *err = (struct error){0};
         return 1;
@@ -145,17 +146,17 @@ static int side_add(struct diff_job *job, size_t pair, int side, int *samples, s
 
 static int side_pairs(struct diff_job *job, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(job->store, err,
+    sqlite3_stmt *stmt = store_query(job->input->store, err,
             "SELECT a.id, b.id FROM pair p JOIN launch a ON a.pair_id = "
             "p.id AND a.side = 0 JOIN launch b ON b.pair_id = p.id AND "
             "b.side = 1 WHERE p.workload_id = ? AND p.phase = 'traced' "
             "AND p.state = 'valid' ORDER BY p.idx, a.id, b.id LIMIT 256",
-            "i", job->workload_id);
+            "i", job->input->workload_id);
     if (!stmt)
         return err->code;
     job->pairs = arena_alloc(job->arena, 257, sizeof *job->pairs);
     int rc;
-    while ((rc = store_step(job->store, stmt, err)) > 0 && job->pair_count < 256)
+    while ((rc = store_step(job->input->store, stmt, err)) > 0 && job->pair_count < 256)
         job->pairs[job->pair_count++] =
                 (struct diff_pair){{sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)}};
     if (rc > 0)
@@ -214,15 +215,15 @@ int diff_load_sides(struct diff_job *job, struct error *err)
         rc = 0;
     }
     if (job->doubts_left)
-        diff_note(
-                job, (struct diff_note){.kind = DIFF_NOTE_DOUBTS_LEFT, .count = job->doubts_left});
+        diff_note(job->notes,
+                (struct diff_note){.kind = DIFF_NOTE_DOUBTS_LEFT, .count = job->doubts_left});
     double *foreign = job->foreign;
     for (int side = 0; side < 2; side++) {
         job->first[side] = cost_tree_finish(workload->trees[side]);
         foreign[side] = diff_take_foreign(workload->trees[side]);
     }
     if (fmax(foreign[0], foreign[1]) > side_foreign_told)
-        diff_note(job,
+        diff_note(job->notes,
                 (struct diff_note){.kind = DIFF_NOTE_FOREIGN, .share = {foreign[0], foreign[1]}});
     return 0;
 }

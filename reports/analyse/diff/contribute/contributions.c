@@ -97,7 +97,7 @@ void contributions_estimate_groups(const struct contributions *all, const uint32
     double *ns[2] = {xcalloc(units + 1, sizeof **ns), xcalloc(units + 1, sizeof **ns)};
     for (size_t i = 0; i < count; i++)
         diff_groups_add(all->job, all->groups[groups[i]].group, ns);
-    diff_units_estimate(all->job, ns, ret);
+    diff_units_estimate(&all->job->units, ns, ret);
     free(ns[0]);
     free(ns[1]);
 }
@@ -129,7 +129,7 @@ bool contributions_told(
         const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy)
 {
     return contributions_shows(job, estimate, half, busy) &&
-            !diff_units_modes(job, estimate->delta);
+            !diff_units_modes(&job->untraced, job->units.pairs, estimate->delta);
 }
 
 static bool contributions_is_candidate(
@@ -168,7 +168,7 @@ static void contributions_judge(struct contributions *all)
             const struct diff_group *group = &all->groups[all->members[item->first + k]];
             busy += group->busy_b - group->busy_a;
         }
-        item->half = diff_units_half(job, &item->estimate, 2 * all->candidates);
+        item->half = diff_units_half(job->prior, &job->units, &item->estimate, 2 * all->candidates);
         item->nearest = 0;
         item->named = contributions_told(job, &item->estimate, item->half, busy);
         double certain = item->named ? 0
@@ -178,7 +178,8 @@ static void contributions_judge(struct contributions *all)
             item->named = contributions_told(
                     job, &item->estimate, fabs(item->estimate.delta) - certain, busy);
         item->nearest = item->named ? copysign(certain, item->estimate.nearest) : 0;
-        double many = diff_units_half_of_many(job, &item->estimate, 2 * all->candidates);
+        double many = diff_units_half_of_many(
+                job->prior, &job->units, &item->estimate, 2 * all->candidates);
         item->few = !item->named && fabs(item->estimate.delta) > 5 * floor &&
                 contributions_shows(job, &item->estimate, many, busy);
     }
@@ -346,7 +347,7 @@ static void contributions_close(struct diff_job *job)
         sum += workload->contributions[i].delta_ns;
     workload->residual_ns = workload->delta_ns - sum;
     if (fabs(workload->residual_ns) > contributions_residual * workload->step_a_ns)
-        diff_note(job,
+        diff_note(job->notes,
                 (struct diff_note){.kind = DIFF_NOTE_RESIDUAL,
                         .ns = {workload->residual_ns},
                         .share = {fabs(workload->residual_ns) / workload->step_a_ns}});

@@ -223,7 +223,8 @@ static bool code_tell(
             (net > 0) != (side == 1))
         return false;
     set_estimate(all, set, &whole.estimate, &busy);
-    whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
+    whole.half = diff_units_half(all->job->prior, &all->job->units, &whole.estimate,
+            2 * (all->candidates + code->asked));
     if (!steps && !whole.estimate.agrees)
         return false;
     if (steps && !contributions_told(all->job, &whole.estimate, whole.half, busy)) {
@@ -236,7 +237,8 @@ static bool code_tell(
     }
     if (steps && set_behind(code, set, side))
         set_estimate(all, set, &whole.estimate, &busy);
-    whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
+    whole.half = diff_units_half(all->job->prior, &all->job->units, &whole.estimate,
+            2 * (all->candidates + code->asked));
     whole.label = label ? label : run_label(code, set, side);
     whole.kind = kind;
     for (size_t i = 0; i < set->count; i++)
@@ -423,8 +425,8 @@ static void code_backward(struct code *code, int side)
             set_add(code, &set, side, g);
     if (theirs) {
         set_estimate(all, &set, &code->wholes[whole].estimate, &busy);
-        code->wholes[whole].half = diff_units_half(
-                all->job, &code->wholes[whole].estimate, 2 * (all->candidates + code->asked));
+        code->wholes[whole].half = diff_units_half(all->job->prior, &all->job->units,
+                &code->wholes[whole].estimate, 2 * (all->candidates + code->asked));
     }
     free(set.groups);
 }

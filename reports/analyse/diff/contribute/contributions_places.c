@@ -132,10 +132,10 @@ static bool places_rest_told(const struct places *places, const struct places_su
     for (int side = 0; side < 2; side++)
         for (size_t i = 0; i < job->units.count; i++)
             rest.all[side][i] = sums->all[side][i] - sums->held[side][i];
-    diff_units_estimate(job, rest.all, &estimate);
+    diff_units_estimate(&job->units, rest.all, &estimate);
     sums_hand_up(&rest, &(struct places_sums){0}, 0);
-    return contributions_told(
-            job, &estimate, diff_units_half(job, &estimate, 2 * places->counted), 0);
+    return contributions_told(job, &estimate,
+            diff_units_half(job->prior, &job->units, &estimate, 2 * places->counted), 0);
 }
 
 // Whether the place is named rather than those below it, which hold less than four fifths of its
@@ -178,8 +178,8 @@ static double places_visit(struct places *places, uint32_t id, const struct plac
     }
     if (!node->counted)
         return busy;
-    diff_units_estimate(job, sums.all, &node->estimate);
-    node->half = diff_units_half(job, &node->estimate, 2 * places->counted);
+    diff_units_estimate(&job->units, sums.all, &node->estimate);
+    node->half = diff_units_half(job->prior, &job->units, &node->estimate, 2 * places->counted);
     node->told = fabs(node->estimate.delta) >= places_floor * job->untraced.step[0] &&
             contributions_told(job, &node->estimate, node->half, busy);
     places_choose(places, node, &sums);

@@ -189,7 +189,7 @@ static const char *names_join(struct diff_job *job, const struct groups_names *n
         strbuf_add(&text, "%s%s", i ? " + " : "", names->names[i]);
     if (names->more)
         strbuf_add(&text, " + %zu more", names->more);
-    return diff_text(job, &text);
+    return diff_text(job->arena, &text);
 }
 
 struct diff_sums diff_leaf_sums(const struct diff_job *job, int side, uint32_t node)

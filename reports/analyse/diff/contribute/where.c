@@ -169,7 +169,7 @@ static const char *where_join(struct diff_job *job, const struct where_path *pat
             continue;
         strbuf_add(&text, "%s%s", text.len ? " > " : "", path->names[i]);
     }
-    return diff_text(job, &text);
+    return diff_text(job->arena, &text);
 }
 
 size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,

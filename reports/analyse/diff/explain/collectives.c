@@ -120,7 +120,7 @@ static void collectives_ways(struct diff_job *job, struct collectives_sum *sum)
         qsort(ways, COLLECTIVES_WAYS, sizeof *ways, way_compare);
         for (size_t i = 0; i < COLLECTIVES_WAYS_TOLD && ways[i].how; i++)
             strbuf_add(&text, "%s%s", text.len ? ", " : "", ways[i].how);
-        sum->of.how[side] = diff_text(job, &text);
+        sum->of.how[side] = diff_text(job->arena, &text);
     }
 }
 
@@ -139,7 +139,7 @@ static const char *collectives_version(struct diff_job *job, int side)
 {
     struct error none = {0};
     int64_t version = 0;
-    int rc = store_get_int(job->store, &version, &none,
+    int rc = store_get_int(job->input->store, &version, &none,
             "SELECT ifnull(max(g.nccl_version), 0) FROM gpu_process g JOIN process p ON "
             "p.id = g.process_id JOIN recording r ON r.id = p.recording_id "
             "WHERE r.launch_id = ?",

@@ -170,7 +170,8 @@ static void once_places(struct diff_job *job, struct diff_once *ret)
 
 // The steps' job, of what there is once.
 static void once_begin(const struct diff_job *job, enum diff_subject subject,
-        const struct diff_untraced *of, struct diff_workload *workload, struct diff_job *ret)
+        const struct diff_untraced *of, struct diff_workload *workload, struct diff_notes *notes,
+        struct diff_job *ret)
 {
     *workload = (struct diff_workload){.name = job->workload->name,
             .unit = of->unit,
@@ -183,7 +184,7 @@ static void once_begin(const struct diff_job *job, enum diff_subject subject,
     ret->workload = workload;
     ret->untraced = *of;
     ret->units = (struct diff_units){0};
-    ret->note_count = 0;
+    ret->notes = notes;
     ret->subject = subject;
     memset(ret->parallel, 0, sizeof ret->parallel);
 }
@@ -211,15 +212,17 @@ static void once_explain(const struct diff_job *job, enum diff_subject subject,
             .hi = of->hi,
             .mean = true}; // each counts, however long it took
     struct diff_workload workload;
+    struct diff_notes notes = {.arena = job->arena}; // that nobody reads
     struct diff_job once;
     if (!ret->trees[0]->window_count || !ret->trees[1]->window_count) {
         ret->why_not = DIFF_ONCE_NOT_TRACED;
         return;
     }
-    once_begin(job, subject, &untraced, &workload, &once);
+    once_begin(job, subject, &untraced, &workload, &notes, &once);
     once_trees(&once, ret->trees);
-    if (diff_units_make(&once)) {
-        const struct align_opts opts = {.ignore_names = job->opts->ignore_names};
+    const struct cost_tree *const trees[2] = {ret->trees[0], ret->trees[1]};
+    if (diff_units_make(trees, &untraced, &once.units)) {
+        const struct align_opts opts = {.ignore_names = job->input->opts->ignore_names};
         workload.alignment = align_trees(workload.trees[0], workload.trees[1], &opts);
         diff_contributions(&once);
         once_parts(&once, ret);

@@ -31,6 +31,7 @@ struct slow_launch {                                // the launch of a side in a
 
 struct slow {
     struct diff_job job;           // the steps' job, of the slow windows
+    struct diff_notes notes;       // that nobody reads
     struct diff_workload workload; // its workload: trees and alignment are those of all steps
     struct diff_slow *told;
     struct diff_group *groups;
@@ -477,8 +478,10 @@ static void slow_begin(const struct diff_job *job, struct slow *slow)
             .alignment = of->alignment};
     slow->job.workload = &slow->workload;
     slow->job.units = (struct diff_units){.scale = {job->units.scale[0], job->units.scale[1]}};
+    slow->job.untraced.lo = slow->job.untraced.hi = NAN;
     slow->job.untraced.ratio_count = 0;
-    slow->job.note_count = 0;
+    slow->notes = (struct diff_notes){.arena = job->arena};
+    slow->job.notes = &slow->notes;
     slow->job.subject = DIFF_SUBJECT_SLOW;
     memset(slow->job.parallel, 0, sizeof slow->job.parallel);
 }
@@ -487,7 +490,7 @@ int diff_slow(struct diff_job *job, struct error *err)
 {
     struct diff_cell cells[METRIC_COUNT];
     double sign = 0;
-    int rc = diff_cells(job, cells, err);
+    int rc = diff_cells(job->input, cells, err);
     if (rc || job->untraced.launches || !slow_asked(cells, &job->workload->slow, &sign))
         return rc;
     struct slow slow = {0};

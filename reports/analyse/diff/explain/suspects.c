@@ -224,7 +224,7 @@ static struct diff_suspect suspects_fact(struct diff_job *job, const struct susp
 void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
         const struct diff_group *groups)
 {
-    size_t count = json_array_size(job->differences), kept = 0;
+    size_t count = json_array_size(job->input->differences), kept = 0;
     // what is new in a program, no library made
     if (count == 0 || (diff_kind_is_code(contribution->kind) && contribution->part_count))
         return;
@@ -233,7 +233,7 @@ void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
             suspects_names(job, contribution, groups, names, sizeof names / sizeof *names);
     struct suspects_one *all = xcalloc(count, sizeof *all);
     for (size_t i = 0; i < count; i++) {
-        const json_t *difference = json_array_get(job->differences, i);
+        const json_t *difference = json_array_get(job->input->differences, i);
         struct suspects_one one = {.difference = difference,
                 .order = i,
                 .suspicion = (int)json_integer_value(json_object_get(difference, "suspicion"))};
