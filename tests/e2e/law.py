@@ -33,7 +33,7 @@ LAW = {
     "reports/analyse/stalls": COMMON | {"reports/analyse", "reports/analyse/trace", "reports/analyse/trace/launch", "reports/analyse/replay", "tracer/store", "bpf"},
     "reports/analyse/reduce": COMMON | {"reports/analyse/trace", "reports/analyse/stalls", "tracer/store"},
     "reports/analyse/canary": COMMON | {"reports/analyse"},
-    # Its stages one after the other; diff_input.h is given to them, thresholds.h has the numbers of all, and diff.c calls them.
+    # Its stages one after the other; diff_input.h is given to all of them, thresholds.h has the numbers of all, and diff.c calls them.
     "reports/analyse/diff": DIFF | {"harness/fingerprint", "reports/analyse/trace/launch", "reports/analyse/diff/path", "reports/analyse/diff/align",
                                     "reports/analyse/diff/estimate", "reports/analyse/diff/explain", "reports/analyse/diff/memory"},
     "reports/analyse/diff/path": DIFF | {"reports/analyse/diff", "reports/analyse/trace/launch"},

@@ -18,7 +18,7 @@ static size_t one_side_named(enum cost_kind kind)
         };
         struct world world;
         world_begin(&world, seed);
-        world.job.has_gpu = true;
+        world.compared.has_gpu = true;
         CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
         for (size_t i = 0; i < world.workload.contribution_count; i++) {
             const struct diff_contribution *made = &world.workload.contributions[i];
@@ -371,7 +371,7 @@ TEST(kinds_by_match_and_leaf)
             {DIFF_LAUNCH_GAP, "launch"}, {DIFF_DATA_WAIT, "read"}};
     struct world world;
     world_begin(&world, 3);
-    world.job.has_gpu = true;
+    world.compared.has_gpu = true;
     CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
     for (size_t k = 0; k < sizeof want / sizeof *want; k++) {
         bool found = false;
@@ -424,8 +424,8 @@ TEST(lost_threads_are_one_contribution)
             FUNCTION("layers.0", "relu", 4e6, 7.8e6), FUNCTION("layers.1", "serial", 6e6, 6e6)};
     struct world world;
     world_begin(&world, 6);
-    world.job.parallel[0] = (struct diff_parallel){1.7, 2, 1};
-    world.job.parallel[1] = (struct diff_parallel){1.0, 1, 1};
+    world.compared.parallel[0] = (struct diff_parallel){1.7, 2, 1};
+    world.compared.parallel[1] = (struct diff_parallel){1.0, 1, 1};
     CHECK(world_run(&world, leaves, 3, true));
     CHECK_INT(world.workload.contributions[0].kind, DIFF_PARALLELISM);
     CHECK_INT(world.workload.contributions[0].group_count, 2);
@@ -444,20 +444,18 @@ TEST(one_window_alone_gives_no_interval)
     struct world world;
     world_begin(&world, 7);
     world.pairs = 4;
-    struct diff_job *job = &world.job;
     world_align(&world, leaves, 1);
     world_window(&world, 0, leaves, 1, 0, -1, NULL);
     world_window(&world, 1, leaves, 1, 0, -1, NULL);
-    job->first[0] = cost_tree_finish(world.workload.trees[0]);
-    job->first[1] = cost_tree_finish(world.workload.trees[1]);
-    job->untraced = (struct diff_untraced){
+    world.compared.first[0] = cost_tree_finish(world.workload.trees[0]);
+    world.compared.first[1] = cost_tree_finish(world.workload.trees[1]);
+    world.untraced = (struct diff_untraced){
             .unit = "launch", .launches = true, .step = {8e6, 9e6}, .delta = 1e6};
     world.workload.step_a_ns = 8e6;
     world.workload.delta_ns = 1e6;
     world.workload.alignment = &world.alignment;
-    const struct cost_tree *const trees[] = {world.workload.trees[0], world.workload.trees[1]};
-    CHECK(diff_units_make(trees, &job->untraced, &job->units));
-    diff_contributions(job);
+    CHECK(diff_units_make(world.compared.trees, &world.untraced, &world.units));
+    world_contribute(&world);
     CHECK(isnan(world.workload.contributions[0].ci_lo_ns));
     CHECK(!world.workload.contributions[0].named);
     CHECK_DBL(world.workload.contributions[0].delta_ns, 1e6, 1);
@@ -475,7 +473,7 @@ TEST(a_far_window_is_left_out_and_moves_nothing_else)
     leaves[1].ns_b = 2e6;
     world_window(&world, 0, leaves, 2, 0, 1000, NULL);
     CHECK(world_run(&world, leaves, 2, true));
-    CHECK_INT(world.job.units.left_out, 1);
+    CHECK_INT(world.units.left_out, 1);
     CHECK_INT(world_named(&world), 0);
     world_end(&world);
 }
@@ -485,15 +483,13 @@ TEST(a_pair_of_one_side_is_no_pair)
     static const struct world_leaf leaves[] = {KERNEL("a", "gemm", 8e6, 9e6)};
     struct world world;
     world_begin(&world, 9);
-    struct diff_job *job = &world.job;
     world_align(&world, leaves, 1);
     for (int couple = 0; couple < 20; couple++)
         world_window(&world, 0, leaves, 1, 0, couple, NULL);
-    job->first[0] = cost_tree_finish(world.workload.trees[0]);
-    job->first[1] = cost_tree_finish(world.workload.trees[1]);
-    job->untraced = (struct diff_untraced){.unit = "step", .step = {8e6, 9e6}, .delta = 1e6};
-    const struct cost_tree *const trees[] = {world.workload.trees[0], world.workload.trees[1]};
-    CHECK(!diff_units_make(trees, &job->untraced, &job->units));
+    world.compared.first[0] = cost_tree_finish(world.workload.trees[0]);
+    world.compared.first[1] = cost_tree_finish(world.workload.trees[1]);
+    world.untraced = (struct diff_untraced){.unit = "step", .step = {8e6, 9e6}, .delta = 1e6};
+    CHECK(!diff_units_make(world.compared.trees, &world.untraced, &world.units));
     world_end(&world);
 }
 
@@ -528,9 +524,9 @@ TEST(what_is_around_all_phases_is_no_place)
     uint32_t step = trunk_path(world.workload.trees[1], 5, (const char *[]){"step", "main", NULL});
     cost_tree_finish(tree);
     cost_tree_finish(world.workload.trees[1]);
-    CHECK_STR(diff_place(&world.job, tree, forward), "forward > Net.forward");
-    CHECK_STR(diff_place(&world.job, tree, loop), "optimizer");
-    CHECK_STR(diff_place(&world.job, world.workload.trees[1], step), "step > main");
+    CHECK_STR(diff_place(world.compared.places, 0, forward), "forward > Net.forward");
+    CHECK_STR(diff_place(world.compared.places, 0, loop), "optimizer");
+    CHECK_STR(diff_place(world.compared.places, 1, step), "step > main");
     world_end(&world);
 }
 
@@ -587,8 +583,7 @@ TEST(what_happened_follows_from_kind_sides_and_executions)
 // A value is told as it is, however long.
 TEST(a_setting_of_the_allocator_is_a_suspect_of_more_allocation)
 {
-    struct diff_input input = {.arena = arena_new()};
-    struct diff_job job = {.input = &input, .arena = input.arena};
+    const struct diff_compared compared = {.arena = arena_new()};
     struct diff_contribution made = {.kind = DIFF_MEMORY_ALLOC};
     struct strbuf value = {0};
     for (int i = 0; i < 60; i++)
@@ -596,8 +591,7 @@ TEST(a_setting_of_the_allocator_is_a_suspect_of_more_allocation)
     json_t *differences = json_pack("[{s:s, s:s, s:s, s:i}]", "path", "environment.MALLOC_CONF",
             "what", "MALLOC_CONF", "a", value.text, "suspicion", 50);
     CHECK(differences);
-    input.differences = differences;
-    diff_suspects(&job, &made, NULL);
+    diff_suspects(differences, &compared, &made, NULL);
     CHECK_INT(made.suspect_count, 1);
     CHECK_STR(made.suspects[0].what, "MALLOC_CONF");
     CHECK_STR(made.suspects[0].value[0], value.text);
@@ -606,5 +600,5 @@ TEST(a_setting_of_the_allocator_is_a_suspect_of_more_allocation)
     CHECK_STR(made.suspects[0].of, "the allocator");
     json_decref(differences);
     strbuf_free(&value);
-    arena_free(job.arena);
+    arena_free(compared.arena);
 }

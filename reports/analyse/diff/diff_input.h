@@ -23,6 +23,10 @@ struct diff_input { // nobody changes it
     const json_t *differences; // of the sides' fingerprints; NULL: not known
 };
 
+struct diff_pair { // of traced launches
+    int64_t launch[2];
+};
+
 struct diff_notes { // what weakens the answer
     struct arena *arena;
     struct diff_note all[DIFF_NOTES_MAX];

@@ -98,7 +98,7 @@ void contributions_split(struct contributions *all, const uint32_t *owner,
             continue;
         contributions_estimate(all, i, i + 1);
         items[i].half = diff_units_half(
-                all->job->prior, &all->job->units, &items[i].estimate, 2 * all->candidates);
+                all->prior, all->compared->units, &items[i].estimate, 2 * all->candidates);
     }
     free(less);
 }
