@@ -28,7 +28,10 @@ struct world_leaf {
 struct world {
     struct diff diff;
     struct diff_workload workload;
-    struct diff_job job;
+    struct diff_input input;
+    struct diff_untraced untraced;
+    struct diff_units units;
+    struct diff_compared compared;
     struct diff_opts opts;
     struct align_group groups[LEAVES_MAX];
     uint32_t leaves[2][LEAVES_MAX];
@@ -137,12 +140,16 @@ static inline void world_begin(struct world *world, uint64_t seed)
 {
     *world = (struct world){.random = seed * 7919 + 1, .pairs = 4, .drag = 1};
     world->diff.arena = arena_new();
-    world->job = (struct diff_job){.diff = &world->diff,
-            .arena = world->diff.arena,
-            .opts = &world->opts,
-            .workload = &world->workload};
+    world->input = (struct diff_input){.arena = world->diff.arena, .opts = &world->opts};
     world->workload.trees[0] = cost_tree_new();
     world->workload.trees[1] = cost_tree_new();
+    world->compared = (struct diff_compared){.arena = world->diff.arena,
+            .trees = {world->workload.trees[0], world->workload.trees[1]},
+            .alignment = &world->alignment,
+            .untraced = &world->untraced,
+            .units = &world->units,
+            .places = diff_places_new(
+                    world->diff.arena, world->workload.trees[0], world->workload.trees[1])};
     world->workload.name = "made";
 }
 
@@ -192,10 +199,26 @@ static inline void world_launches(
         }
 }
 
+// Contributions of finished trees, as diff.c takes them.
+static inline void world_contribute(struct world *world)
+{
+    struct diff_workload *workload = &world->workload;
+    struct diff_contributed made;
+    diff_contributions(NULL, &world->compared, &made);
+    workload->contributions = made.contributions;
+    workload->contribution_count = made.count;
+    workload->slower_ns = made.slower_ns;
+    workload->faster_ns = made.faster_ns;
+    workload->residual_ns = made.residual_ns;
+    memcpy(workload->parts, made.parts, sizeof made.parts);
+    memcpy(workload->unaccounted, made.unaccounted, sizeof made.unaccounted);
+    workload->rows = diff_rows_make(&world->compared, made.groups, &workload->row_count);
+    diff_contributed_clear(&made);
+}
+
 static inline bool world_run(
         struct world *world, const struct world_leaf *leaves, size_t count, bool couples)
 {
-    struct diff_job *job = &world->job;
     struct diff_workload *workload = &world->workload;
     double step[2] = {0};
     world_align(world, leaves, count);
@@ -215,16 +238,16 @@ static inline bool world_run(
         world_launches(world, leaves, count);
     if (world->places)
         world_places(world);
-    job->first[0] = cost_tree_finish(workload->trees[0]);
-    job->first[1] = cost_tree_finish(workload->trees[1]);
+    world->compared.first[0] = cost_tree_finish(workload->trees[0]);
+    world->compared.first[1] = cost_tree_finish(workload->trees[1]);
     for (int i = 0; i < UNTRACED; i++)
         world->ratios[i] =
                 log(step[1] / step[0]) + sqrt(2) * world->launch_sd * world_normal(world);
-    job->untraced = (struct diff_untraced){.unit = "step",
+    world->untraced = (struct diff_untraced){.unit = "step",
             .step = {step[0], step[1]},
             .delta = step[1] - step[0],
-            .lo = NAN,
-            .hi = NAN,
+            .lo = step[1] - step[0] - 0.002 * step[0],
+            .hi = step[1] - step[0] + 0.002 * step[0],
             .mean = world->mean,
             .ratios = world->ratios,
             .ratio_count = UNTRACED,
@@ -236,18 +259,18 @@ static inline bool world_run(
     workload->delta_lo_ns = workload->delta_ns - 0.002 * step[0];
     workload->delta_hi_ns = workload->delta_ns + 0.002 * step[0];
     workload->alignment = &world->alignment;
-    if (!diff_units_make(job))
+    if (!diff_units_make(world->compared.trees, &world->untraced, &world->units))
         return false;
     for (int side = 0; side < 2; side++)
         workload->traced_ratio[side] =
-                job->units.total_wall[side] / job->units.total_steps[side] / step[side];
-    diff_contributions(job);
+                world->units.total_wall[side] / world->units.total_steps[side] / step[side];
+    world_contribute(world);
     return true;
 }
 
 static inline void world_end(struct world *world)
 {
-    diff_units_clear(&world->job.units);
+    diff_units_clear(&world->units);
     cost_tree_free(world->workload.trees[0]);
     cost_tree_free(world->workload.trees[1]);
     arena_free(world->diff.arena);

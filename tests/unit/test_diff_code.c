@@ -90,7 +90,7 @@ TEST(launches_that_gain_as_much_as_others_lose_are_not_late_for_it)
     };
     struct world world;
     world_begin(&world, 1);
-    world.job.has_gpu = true;
+    world.compared.has_gpu = true;
     world.launched = true;
     world.caller = "clip";
     CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
@@ -181,7 +181,7 @@ static void compiled_check(
     const size_t count = sizeof leaves / sizeof *leaves - !part;
     struct world world;
     world_begin(&world, 2);
-    world.job.has_gpu = true;
+    world.compared.has_gpu = true;
     world.launched = true;
     world.caller = "Model.forward";
     world.inner = "Runner.call";
@@ -267,8 +267,8 @@ TEST(the_backward_pass_of_new_code_is_its_own)
 
 static void shares_check(struct diff_contribution_part *parts, enum diff_kind kind, double delta)
 {
-    struct diff_job job = {
-            .arena = arena_new(), .untraced = {.unit = "step", .step = {1e7, 1e7 + delta}}};
+    const struct diff_untraced untraced = {.unit = "step", .step = {1e7, 1e7 + delta}};
+    const struct diff_compared compared = {.arena = arena_new(), .untraced = &untraced};
     struct diff_contribution made = {.rank = 1,
             .kind = kind,
             .delta_ns = delta,
@@ -277,7 +277,7 @@ static void shares_check(struct diff_contribution_part *parts, enum diff_kind ki
             .count_b = NAN,
             .parts = parts,
             .part_count = 3};
-    diff_evidence(&job, &made, NULL);
+    diff_evidence(&compared, &made, NULL);
     CHECK(made.evidence_count > 0);
     const struct diff_evidence *last = &made.evidence[made.evidence_count - 1];
     CHECK_INT(last->kind, DIFF_EVIDENCE_CAUSES);
@@ -289,7 +289,7 @@ static void shares_check(struct diff_contribution_part *parts, enum diff_kind ki
     CHECK_STR(last->list.parts[1].name, "norm");
     CHECK_DBL(last->list.parts[1].delta_ns, 0.3 * delta, 1);
     CHECK_DBL(last->list.parts[1].share, 0.2, 1e-9);
-    arena_free(job.arena);
+    arena_free(compared.arena);
 }
 
 // A part is no more than all of it, also where others take of that.

@@ -18,7 +18,7 @@ static size_t one_side_named(enum cost_kind kind)
         };
         struct world world;
         world_begin(&world, seed);
-        world.job.has_gpu = true;
+        world.compared.has_gpu = true;
         CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
         for (size_t i = 0; i < world.workload.contribution_count; i++) {
             const struct diff_contribution *made = &world.workload.contributions[i];
@@ -166,12 +166,13 @@ static bool modes_possible(uint32_t pairs, size_t untraced, size_t off, double t
     double ratios[20] = {0};
     for (size_t i = 0; i < off; i++)
         ratios[i] = i % 2 ? 0.03 : -0.03;
-    struct diff_workload workload = {
-            .delta_ns = told_ns, .delta_lo_ns = told_ns, .delta_hi_ns = told_ns};
-    struct diff_job job = {.workload = &workload, .units = {.pairs = pairs}};
-    job.untraced =
-            (struct diff_untraced){.step = {1e6, 1e6}, .ratios = ratios, .ratio_count = untraced};
-    return diff_units_modes(&job, 3e4);
+    const struct diff_untraced of = {.step = {1e6, 1e6},
+            .delta = told_ns,
+            .lo = told_ns,
+            .hi = told_ns,
+            .ratios = ratios,
+            .ratio_count = untraced};
+    return diff_units_modes(&of, pairs, 3e4);
 }
 
 // An autotuner's choice moves a step by 3 %: that all launches of a side chose alike is chance in 2
@@ -370,7 +371,7 @@ TEST(kinds_by_match_and_leaf)
             {DIFF_LAUNCH_GAP, "launch"}, {DIFF_DATA_WAIT, "read"}};
     struct world world;
     world_begin(&world, 3);
-    world.job.has_gpu = true;
+    world.compared.has_gpu = true;
     CHECK(world_run(&world, leaves, sizeof leaves / sizeof *leaves, true));
     for (size_t k = 0; k < sizeof want / sizeof *want; k++) {
         bool found = false;
@@ -423,8 +424,8 @@ TEST(lost_threads_are_one_contribution)
             FUNCTION("layers.0", "relu", 4e6, 7.8e6), FUNCTION("layers.1", "serial", 6e6, 6e6)};
     struct world world;
     world_begin(&world, 6);
-    world.job.parallel[0] = (struct diff_parallel){1.7, 2, 1};
-    world.job.parallel[1] = (struct diff_parallel){1.0, 1, 1};
+    world.compared.parallel[0] = (struct diff_parallel){1.7, 2, 1};
+    world.compared.parallel[1] = (struct diff_parallel){1.0, 1, 1};
     CHECK(world_run(&world, leaves, 3, true));
     CHECK_INT(world.workload.contributions[0].kind, DIFF_PARALLELISM);
     CHECK_INT(world.workload.contributions[0].group_count, 2);
@@ -443,19 +444,18 @@ TEST(one_window_alone_gives_no_interval)
     struct world world;
     world_begin(&world, 7);
     world.pairs = 4;
-    struct diff_job *job = &world.job;
     world_align(&world, leaves, 1);
     world_window(&world, 0, leaves, 1, 0, -1, NULL);
     world_window(&world, 1, leaves, 1, 0, -1, NULL);
-    job->first[0] = cost_tree_finish(world.workload.trees[0]);
-    job->first[1] = cost_tree_finish(world.workload.trees[1]);
-    job->untraced = (struct diff_untraced){
+    world.compared.first[0] = cost_tree_finish(world.workload.trees[0]);
+    world.compared.first[1] = cost_tree_finish(world.workload.trees[1]);
+    world.untraced = (struct diff_untraced){
             .unit = "launch", .launches = true, .step = {8e6, 9e6}, .delta = 1e6};
     world.workload.step_a_ns = 8e6;
     world.workload.delta_ns = 1e6;
     world.workload.alignment = &world.alignment;
-    CHECK(diff_units_make(job));
-    diff_contributions(job);
+    CHECK(diff_units_make(world.compared.trees, &world.untraced, &world.units));
+    world_contribute(&world);
     CHECK(isnan(world.workload.contributions[0].ci_lo_ns));
     CHECK(!world.workload.contributions[0].named);
     CHECK_DBL(world.workload.contributions[0].delta_ns, 1e6, 1);
@@ -473,7 +473,7 @@ TEST(a_far_window_is_left_out_and_moves_nothing_else)
     leaves[1].ns_b = 2e6;
     world_window(&world, 0, leaves, 2, 0, 1000, NULL);
     CHECK(world_run(&world, leaves, 2, true));
-    CHECK_INT(world.job.units.left_out, 1);
+    CHECK_INT(world.units.left_out, 1);
     CHECK_INT(world_named(&world), 0);
     world_end(&world);
 }
@@ -483,14 +483,13 @@ TEST(a_pair_of_one_side_is_no_pair)
     static const struct world_leaf leaves[] = {KERNEL("a", "gemm", 8e6, 9e6)};
     struct world world;
     world_begin(&world, 9);
-    struct diff_job *job = &world.job;
     world_align(&world, leaves, 1);
     for (int couple = 0; couple < 20; couple++)
         world_window(&world, 0, leaves, 1, 0, couple, NULL);
-    job->first[0] = cost_tree_finish(world.workload.trees[0]);
-    job->first[1] = cost_tree_finish(world.workload.trees[1]);
-    job->untraced = (struct diff_untraced){.unit = "step", .step = {8e6, 9e6}, .delta = 1e6};
-    CHECK(!diff_units_make(job));
+    world.compared.first[0] = cost_tree_finish(world.workload.trees[0]);
+    world.compared.first[1] = cost_tree_finish(world.workload.trees[1]);
+    world.untraced = (struct diff_untraced){.unit = "step", .step = {8e6, 9e6}, .delta = 1e6};
+    CHECK(!diff_units_make(world.compared.trees, &world.untraced, &world.units));
     world_end(&world);
 }
 
@@ -525,9 +524,9 @@ TEST(what_is_around_all_phases_is_no_place)
     uint32_t step = trunk_path(world.workload.trees[1], 5, (const char *[]){"step", "main", NULL});
     cost_tree_finish(tree);
     cost_tree_finish(world.workload.trees[1]);
-    CHECK_STR(diff_place(&world.job, tree, forward), "forward > Net.forward");
-    CHECK_STR(diff_place(&world.job, tree, loop), "optimizer");
-    CHECK_STR(diff_place(&world.job, world.workload.trees[1], step), "step > main");
+    CHECK_STR(diff_place(world.compared.places, 0, forward), "forward > Net.forward");
+    CHECK_STR(diff_place(world.compared.places, 0, loop), "optimizer");
+    CHECK_STR(diff_place(world.compared.places, 1, step), "step > main");
     world_end(&world);
 }
 
@@ -584,22 +583,22 @@ TEST(what_happened_follows_from_kind_sides_and_executions)
 // A value is told as it is, however long.
 TEST(a_setting_of_the_allocator_is_a_suspect_of_more_allocation)
 {
-    struct diff_job job = {.arena = arena_new()};
+    const struct diff_compared compared = {.arena = arena_new()};
     struct diff_contribution made = {.kind = DIFF_MEMORY_ALLOC};
     struct strbuf value = {0};
     for (int i = 0; i < 60; i++)
         strbuf_add(&value, "\u00e4");
-    job.differences = json_pack("[{s:s, s:s, s:s, s:i}]", "path", "environment.MALLOC_CONF", "what",
-            "MALLOC_CONF", "a", value.text, "suspicion", 50);
-    CHECK(job.differences);
-    diff_suspects(&job, &made, NULL);
+    json_t *differences = json_pack("[{s:s, s:s, s:s, s:i}]", "path", "environment.MALLOC_CONF",
+            "what", "MALLOC_CONF", "a", value.text, "suspicion", 50);
+    CHECK(differences);
+    diff_suspects(differences, &compared, &made, NULL);
     CHECK_INT(made.suspect_count, 1);
     CHECK_STR(made.suspects[0].what, "MALLOC_CONF");
     CHECK_STR(made.suspects[0].value[0], value.text);
     CHECK(!made.suspects[0].value[1]);
     CHECK_INT(made.suspects[0].why, DIFF_SUSPECT_SETTING_OF);
     CHECK_STR(made.suspects[0].of, "the allocator");
-    json_decref(job.differences);
+    json_decref(differences);
     strbuf_free(&value);
-    arena_free(job.arena);
+    arena_free(compared.arena);
 }

@@ -12,7 +12,8 @@ enum { PAIRS = 4, MS = 1000000 };
 
 static struct diff_workload workload;
 static struct diff_opts opts;
-static struct diff_job job;
+static struct diff_input input;
+static struct diff_untraced untraced;
 static int others; // threads beside, which do the same on both sides
 
 static void leaf(int side, uint32_t window, const char *place, const char *name, int64_t ns)
@@ -35,9 +36,9 @@ static void leaf(int side, uint32_t window, const char *place, const char *name,
 static void explain(int pairs, int64_t spin_ms, bool once)
 {
     workload = (struct diff_workload){.name = "train", .unit = "step"};
-    job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
+    input = (struct diff_input){.opts = &opts, .arena = arena_new()};
     double more = once ? 0.505e9 : 2e9; // in the mean
-    job.untraced = (struct diff_untraced){
+    untraced = (struct diff_untraced){
             .unit = "step", .step = {1e7, 1e7}, .cpu = {{3e9, 3e9 + more}, 0.9 * more, 1.1 * more}};
     for (int side = 0; side < 2; side++) {
         workload.cpu.trees[side] = cost_tree_new();
@@ -46,21 +47,21 @@ static void explain(int pairs, int64_t spin_ms, bool once)
                     &(struct cost_window){.pair = (uint32_t)pair, .couple = 0, .steps = 1});
             for (int i = 0; i < others; i++)
                 leaf(side, window,
-                        arena_print(job.arena, "thread %c%c", 'a' + i / 26, 'a' + i % 26),
+                        arena_print(input.arena, "thread %c%c", 'a' + i / 26, 'a' + i % 26),
                         "poll_loop", 5LL * MS);
             leaf(side, window, "forward", "gemm", 3000LL * MS + (pair * 3 + side) % 4 * 5LL * MS);
             leaf(side, window, "thread python", "pool_spin",
                     side && (!once || pair == 1) ? spin_ms * MS + pair % 2 * 20LL * MS : 0);
         }
     }
-    diff_cpu(&job);
+    diff_cpu(&input, &untraced, false, &workload.cpu);
 }
 
 static void clear(void)
 {
     cost_tree_free(workload.cpu.trees[0]);
     cost_tree_free(workload.cpu.trees[1]);
-    arena_free(job.arena);
+    arena_free(input.arena);
 }
 
 // A story of the thread that makes steps, a tick a millisecond; functions of Python, outermost
@@ -92,7 +93,7 @@ static void explain_code(story_fn story)
     static const char *const step[] = {"train", "Net.forward", NULL},
                              *const load[] = {"train", "load", NULL};
     workload = (struct diff_workload){.name = "train", .unit = "step"};
-    job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
+    input = (struct diff_input){.opts = &opts, .arena = arena_new()};
     double of[2] = {0};
     for (int side = 0; side < 2; side++) {
         struct cost_tree *tree = workload.cpu.trees[side] = cost_tree_new();
@@ -107,10 +108,10 @@ static void explain_code(story_fn story)
         of[side] = (double)tree->windows[0].wall_ns;
     }
     double delta = of[1] - of[0], half = delta > 0 ? delta / 10 : -delta / 10;
-    job.untraced = (struct diff_untraced){.unit = "step",
+    untraced = (struct diff_untraced){.unit = "step",
             .step = {1e7, 1e7},
             .cpu = {{of[0], of[1]}, delta - half, delta + half}};
-    diff_cpu(&job);
+    diff_cpu(&input, &untraced, false, &workload.cpu);
 }
 
 static const struct diff_once_place *place_named(const char *name)
@@ -264,15 +265,14 @@ TEST(asked_for_where_it_goes_another_way_than_the_step)
             {5, 4, 6, 4, 30, true},     // 17 are not 5, though it is measured badly
             {12, 11, 13, 4, 30, false}, {NAN, NAN, NAN, 40, 60, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct diff_job asked = {
-                .untraced = {.step = {100, 100 + cases[i].step},
-                        .delta = cases[i].step,
-                        .lo = cases[i].lo,
-                        .hi = cases[i].hi,
-                        .cpu = {{1000, 1000 + 5 * (cases[i].cpu_lo + cases[i].cpu_hi)},
-                                10 * cases[i].cpu_lo, 10 * cases[i].cpu_hi}}};
+        const struct diff_untraced asked = {.step = {100, 100 + cases[i].step},
+                .delta = cases[i].step,
+                .lo = cases[i].lo,
+                .hi = cases[i].hi,
+                .cpu = {{1000, 1000 + 5 * (cases[i].cpu_lo + cases[i].cpu_hi)},
+                        10 * cases[i].cpu_lo, 10 * cases[i].cpu_hi}};
         CHECK_INT(diff_cpu_wanted(&asked), cases[i].wanted);
     }
-    struct diff_job none = {.untraced = {.cpu = {{NAN, NAN}, NAN, NAN}}};
+    const struct diff_untraced none = {.cpu = {{NAN, NAN}, NAN, NAN}};
     CHECK(!diff_cpu_wanted(&none));
 }

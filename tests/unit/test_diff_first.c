@@ -14,7 +14,8 @@ enum { PAIRS = 4, MS = 1000000 };
 
 static struct diff_workload workload;
 static struct diff_opts opts;
-static struct diff_job job;
+static struct diff_input input;
+static struct diff_untraced untraced;
 
 // functions: of Python, "name@module;name@module", outermost first; below them the native function
 // takes so long in each first step.
@@ -52,7 +53,7 @@ static void elsewhere(int side, const char *name, const char *module, int64_t ti
 static void begin(void)
 {
     workload = (struct diff_workload){.name = "train", .unit = "step"};
-    job = (struct diff_job){.opts = &opts, .workload = &workload, .arena = arena_new()};
+    input = (struct diff_input){.opts = &opts, .arena = arena_new()};
     for (int side = 0; side < 2; side++) {
         workload.first.trees[side] = cost_tree_new();
         for (uint32_t pair = 0; pair < PAIRS; pair++)
@@ -72,10 +73,10 @@ static const struct diff_once *explain(void)
     for (int side = 0; side < 2; side++)
         of[side] = (double)workload.first.trees[side]->windows[0].wall_ns;
     double delta = of[1] - of[0];
-    job.untraced = (struct diff_untraced){.unit = "step",
+    untraced = (struct diff_untraced){.unit = "step",
             .step = {5.0 * MS, 5.0 * MS},
             .cold = {{of[0], of[1]}, delta - 0.1 * fabs(delta), delta + 0.1 * fabs(delta)}};
-    diff_first(&job);
+    diff_first(&input, &untraced, false, &workload.first);
     return &workload.first;
 }
 
@@ -83,7 +84,7 @@ static void end(void)
 {
     cost_tree_free(workload.first.trees[0]);
     cost_tree_free(workload.first.trees[1]);
-    arena_free(job.arena);
+    arena_free(input.arena);
 }
 
 // The whole difference is this one line.
@@ -271,10 +272,10 @@ TEST(equal_first_steps_are_silent)
     begin();
     elsewhere(0, "load", "loop.py", 240);
     CHECK_INT(explain()->part_count, 0);
-    job.untraced.delta = 0;
-    job.untraced.lo = -1;
-    job.untraced.hi = 1;
-    job.untraced.cold = (struct diff_untraced_once){{25.0 * MS, 25.1 * MS}, -0.5 * MS, 0.7 * MS};
-    CHECK(!diff_first_wanted(&job));
+    untraced.delta = 0;
+    untraced.lo = -1;
+    untraced.hi = 1;
+    untraced.cold = (struct diff_untraced_once){{25.0 * MS, 25.1 * MS}, -0.5 * MS, 0.7 * MS};
+    CHECK(!diff_first_wanted(&untraced));
     end();
 }

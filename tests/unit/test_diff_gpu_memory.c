@@ -71,7 +71,7 @@ static void mark(int launch, int at_ns, int kind, int name)
 static void explain(void)
 {
     struct error err = {0};
-    int rc = diff_memory(&job, &err);
+    int rc = diff_memory(&input, &workload.memory, &workload.gpu_memory, &err);
     if (rc)
         printf("%s\n", err.text);
     CHECK_INT(rc, 0);

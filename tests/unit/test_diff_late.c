@@ -63,8 +63,7 @@ static int late_of(const struct late_case *given, size_t *ret_suspects, bool *re
             .contribution_count = 1,
             .stragglers = stragglers,
             .straggler_count = 3};
-    struct diff_job job = {.arena = arena, .workload = &workload};
-    diff_late(&job);
+    diff_late(arena, &workload);
     const struct diff_straggler *late = workload.late;
     const struct diff_evidence *evidence = contribution.evidence;
     CHECK(!late || (late->rank == 1 && late->told));
@@ -108,8 +107,7 @@ TEST(straggler_is_told_by_how_often_and_by_what_it_costs)
                 .traced_ratio = {1, 1.1},
                 .stragglers = stragglers,
                 .straggler_count = 2};
-        struct diff_job job = {.workload = &workload};
-        diff_stragglers_judge(&job);
+        diff_stragglers_judge(&workload);
         CHECK_INT(stragglers[1].told, cases[i].told);
         CHECK(!stragglers[0].told);
     }

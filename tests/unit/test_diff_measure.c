@@ -7,14 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/estimate/estimate.h"
 #include "tests/unit/runner.h"
 
 enum { US = 1000, PAIRS = 10, CONTROLS = 12 };
 
 static struct store *store;
-static struct diff_workload workload;
-static struct diff_job job;
+static struct diff_input input;
+static struct diff_notes notes;
+static struct diff_untraced measured;
 static int pair_count, launch_count;
 
 static void sql(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -55,21 +56,21 @@ static void begin(void)
     sql("INSERT INTO side VALUES (0, 'old', '{}', NULL), (1, 'new', '{}', NULL)");
     sql("INSERT INTO workload (id, name, mode) VALUES (1, 'w', 'train')");
     pair_count = launch_count = 0;
-    workload = (struct diff_workload){.name = "w"};
-    job = (struct diff_job){
-            .store = store, .workload = &workload, .workload_id = 1, .arena = arena_new()};
+    input = (struct diff_input){
+            .store = store, .workload = "w", .workload_id = 1, .arena = arena_new()};
+    notes = (struct diff_notes){.arena = input.arena};
 }
 
 static const struct diff_untraced *measure(void)
 {
     struct error err = {0};
-    CHECK_INT(diff_measure(&job, &err), 0);
-    return &job.untraced;
+    CHECK_INT(diff_measure(&input, &notes, &measured, &err), 0);
+    return &measured;
 }
 
 static void end(void)
 {
-    arena_free(job.arena);
+    arena_free(input.arena);
     store_close(store);
 }
 
@@ -94,10 +95,10 @@ TEST(the_mean_step_is_of_both_sides_pairs)
         CHECK_INT(untraced->ratio_count, PAIRS);
         CHECK_DBL(untraced->step[0], 1e7, 1);
         CHECK_DBL(untraced->step[1] / untraced->step[0], 1 + 20.0 / 35, 1e-6);
-        CHECK_INT(job.note_count, 1);
-        CHECK_INT(job.notes[0].kind, DIFF_NOTE_MEAN);
-        CHECK_DBL(job.notes[0].share[0], 20.0 / 35, 1e-6);
-        CHECK_DBL(job.notes[0].share[1], 0, 1e-6);
+        CHECK_INT(notes.count, 1);
+        CHECK_INT(notes.all[0].kind, DIFF_NOTE_MEAN);
+        CHECK_DBL(notes.all[0].share[0], 20.0 / 35, 1e-6);
+        CHECK_DBL(notes.all[0].share[1], 0, 1e-6);
         end();
     }
 }
@@ -111,7 +112,7 @@ TEST(a_control_makes_no_tail)
     const struct diff_untraced *untraced = measure();
     CHECK(!untraced->mean);
     CHECK_DBL(untraced->delta, 0, 1);
-    CHECK_INT(job.note_count, 0);
+    CHECK_INT(notes.count, 0);
     end();
 }
 
@@ -126,7 +127,7 @@ TEST(without_a_cell_the_steps_of_both_sides_pairs_count)
     CHECK_STR(untraced->unit, "step");
     CHECK_DBL(untraced->step[1] / untraced->step[0], 1.2, 1e-6);
     CHECK_INT(untraced->ratio_count, 6);
-    CHECK_INT(job.notes[0].kind, DIFF_NOTE_NOT_JUDGED);
+    CHECK_INT(notes.all[0].kind, DIFF_NOTE_NOT_JUDGED);
     end();
     begin(); // of controls alone nothing is known
     pairs("control", CONTROLS, 10100, 0);
@@ -142,6 +143,6 @@ TEST(traced_launches_stand_in_where_there_are_no_others)
     const struct diff_untraced *untraced = measure();
     CHECK_DBL(untraced->step[1] / untraced->step[0], 1.1, 1e-6);
     CHECK_INT(untraced->ratio_count, 0);
-    CHECK_INT(job.notes[0].kind, DIFF_NOTE_TRACED_ONLY);
+    CHECK_INT(notes.all[0].kind, DIFF_NOTE_TRACED_ONLY);
     end();
 }

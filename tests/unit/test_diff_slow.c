@@ -24,7 +24,7 @@ typedef struct extra (*extra_fn)(int side, int pair, int step);
 static struct store *store;
 static struct diff_workload workload;
 static struct diff_opts opts;
-static struct diff_job job;
+static struct diff_input input;
 static const struct diff_slow *told;
 static bool mean; // the contributions are the mean step's
 
@@ -106,24 +106,25 @@ static void run(const char *unit, int pairs, int block, extra_fn story)
     struct error err = {0};
     workload = (struct diff_workload){
             .name = "train", .unit = unit, .step_a_ns = 10.2 * MS, .step_b_ns = 10.2 * MS};
-    job = (struct diff_job){.store = store,
-            .opts = &opts,
-            .workload = &workload,
-            .arena = arena_new(),
-            .units = {.scale = {1, 1}}};
-    job.untraced = (struct diff_untraced){.unit = unit,
+    input = (struct diff_input){
+            .store = store, .opts = &opts, .workload = "train", .arena = arena_new()};
+    const struct diff_units units = {.scale = {1, 1}};
+    const struct diff_untraced untraced = {.unit = unit,
             .launches = strcmp(unit, "launch") == 0,
             .step = {10.2 * MS, 10.2 * MS},
             .mean = mean};
+    struct diff_compared compared = {.arena = input.arena, .untraced = &untraced, .units = &units};
     for (int side = 0; side < 2; side++) {
-        workload.trees[side] = cost_tree_new();
+        compared.trees[side] = workload.trees[side] = cost_tree_new();
         for (int pair = 0; pair < pairs; pair++)
             for (int step = FIRST; step < FIRST + STEPS; step += block)
                 window(workload.trees[side], side, pair, step, block, story);
-        job.first[side] = cost_tree_finish(workload.trees[side]);
+        compared.first[side] = cost_tree_finish(workload.trees[side]);
     }
-    workload.alignment = align_trees(workload.trees[0], workload.trees[1], &(struct align_opts){0});
-    int rc = diff_slow(&job, &err);
+    compared.alignment = workload.alignment =
+            align_trees(workload.trees[0], workload.trees[1], &(struct align_opts){0});
+    compared.places = diff_places_new(input.arena, workload.trees[0], workload.trees[1]);
+    int rc = diff_slow(&input, &compared, &workload.slow, &err);
     if (rc)
         printf("%s\n", err.text);
     CHECK_INT(rc, 0);
@@ -135,7 +136,7 @@ static void clear(void)
     alignment_free(workload.alignment);
     cost_tree_free(workload.trees[0]);
     cost_tree_free(workload.trees[1]);
-    arena_free(job.arena);
+    arena_free(input.arena);
 }
 
 static void end(void)

@@ -75,7 +75,7 @@ static void ground(int user)
 static void touched(void)
 {
     struct error err = {0};
-    int rc = diff_touched(&job, &memory, 10 * MIB, &err);
+    int rc = diff_touched(&input, &memory, 10 * MIB, &err);
     if (rc)
         printf("%s\n", err.text);
     CHECK_INT(rc, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the tests of memory share: a store with two traced launches a side, to which each adds what
-// the launches held, and the job that explains it.
+// the launches held, and what is given to explain it.
 #ifndef UPGATE_TESTS_UNIT_TRACED_WORLD_H
 #define UPGATE_TESTS_UNIT_TRACED_WORLD_H
 
@@ -15,7 +15,7 @@ enum { MIB = 1 << 20, STEP_NS = 500 }; // STEP_NS: when the first step of each b
 
 static struct store *store;
 static struct diff_workload workload;
-static struct diff_job job;
+static struct diff_input input;
 
 static void sql(const char *fmt, ...)
 {
@@ -57,13 +57,13 @@ static void traced_begin(void)
                 launch);
     }
     workload = (struct diff_workload){.name = "w"};
-    job = (struct diff_job){
-            .store = store, .workload = &workload, .workload_id = 1, .arena = arena_new()};
+    input = (struct diff_input){
+            .store = store, .workload = "w", .workload_id = 1, .arena = arena_new()};
 }
 
 static void end(void)
 {
-    arena_free(job.arena);
+    arena_free(input.arena);
     store_close(store);
 }
 

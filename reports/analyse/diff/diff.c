@@ -11,77 +11,32 @@
 
 #include "common/strings.h"
 #include "harness/fingerprint/fingerprint.h"
+#include "reports/analyse/diff/diff_side.h"
 #include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/diff/thresholds.h"
 
-static bool note_same_text(const char *a, const char *b)
+static void diff_notes_traced(const struct diff_compared *compared, const double foreign[2],
+        const double ratio[2], struct diff_notes *notes)
 {
-    return a && b ? strcmp(a, b) == 0 : a == b;
-}
-
-static bool note_same_doubt(const struct launch_doubt *a, const struct launch_doubt *b)
-{
-    return a->kind == b->kind && a->pid == b->pid && a->count == b->count && a->of == b->of &&
-            note_same_text(a->producer, b->producer) && note_same_text(a->what, b->what) &&
-            note_same_text(a->detail, b->detail);
-}
-
-static bool note_same(const struct diff_note *a, const struct diff_note *b)
-{
-    return a->kind == b->kind && a->side == b->side && a->pair == b->pair && a->count == b->count &&
-            a->of == b->of && note_same_text(a->text, b->text) &&
-            note_same_doubt(&a->doubt, &b->doubt);
-}
-
-static const char *note_text(struct diff_job *job, const char *text)
-{
-    char *copy = arena_copy(job->arena, text);
-    if (copy)
-        string_make_utf8(copy, strlen(copy));
-    return copy;
-}
-
-void diff_note(struct diff_job *job, struct diff_note note)
-{
-    note.text = note_text(job, note.text);
-    note.doubt.producer = note_text(job, note.doubt.producer);
-    note.doubt.what = note_text(job, note.doubt.what);
-    note.doubt.detail = note_text(job, note.doubt.detail);
-    for (size_t i = 0; i < job->note_count; i++)
-        if (note_same(&job->notes[i], &note))
-            return;
-    if (job->note_count < DIFF_NOTES_MAX)
-        job->notes[job->note_count++] = note;
-}
-
-const char *diff_text(struct diff_job *job, struct strbuf *text)
-{
-    const char *copy = arena_copy(job->arena, text->text ? text->text : "");
-    strbuf_free(text);
-    return copy;
-}
-
-static void diff_notes_traced(struct diff_job *job)
-{
-    const struct diff_workload *workload = job->workload;
-    const double *ratio = workload->traced_ratio;
-    if (!isfinite(ratio[0]) || !isfinite(ratio[1]) || job->untraced.launches)
+    const struct diff_untraced *untraced = compared->untraced;
+    const struct diff_units *units = compared->units;
+    if (!isfinite(ratio[0]) || !isfinite(ratio[1]) || untraced->launches)
         return;
-    bool quiet = fmax(job->foreign[0], job->foreign[1]) < diff_traced_far;
+    bool quiet = fmax(foreign[0], foreign[1]) < diff_traced_far;
     if (fmax(ratio[0], ratio[1]) > 1 + diff_traced_far && quiet)
-        diff_note(job,
+        diff_note(notes,
                 (struct diff_note){.kind = DIFF_NOTE_TRACED_SLOW,
-                        .unit = job->untraced.unit,
+                        .unit = untraced->unit,
                         .share = {ratio[0], ratio[1]}});
-    double apart = fabs(log(job->units.scale[0] / job->units.scale[1]));
+    double apart = fabs(log(units->scale[0] / units->scale[1]));
     if (apart > diff_traced_apart)
-        diff_note(job, (struct diff_note){.kind = DIFF_NOTE_TRACED_APART, .share = {apart}});
+        diff_note(notes, (struct diff_note){.kind = DIFF_NOTE_TRACED_APART, .share = {apart}});
 }
 
-static void diff_notes_few(struct diff_job *job)
+static void diff_notes_few(
+        const struct diff_workload *workload, uint32_t pairs, struct diff_notes *notes)
 {
-    const struct diff_workload *workload = job->workload;
     size_t few = 0;
     double most = 0;
     for (size_t i = 0; i < workload->contribution_count; i++) {
@@ -89,47 +44,43 @@ static void diff_notes_few(struct diff_job *job)
         few += contribution->few;
         most = contribution->few ? fmax(most, fabs(contribution->delta_ns)) : most;
     }
-    if (few && job->units.pairs < DIFF_LAUNCHES)
-        diff_note(job,
-                (struct diff_note){
-                        .kind = DIFF_NOTE_FEW, .count = few, .of = job->units.pairs, .ns = {most}});
+    if (few && pairs < DIFF_LAUNCHES)
+        diff_note(notes,
+                (struct diff_note){.kind = DIFF_NOTE_FEW, .count = few, .of = pairs, .ns = {most}});
 }
 
-static void diff_notes(struct diff_job *job)
+static void diff_notes_last(const struct diff_compared *compared, const double foreign[2],
+        const struct diff_workload *workload, struct diff_notes *notes)
 {
-    const struct diff_workload *workload = job->workload;
-    const struct diff_units *units = &job->units;
-    const struct diff_untraced_once *first = &job->untraced.cold;
-    diff_notes_traced(job);
+    const struct diff_units *units = compared->units;
+    const struct diff_untraced_once *first = &compared->untraced->cold;
+    diff_notes_traced(compared, foreign, workload->traced_ratio, notes);
     if (units->pairs == 1)
-        diff_note(job, (struct diff_note){.kind = DIFF_NOTE_ONE_PAIR});
-    diff_notes_few(job);
+        diff_note(notes, (struct diff_note){.kind = DIFF_NOTE_ONE_PAIR});
+    diff_notes_few(workload, units->pairs, notes);
     if (units->left_out)
-        diff_note(job,
+        diff_note(notes,
                 (struct diff_note){
                         .kind = DIFF_NOTE_COUPLES, .count = units->left_out, .of = units->count});
     if (workload->match_coverage < diff_coverage_low)
-        diff_note(job,
+        diff_note(notes,
                 (struct diff_note){.kind = DIFF_NOTE_MATCHED, .share = {workload->match_coverage}});
     for (int side = 0; side < 2; side++)
         if (workload->unaccounted[side] > diff_unaccounted_high)
-            diff_note(job,
+            diff_note(notes,
                     (struct diff_note){.kind = DIFF_NOTE_UNKNOWN,
                             .side = side,
                             .share = {workload->unaccounted[side]}});
-    if (diff_first_wanted(job))
-        diff_note(job,
+    if (diff_first_wanted(compared->untraced))
+        diff_note(notes,
                 (struct diff_note){.kind = DIFF_NOTE_FIRST_STEP,
                         .ns = {first->of[0], first->of[1]},
                         .why = workload->first.why_not});
-    if (!job->differences)
-        diff_note(job, (struct diff_note){.kind = DIFF_NOTE_NO_FINGERPRINT});
 }
 
 // What was found so far is taken back.
-static int diff_unexplained(struct diff_job *job, enum diff_unexplained why)
+static int diff_unexplained(struct diff_workload *workload, enum diff_unexplained why)
 {
-    struct diff_workload *workload = job->workload;
     workload->unexplained = why;
     alignment_free(workload->alignment);
     workload->alignment = NULL;
@@ -142,63 +93,126 @@ static int diff_unexplained(struct diff_job *job, enum diff_unexplained why)
     return 0;
 }
 
-static int diff_explain(struct diff_job *job, struct error *err)
+static void diff_take_sides(const struct diff_sides *sides, struct diff_workload *workload)
 {
-    struct diff_workload *workload = job->workload;
-    int rc = diff_load_sides(job, err);
-    if (rc)
-        return rc;
-    if (job->pair_count == 0)
-        return diff_unexplained(job, DIFF_UNEXPLAINED_NOT_TRACED);
-    if (workload->launches[0] == 0 && job->one_sided)
-        return diff_unexplained(job, DIFF_UNEXPLAINED_ONE_SIDED);
-    if (workload->launches[0] == 0 || workload->trees[0]->window_count == 0 ||
-            workload->trees[1]->window_count == 0)
-        return diff_unexplained(job, DIFF_UNEXPLAINED_NO_STEPS);
-    if (isnan(job->untraced.delta))
-        return diff_unexplained(job, DIFF_UNEXPLAINED_NO_TIME);
-    if (!diff_units_make(job))
-        return diff_unexplained(job, DIFF_UNEXPLAINED_NO_PAIR);
     for (int side = 0; side < 2; side++) {
-        double of = job->untraced.launches ? job->units.pairs : job->units.total_steps[side];
-        double traced = job->units.total_wall[side] / of;
-        workload->traced_ratio[side] =
-                traced / (1 - fmin(job->foreign[side], 0.99)) / job->untraced.step[side];
-        workload->windows[side] = job->units.used[side];
+        workload->trees[side] = sides->trees[side];
+        workload->first.trees[side] = sides->first_trees[side];
+        workload->cpu.trees[side] = sides->cpu_trees[side];
+        workload->launches[side] = sides->launches[side];
     }
-    workload->traced_pairs = job->units.pairs;
-    const struct align_opts opts = {.ignore_names = job->opts->ignore_names};
-    workload->alignment = align_trees(workload->trees[0], workload->trees[1], &opts);
-    workload->match_coverage = workload->alignment->coverage;
-    diff_contributions(job);
+    workload->stragglers = sides->stragglers.all;
+    workload->straggler_count = sides->stragglers.count;
+}
+
+// Contributions, and the table of everything.
+static void diff_contribute_steps(const struct diff_input *input,
+        const struct diff_compared *compared, struct diff_notes *notes,
+        struct diff_workload *workload)
+{
+    struct diff_contributed made;
+    diff_contributions(input->differences, compared, &made);
+    workload->contributions = made.contributions;
+    workload->contribution_count = made.count;
+    workload->slower_ns = made.slower_ns;
+    workload->faster_ns = made.faster_ns;
+    workload->residual_ns = made.residual_ns;
+    memcpy(workload->parts, made.parts, sizeof made.parts);
+    memcpy(workload->unaccounted, made.unaccounted, sizeof made.unaccounted);
+    if (fabs(made.residual_ns) > contributions_residual * workload->step_a_ns)
+        diff_note(notes,
+                (struct diff_note){.kind = DIFF_NOTE_RESIDUAL,
+                        .ns = {made.residual_ns},
+                        .share = {fabs(made.residual_ns) / workload->step_a_ns}});
+    workload->rows = diff_rows_make(compared, made.groups, &workload->row_count);
+    diff_contributed_clear(&made);
+}
+
+static int diff_explain_compared(const struct diff_input *input,
+        const struct diff_compared *compared, const struct diff_sides *sides,
+        struct diff_notes *notes, struct diff_workload *workload, struct error *err)
+{
+    const struct diff_untraced *untraced = compared->untraced;
+    const struct diff_units *units = compared->units;
+    for (int side = 0; side < 2; side++) {
+        double of = untraced->launches ? units->pairs : units->total_steps[side];
+        double traced = units->total_wall[side] / of;
+        workload->traced_ratio[side] =
+                traced / (1 - fmin(sides->foreign[side], 0.99)) / untraced->step[side];
+        workload->windows[side] = units->used[side];
+    }
+    workload->traced_pairs = units->pairs;
+    workload->match_coverage = compared->alignment->coverage;
+    diff_contribute_steps(input, compared, notes, workload);
     if (workload->unaccounted[0] > diff_blind && workload->unaccounted[1] > diff_blind)
-        return diff_unexplained(job, DIFF_UNEXPLAINED_BLIND);
-    diff_collectives(job);
-    diff_stragglers_judge(job);
-    diff_late(job);
-    diff_first(job);
-    diff_cpu(job);
-    rc = diff_slow(job, err);
-    diff_typical(job);
-    diff_notes(job);
+        return diff_unexplained(workload, DIFF_UNEXPLAINED_BLIND);
+    diff_collectives(input, compared, workload);
+    diff_stragglers_judge(workload);
+    diff_late(input->arena, workload);
+    diff_first(input, untraced, sides->has_gpu, &workload->first);
+    diff_cpu(input, untraced, sides->has_gpu, &workload->cpu);
+    int rc = diff_slow(input, compared, &workload->slow, err);
+    diff_typical(compared, sides->pairs, sides->pair_count, workload);
+    diff_notes_last(compared, sides->foreign, workload, notes);
+    if (!input->differences)
+        diff_note(notes, (struct diff_note){.kind = DIFF_NOTE_NO_FINGERPRINT});
     return rc;
 }
 
-static int diff_workload_make(struct diff_job *job, struct error *err)
+static int diff_explain(const struct diff_input *input, const struct diff_untraced *untraced,
+        struct diff_notes *notes, struct diff_workload *workload, struct error *err)
 {
-    struct diff_workload *workload = job->workload;
-    int rc = diff_measure(job, err);
-    const struct diff_untraced *untraced = &job->untraced;
-    workload->unit = untraced->unit;
-    workload->step_a_ns = untraced->step[0];
-    workload->step_b_ns = untraced->step[1];
-    workload->delta_ns = untraced->delta;
-    workload->delta_lo_ns = untraced->lo;
-    workload->delta_hi_ns = untraced->hi;
-    workload->cold_a_ns = untraced->cold.of[0];
-    workload->cold_b_ns = untraced->cold.of[1];
-    workload->cpu_a_ns = untraced->cpu.of[0];
-    workload->cpu_b_ns = untraced->cpu.of[1];
+    struct diff_sides sides;
+    int rc = diff_load_sides(input, untraced, notes, &sides, err);
+    diff_take_sides(&sides, workload);
+    if (rc)
+        return rc;
+    if (sides.pair_count == 0)
+        return diff_unexplained(workload, DIFF_UNEXPLAINED_NOT_TRACED);
+    if (sides.launches[0] == 0 && sides.one_sided)
+        return diff_unexplained(workload, DIFF_UNEXPLAINED_ONE_SIDED);
+    if (sides.launches[0] == 0 || sides.trees[0]->window_count == 0 ||
+            sides.trees[1]->window_count == 0)
+        return diff_unexplained(workload, DIFF_UNEXPLAINED_NO_STEPS);
+    if (isnan(untraced->delta))
+        return diff_unexplained(workload, DIFF_UNEXPLAINED_NO_TIME);
+    struct diff_units units;
+    struct diff_compared compared = {.arena = input->arena,
+            .subject = DIFF_SUBJECT_STEPS,
+            .trees = {sides.trees[0], sides.trees[1]},
+            .first = {sides.first[0], sides.first[1]},
+            .untraced = untraced,
+            .units = &units,
+            .parallel = {sides.parallel[0], sides.parallel[1]},
+            .has_gpu = sides.has_gpu,
+            .places = diff_places_new(input->arena, sides.trees[0], sides.trees[1])};
+    if (diff_units_make(compared.trees, untraced, &units)) {
+        const struct align_opts opts = {.ignore_names = input->opts->ignore_names};
+        compared.alignment = workload->alignment =
+                align_trees(sides.trees[0], sides.trees[1], &opts);
+        rc = diff_explain_compared(input, &compared, &sides, notes, workload, err);
+    } else
+        rc = diff_unexplained(workload, DIFF_UNEXPLAINED_NO_PAIR);
+    diff_units_clear(&units);
+    return rc;
+}
+
+static int diff_workload_make(
+        const struct diff_input *input, struct diff_workload *workload, struct error *err)
+{
+    struct diff_notes notes = {.arena = input->arena};
+    struct diff_untraced untraced;
+    int rc = diff_measure(input, &notes, &untraced, err);
+    workload->unit = untraced.unit;
+    workload->step_a_ns = untraced.step[0];
+    workload->step_b_ns = untraced.step[1];
+    workload->delta_ns = untraced.delta;
+    workload->delta_lo_ns = untraced.lo;
+    workload->delta_hi_ns = untraced.hi;
+    workload->cold_a_ns = untraced.cold.of[0];
+    workload->cold_b_ns = untraced.cold.of[1];
+    workload->cpu_a_ns = untraced.cpu.of[0];
+    workload->cpu_b_ns = untraced.cpu.of[1];
     workload->traced_ratio[0] = workload->traced_ratio[1] = NAN;
     workload->match_coverage = workload->residual_ns = workload->slower_ns = workload->faster_ns =
             NAN;
@@ -207,14 +221,13 @@ static int diff_workload_make(struct diff_job *job, struct error *err)
     workload->typical_ns[0] = workload->typical_ns[1] = NAN;
     workload->typical_median_ns[0] = workload->typical_median_ns[1] = NAN;
     if (rc == 0)
-        rc = diff_explain(job, err);
+        rc = diff_explain(input, &untraced, &notes, workload, err);
     if (rc == 0)
-        rc = diff_memory(job, err);
-    struct diff_note *notes = arena_alloc(job->arena, job->note_count + 1, sizeof *notes);
-    memcpy(notes, job->notes, job->note_count * sizeof *notes);
-    workload->notes = notes;
-    workload->note_count = job->note_count;
-    diff_units_clear(&job->units);
+        rc = diff_memory(input, &workload->memory, &workload->gpu_memory, err);
+    struct diff_note *all = arena_alloc(input->arena, notes.count + 1, sizeof *all);
+    memcpy(all, notes.all, notes.count * sizeof *all);
+    workload->notes = all;
+    workload->note_count = notes.count;
     return rc;
 }
 
@@ -328,14 +341,13 @@ int diff_analyse(struct store *store, const struct diff_opts *opts, struct diff 
         rc = diff_workloads(store, opts, diff, &ids, to);
     json_t *differences = rc == 0 ? diff_differences(store) : NULL;
     for (size_t i = 0; i < diff->workload_count && rc == 0; i++) {
-        struct diff_job job = {.store = store,
-                .diff = diff,
+        const struct diff_input input = {.store = store,
                 .arena = diff->arena,
                 .opts = opts,
-                .workload = &diff->workloads[i],
+                .workload = diff->workloads[i].name,
                 .workload_id = ids[i],
                 .differences = differences};
-        rc = diff_workload_make(&job, to);
+        rc = diff_workload_make(&input, &diff->workloads[i], to);
     }
     json_decref(differences);
     rc = rc ? rc : store_failed(store, to);

@@ -2,6 +2,8 @@
 // Both sides' cost trees of a workload: its traced launches are loaded one after the other, put
 // into their side's tree and freed, so that memory holds the events of one launch at a time. Notes
 // what makes a trace doubtful. Reads the store.
+#include "reports/analyse/diff/diff_side.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,11 +11,9 @@
 
 #include "bpf/events.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/explain/explain.h"
 #include "reports/analyse/diff/path/gpu_path.h"
 #include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/diff/thresholds.h"
-#include "reports/analyse/names/wordlists.h"
 #include "reports/analyse/stalls/launch_work.h"
 
 enum {
@@ -71,18 +71,21 @@ static void side_parallel(struct diff_parallel *parallel, const struct launch_tr
     parallel->launches++;
 }
 
-static void side_doubts(
-        struct diff_job *job, size_t pair, int side, const struct launch_trace *trace)
+// Returns how many are left: there are too many for notes.
+static size_t side_doubts(
+        struct diff_notes *notes, size_t pair, int side, const struct launch_trace *trace)
 {
+    size_t left = 0;
     for (size_t i = 0; i < trace->doubt_count; i++)
-        if (job->note_count < SIDE_NOTES_MAX)
-            diff_note(job,
+        if (notes->count < SIDE_NOTES_MAX)
+            diff_note(notes,
                     (struct diff_note){.kind = DIFF_NOTE_DOUBT,
                             .side = side,
                             .pair = pair,
                             .doubt = trace->doubts[i]});
         else
-            job->doubts_left++;
+            left++;
+    return left;
 }
 
 // Samples of the target's own threads, up to DIFF_TICKS_MIN.
@@ -96,24 +99,30 @@ static int side_samples(const struct launch_trace *trace)
 }
 
 // Of a launch without samples no function is known: all that the other side's runs would be new.
-static bool side_is_alone(struct diff_job *job, size_t pair, int a, int b)
+static bool side_is_alone(int a, int b)
 {
-    bool none_a = a == 0 && b == DIFF_TICKS_MIN, none_b = b == 0 && a == DIFF_TICKS_MIN;
-    if (!none_a && !none_b)
-        return false;
-    diff_note(job, (struct diff_note){.kind = DIFF_NOTE_NO_SAMPLES, .side = none_b, .pair = pair});
-    job->one_sided++;
-    return true;
+    return (a == 0 && b == DIFF_TICKS_MIN) || (b == 0 && a == DIFF_TICKS_MIN);
 }
 
-// samples: of the baseline's launch, which comes first.
-static int side_add(struct diff_job *job, size_t pair, int side, int *samples, struct error *err)
+struct side_loading {
+    const struct diff_input *input;
+    struct diff_notes *notes;
+    struct diff_sides *to;
+    size_t doubts_left; // about traced launches, that are no notes: there are too many
+};
+
+// samples: of the baseline's launch, which comes first. 1: the launch is left out.
+static int side_add(
+        struct side_loading *loading, size_t pair, int side, int *samples, struct error *err)
 {
     struct launch_trace *trace = NULL;
-    struct cost_tree *tree = job->workload->trees[side];
-    int rc = launch_work_load(job->store, job->pairs[pair].launch[side], NULL, &trace, err);
+    struct diff_sides *to = loading->to;
+    struct diff_notes *notes = loading->notes;
+    struct cost_tree *tree = to->trees[side];
+    int rc = launch_work_load(
+            loading->input->store, to->pairs[pair].launch[side], NULL, &trace, err);
     if (rc == -ENOENT) {
-        diff_note(job,
+        diff_note(notes,
                 (struct diff_note){.kind = DIFF_NOTE_LEFT_OUT, .pair = pair, .text = err->text});
         *err = (struct error){0};
         return 1;
@@ -121,7 +130,10 @@ static int side_add(struct diff_job *job, size_t pair, int side, int *samples, s
     if (rc)
         return rc;
     int own = side_samples(trace);
-    if (side == 1 && side_is_alone(job, pair, *samples, own)) {
+    if (side == 1 && side_is_alone(*samples, own)) {
+        diff_note(notes,
+                (struct diff_note){.kind = DIFF_NOTE_NO_SAMPLES, .side = own == 0, .pair = pair});
+        to->one_sided++;
         launch_work_free(trace);
         return 1;
     }
@@ -130,99 +142,74 @@ static int side_add(struct diff_job *job, size_t pair, int side, int *samples, s
     trace->side = side;
     struct host_path *host = host_path_new(trace, tree);
     launch_path_add(trace, host, tree);
-    if (job->workload->first.trees[side])
-        diff_first_add(trace, job->workload->first.trees[side]);
-    if (job->workload->cpu.trees[side])
-        diff_cpu_add(trace, job->workload->cpu.trees[side]);
-    side_parallel(&job->parallel[side], trace);
-    diff_stragglers_add(job, trace);
-    job->has_gpu = job->has_gpu || trace->has_gpu;
-    side_doubts(job, pair, side, trace);
+    if (to->first_trees[side])
+        diff_first_add(trace, to->first_trees[side]);
+    if (to->cpu_trees[side])
+        diff_cpu_add(trace, to->cpu_trees[side]);
+    side_parallel(&to->parallel[side], trace);
+    diff_stragglers_add(loading->input->arena, trace, tree, &to->stragglers);
+    to->has_gpu = to->has_gpu || trace->has_gpu;
+    loading->doubts_left += side_doubts(notes, pair, side, trace);
     host_path_free(host);
     launch_work_free(trace);
     return 0;
 }
 
-static int side_pairs(struct diff_job *job, struct error *err)
+static int side_pairs(const struct diff_input *input, struct diff_sides *to, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(job->store, err,
+    sqlite3_stmt *stmt = store_query(input->store, err,
             "SELECT a.id, b.id FROM pair p JOIN launch a ON a.pair_id = "
             "p.id AND a.side = 0 JOIN launch b ON b.pair_id = p.id AND "
             "b.side = 1 WHERE p.workload_id = ? AND p.phase = 'traced' "
             "AND p.state = 'valid' ORDER BY p.idx, a.id, b.id LIMIT 256",
-            "i", job->workload_id);
+            "i", input->workload_id);
     if (!stmt)
         return err->code;
-    job->pairs = arena_alloc(job->arena, 257, sizeof *job->pairs);
+    to->pairs = arena_alloc(input->arena, 257, sizeof *to->pairs);
     int rc;
-    while ((rc = store_step(job->store, stmt, err)) > 0 && job->pair_count < 256)
-        job->pairs[job->pair_count++] =
+    while ((rc = store_step(input->store, stmt, err)) > 0 && to->pair_count < 256)
+        to->pairs[to->pair_count++] =
                 (struct diff_pair){{sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)}};
     if (rc > 0)
         sqlite3_reset(stmt);
     return rc < 0 ? rc : 0;
 }
 
-// What other programs, or the machine's owner, took from the target's threads.
-static bool side_is_foreign(const struct cost_node *leaf)
+int diff_load_sides(const struct diff_input *input, const struct diff_untraced *untraced,
+        struct diff_notes *notes, struct diff_sides *to, struct error *err)
 {
-    static const char *const causes[] = {
-            "cpu_contention", "rt_hog", "softirq_storm", "steal", NULL};
-    return leaf->kind == COST_STALL && words_equal(leaf->name, causes);
-}
-
-// Both sides lose it alike when they take turns, the untraced medians pass over such steps, and a
-// busy machine would drown every other difference in it: it is taken out of the windows.
-double diff_take_foreign(struct cost_tree *tree)
-{
-    double taken = 0, wall = 0;
-    for (size_t w = 0; w < tree->window_count; w++)
-        wall += (double)tree->windows[w].wall_ns;
-    for (size_t r = 0; r < tree->row_count; r++) {
-        struct cost_row *row = &tree->rows[r];
-        if (!side_is_foreign(&tree->nodes[row->node]))
-            continue;
-        taken += (double)row->ns;
-        tree->windows[row->window].wall_ns -= row->ns;
-        row->ns = row->busy_ns = row->count = 0;
-    }
-    return wall > 0 ? taken / wall : 0;
-}
-
-int diff_load_sides(struct diff_job *job, struct error *err)
-{
-    struct diff_workload *workload = job->workload;
-    int rc = side_pairs(job, err);
-    if (rc || job->pair_count == 0)
+    *to = (struct diff_sides){0};
+    struct side_loading loading = {.input = input, .notes = notes, .to = to};
+    int rc = side_pairs(input, to, err);
+    if (rc || to->pair_count == 0)
         return rc;
-    workload->trees[0] = cost_tree_new();
-    workload->trees[1] = cost_tree_new();
-    for (int side = 0; side < 2 && diff_first_wanted(job); side++)
-        workload->first.trees[side] = cost_tree_new();
-    for (int side = 0; side < 2 && diff_cpu_wanted(job); side++)
-        workload->cpu.trees[side] = cost_tree_new();
-    for (size_t pair = 0; pair < job->pair_count; pair++) {
+    for (int side = 0; side < 2; side++) {
+        to->trees[side] = cost_tree_new();
+        to->first_trees[side] = diff_first_wanted(untraced) ? cost_tree_new() : NULL;
+        to->cpu_trees[side] = diff_cpu_wanted(untraced) ? cost_tree_new() : NULL;
+    }
+    for (size_t pair = 0; pair < to->pair_count; pair++) {
         int samples = 0;
         for (int side = 0; side < 2 && rc == 0; side++)
-            rc = side_add(job, pair, side, &samples, err);
+            rc = side_add(&loading, pair, side, &samples, err);
         if (rc < 0)
             return rc;
-        if (rc == 0 && workload->launches[0] == 0) {
-            workload->launches[0] = job->pairs[pair].launch[0];
-            workload->launches[1] = job->pairs[pair].launch[1];
+        if (rc == 0 && to->launches[0] == 0) {
+            to->launches[0] = to->pairs[pair].launch[0];
+            to->launches[1] = to->pairs[pair].launch[1];
         }
         rc = 0;
     }
-    if (job->doubts_left)
-        diff_note(
-                job, (struct diff_note){.kind = DIFF_NOTE_DOUBTS_LEFT, .count = job->doubts_left});
-    double *foreign = job->foreign;
+    if (loading.doubts_left)
+        diff_note(notes,
+                (struct diff_note){.kind = DIFF_NOTE_DOUBTS_LEFT, .count = loading.doubts_left});
+    double *foreign = to->foreign;
     for (int side = 0; side < 2; side++) {
-        job->first[side] = cost_tree_finish(workload->trees[side]);
-        foreign[side] = diff_take_foreign(workload->trees[side]);
+        to->first[side] = cost_tree_finish(to->trees[side]);
+        foreign[side] = diff_take_foreign(to->trees[side]);
     }
     if (fmax(foreign[0], foreign[1]) > side_foreign_told)
-        diff_note(job,
+        diff_note(notes,
                 (struct diff_note){.kind = DIFF_NOTE_FOREIGN, .share = {foreign[0], foreign[1]}});
     return 0;
 }

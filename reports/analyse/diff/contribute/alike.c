@@ -33,12 +33,14 @@ static double alike_median(struct alike_ratio *ratios, size_t count, double tota
 
 // How long one execution takes, candidate over baseline: as it was traced, for tracing does not
 // touch what runs on the GPU.
-static double alike_kernel_ratio(const struct diff_job *job, const struct diff_group *group)
+static double alike_kernel_ratio(
+        const struct diff_compared *compared, const struct diff_group *group)
 {
-    if (diff_leaf(job, group)->kind != COST_KERNEL || group->group->match > ALIGN_RESOURCES)
+    if (diff_leaf(compared->trees, group)->kind != COST_KERNEL ||
+            group->group->match > ALIGN_RESOURCES)
         return NAN;
-    double a = group->busy_a / group->count_a / job->units.scale[0],
-           b = group->busy_b / group->count_b / job->units.scale[1];
+    double a = group->busy_a / group->count_a / compared->units->scale[0],
+           b = group->busy_b / group->count_b / compared->units->scale[1];
     return a > 0 && b > 0 && isfinite(a) && isfinite(b) ? b / a : NAN;
 }
 
@@ -47,13 +49,14 @@ static bool alike_is_near(double ratio, double median)
     return fabs(ratio - median) <= alike_clock_spread * fabs(median - 1);
 }
 
-static void alike_clock(const struct diff_job *job, struct diff_group *groups, size_t count)
+static void alike_clock(
+        const struct diff_compared *compared, struct diff_group *groups, size_t count)
 {
     struct alike_ratio *ratios = xcalloc(count + 1, sizeof *ratios);
     double total = 0, near = 0;
     size_t kernels = 0, near_kernels = 0;
     for (size_t i = 0; i < count; i++) {
-        double ratio = alike_kernel_ratio(job, &groups[i]);
+        double ratio = alike_kernel_ratio(compared, &groups[i]);
         if (!isfinite(ratio))
             continue;
         ratios[kernels++] = (struct alike_ratio){ratio, groups[i].busy_a};
@@ -71,16 +74,17 @@ static void alike_clock(const struct diff_job *job, struct diff_group *groups, s
             (double)near_kernels < alike_clock_kernels * (double)kernels)
         return;
     for (size_t i = 0; i < count; i++)
-        if (isfinite(alike_kernel_ratio(job, &groups[i])) &&
-                alike_is_near(alike_kernel_ratio(job, &groups[i]), median))
+        if (isfinite(alike_kernel_ratio(compared, &groups[i])) &&
+                alike_is_near(alike_kernel_ratio(compared, &groups[i]), median))
             groups[i].kind = DIFF_CLOCK_THROTTLE;
 }
 
 // Half the threads, and what they shared takes up to twice as long; what one thread did alone does
 // not change.
-static void alike_threads(const struct diff_job *job, struct diff_group *groups, size_t count)
+static void alike_threads(
+        const struct diff_compared *compared, struct diff_group *groups, size_t count)
 {
-    const struct diff_parallel *a = &job->parallel[0], *b = &job->parallel[1];
+    const struct diff_parallel *a = &compared->parallel[0], *b = &compared->parallel[1];
     if (a->launches == 0 || b->launches == 0 || a->running <= 0 || b->running <= 0)
         return;
     double running = a->running / b->running;
@@ -93,15 +97,15 @@ static void alike_threads(const struct diff_job *job, struct diff_group *groups,
         struct diff_group *group = &groups[i];
         double ratio = lost ? group->b / group->a : group->a / group->b;
         bool matched = group->group->match <= ALIGN_NORMALISED &&
-                diff_leaf(job, group)->kind == COST_FUNCTION;
+                diff_leaf(compared->trees, group)->kind == COST_FUNCTION;
         if (matched && group->kind == DIFF_CPU_FUNCTION_SLOWER && ratio > alike_threads_least &&
                 ratio < most)
             group->kind = DIFF_PARALLELISM;
     }
 }
 
-void diff_alike(const struct diff_job *job, struct diff_group *groups, size_t count)
+void diff_alike(const struct diff_compared *compared, struct diff_group *groups, size_t count)
 {
-    alike_clock(job, groups, count);
-    alike_threads(job, groups, count);
+    alike_clock(compared, groups, count);
+    alike_threads(compared, groups, count);
 }

@@ -42,7 +42,7 @@ static uint32_t function_of(
 
 static bool function_around(const struct code *code, int side, uint32_t node, uint32_t function)
 {
-    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    const struct cost_tree *tree = code->all->compared->trees[side];
     for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent)
         if (code->function_of[side][node] == function)
             return true;
@@ -59,8 +59,8 @@ static bool caller_before(const struct code *code, int side, size_t sample, size
 
 static void functions_count(struct code *code, struct intern *names, int side)
 {
-    const struct diff_job *job = code->all->job;
-    const struct cost_tree *tree = job->workload->trees[side];
+    const struct diff_compared *compared = code->all->compared;
+    const struct cost_tree *tree = compared->trees[side];
     double *below = cost_tree_ticks(tree);
     code->function_of[side] = xcalloc(tree->node_count + 1, sizeof **code->function_of);
     code->callers[side] = xcalloc(tree->caller_count + 1, sizeof **code->callers);
@@ -89,7 +89,7 @@ static void functions_count(struct code *code, struct intern *names, int side)
             continue;
         of->ticks[side] += 1;
         of->shared[side] += group_of[caller->node] == COST_NONE ||
-                !diff_launches_more(job, group_of[caller->node]);
+                !diff_launches_more(code->all->launches, group_of[caller->node]);
         of->depth = caller->depth < of->depth ? caller->depth : of->depth;
     }
     free(below);
@@ -98,7 +98,7 @@ static void functions_count(struct code *code, struct intern *names, int side)
 // Of the functions that either side's tree has.
 static void functions_elsewhere(struct code *code, const struct intern *names, int side)
 {
-    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    const struct cost_tree *tree = code->all->compared->trees[side];
     char key[KEY_MAX];
     for (size_t i = 0; i < tree->elsewhere_count; i++) {
         const struct cost_elsewhere *of = &tree->elsewhere[i];
@@ -112,7 +112,7 @@ static void functions_elsewhere(struct code *code, const struct intern *names, i
 
 void code_ask(struct code *code, int side, uint32_t function)
 {
-    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    const struct cost_tree *tree = code->all->compared->trees[side];
     bool *below = code->below[side], counted = false;
     for (size_t i = 1; i < tree->node_count; i++) // parents come before their children
         below[i] = code->function_of[side][i] == function ||
@@ -137,7 +137,7 @@ void code_ask(struct code *code, int side, uint32_t function)
 // Of the samples that show the function that was asked for: ticks of each of those below it.
 static double *ticks_below(const struct code *code, int side, uint32_t function)
 {
-    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    const struct cost_tree *tree = code->all->compared->trees[side];
     double *ticks = xcalloc(code->function_count + 1, sizeof *ticks), *sums = cost_tree_ticks(tree);
     for (size_t i = 1; i < tree->node_count; i++) {
         uint32_t own = code->function_of[side][i];
@@ -160,7 +160,7 @@ static double *ticks_below(const struct code *code, int side, uint32_t function)
 
 const char *code_phase(const struct code *code, int side, uint32_t node)
 {
-    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    const struct cost_tree *tree = code->all->compared->trees[side];
     const char *outermost = NULL;
     for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent)
         if (tree->nodes[node].kind == COST_PHASE)
@@ -171,7 +171,7 @@ const char *code_phase(const struct code *code, int side, uint32_t node)
 bool code_in_phase(const struct code *code, int side, uint32_t group, const char *phase)
 {
     const struct align_group *of = code->all->groups[group].group;
-    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    const struct cost_tree *tree = code->all->compared->trees[side];
     size_t count = side ? of->count_b : of->count_a, in = 0;
     for (size_t i = 0; i < count; i++)
         for (uint32_t node = (side ? of->b : of->a)[i]; node != COST_NONE && node != 0;
@@ -273,10 +273,10 @@ static void run_add(struct code *code, struct code_run *run, uint32_t group)
 static void runs_waits(struct code *code, int side)
 {
     const struct contributions *all = code->all;
-    const struct cost_tree *tree = all->job->workload->trees[side];
+    const struct cost_tree *tree = all->compared->trees[side];
     for (uint32_t g = 0; g < all->group_count; g++) {
         const struct align_group *of = all->groups[g].group;
-        if (!diff_launches_more(all->job, g) || code->run_of[g] != COST_NONE ||
+        if (!diff_launches_more(all->launches, g) || code->run_of[g] != COST_NONE ||
                 (side ? of->count_b : of->count_a) == 0)
             continue;
         const struct cost_node *wait = &tree->nodes[side ? of->b[0] : of->a[0]];
@@ -306,7 +306,7 @@ static void runs_waits(struct code *code, int side)
 static void runs_make(struct code *code, int side)
 {
     const struct contributions *all = code->all;
-    const struct cost_tree *tree = all->job->workload->trees[side];
+    const struct cost_tree *tree = all->compared->trees[side];
     struct run_leaf *leaves = xcalloc(tree->node_count + 1, sizeof *leaves);
     size_t count = 0;
     for (uint32_t g = 0; g < all->group_count; g++) {
@@ -315,7 +315,7 @@ static void runs_make(struct code *code, int side)
             uint32_t node = (side ? of->b : of->a)[k];
             if (diff_is_counted(&tree->nodes[node]) && tree->nodes[node].kind != COST_SYNC)
                 leaves[count++] = (struct run_leaf){
-                        node, g, tree->nodes[node].order, diff_launches_more(all->job, g)};
+                        node, g, tree->nodes[node].order, diff_launches_more(all->launches, g)};
         }
     }
     sort_in_place(
@@ -376,9 +376,9 @@ const char *code_run_repeats(const struct code *code, const struct code_run *run
     }
     const char *where = NULL;
     if (count && run->name_count > 2 && (double)of_both >= run_repeats * (double)run->name_count)
-        where = diff_where(all->job, all->groups, found, count, NULL);
+        where = diff_where(all->compared->places, all->groups, found, count, NULL);
     free(found);
-    return where && *where ? arena_print(all->job->arena, "what %s does", where) : NULL;
+    return where && *where ? arena_print(all->compared->arena, "what %s does", where) : NULL;
 }
 
 static double *orders_make(const struct cost_tree *tree)
@@ -407,7 +407,7 @@ static void names_make(struct code *code)
     struct intern *names = intern_new();
     struct map known = {0}; // by address: equal texts of a tree are one
     for (size_t g = 0; g < all->group_count; g++) {
-        const struct cost_node *leaf = diff_leaf(all->job, &all->groups[g]);
+        const struct cost_node *leaf = diff_leaf(all->compared->trees, &all->groups[g]);
         code->name_of[g] = COST_NONE;
         if (!diff_is_counted(leaf))
             continue;
@@ -432,20 +432,19 @@ void code_parts_make(struct code *code)
     code->name_of = xcalloc(all->group_count + 1, sizeof *code->name_of);
     names_make(code);
     for (int side = 0; side < 2; side++) {
-        size_t nodes = all->job->workload->trees[side]->node_count;
+        size_t nodes = all->compared->trees[side]->node_count;
         code->below[side] = xcalloc(nodes + 1, sizeof **code->below);
-        code->group_of[side] = diff_groups_of(all->job, side);
+        code->group_of[side] = diff_groups_of(all->compared, side);
         code->partner[side] = xcalloc(nodes + 1, sizeof **code->partner);
-        code->order[side] = orders_make(all->job->workload->trees[side]);
+        code->order[side] = orders_make(all->compared->trees[side]);
         functions_count(code, names, side);
         runs_make(code, side);
     }
     for (int side = 0; side < 2; side++)
         functions_elsewhere(code, names, side);
-    const uint32_t *place_b = all->job->workload->alignment->place_b;
-    for (size_t i = 0; place_b && i < all->job->workload->trees[0]->node_count; i++) {
-        const struct cost_tree *const *trees =
-                (const struct cost_tree *const *)all->job->workload->trees;
+    const uint32_t *place_b = all->compared->alignment->place_b;
+    for (size_t i = 0; place_b && i < all->compared->trees[0]->node_count; i++) {
+        const struct cost_tree *const *trees = all->compared->trees;
         if (place_b[i] == COST_NONE ||
                 strcmp(trees[0]->nodes[i].name, trees[1]->nodes[place_b[i]].name) != 0)
             continue; // another function does the work there

@@ -20,9 +20,9 @@ static void key_normalised(struct strbuf *text, const char *name)
     strbuf_add(text, "|%s", buf);
 }
 
-static char *key_make(const struct diff_job *job, const struct diff_group *group)
+static char *key_make(const struct diff_compared *compared, const struct diff_group *group)
 {
-    const struct cost_tree *tree = job->workload->trees[group->side];
+    const struct cost_tree *tree = compared->trees[group->side];
     const struct cost_node *leaf = &tree->nodes[group->leaf];
     struct strbuf text = {0};
     strbuf_add(&text, "%02d", group->kind);
@@ -93,11 +93,11 @@ static void contributions_merge(struct contributions *all)
 void contributions_estimate_groups(const struct contributions *all, const uint32_t *groups,
         size_t count, struct diff_estimate *ret)
 {
-    size_t units = all->job->units.count;
+    size_t units = all->compared->units->count;
     double *ns[2] = {xcalloc(units + 1, sizeof **ns), xcalloc(units + 1, sizeof **ns)};
     for (size_t i = 0; i < count; i++)
-        diff_groups_add(all->job, all->groups[groups[i]].group, ns);
-    diff_units_estimate(all->job, ns, ret);
+        diff_groups_add(all->compared, all->launches, all->groups[groups[i]].group, ns);
+    diff_units_estimate(all->compared->units, ns, ret);
     free(ns[0]);
     free(ns[1]);
 }
@@ -109,33 +109,34 @@ void contributions_estimate(struct contributions *all, size_t from, size_t end)
                 &all->items[i].estimate);
 }
 
-double contributions_floor_ns(const struct diff_job *job)
+double contributions_floor_ns(const struct diff_untraced *untraced)
 {
-    return contributions_floor * job->untraced.step[0];
+    return contributions_floor * untraced->step[0];
 }
 
-static bool contributions_shows(
-        const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy)
+static bool contributions_shows(const struct diff_compared *compared,
+        const struct diff_estimate *estimate, double half, double busy)
 {
-    size_t hit_min = job->units.count < 2 * CONTRIBUTIONS_HIT_MIN ? 1 : CONTRIBUTIONS_HIT_MIN;
+    size_t hit_min = compared->units->count < 2 * CONTRIBUTIONS_HIT_MIN ? 1 : CONTRIBUTIONS_HIT_MIN;
     double delta = fabs(estimate->delta);
     // Behind other work, but for what is in its gaps.
     bool hidden = delta < contributions_hidden * fabs(busy);
-    return isfinite(half) && delta > half && delta >= contributions_floor_ns(job) &&
+    return isfinite(half) && delta > half && delta >= contributions_floor_ns(compared->untraced) &&
             estimate->agrees && estimate->units_hit >= hit_min && !hidden;
 }
 
-bool contributions_told(
-        const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy)
+bool contributions_told(const struct diff_compared *compared, const struct diff_estimate *estimate,
+        double half, double busy)
 {
-    return contributions_shows(job, estimate, half, busy) &&
-            !diff_units_modes(job, estimate->delta);
+    return contributions_shows(compared, estimate, half, busy) &&
+            !diff_units_modes(compared->untraced, compared->units->pairs, estimate->delta);
 }
 
 static bool contributions_is_candidate(
         const struct contributions *all, const struct contributions_item *item)
 {
-    return fmax(item->estimate.a, item->estimate.b) >= contributions_floor_ns(all->job);
+    return fmax(item->estimate.a, item->estimate.b) >=
+            contributions_floor_ns(all->compared->untraced);
 }
 
 static void contributions_learn(struct contributions *all)
@@ -145,7 +146,7 @@ static void contributions_learn(struct contributions *all)
     for (size_t i = 0; i < all->count; i++)
         if (contributions_is_candidate(all, &all->items[i]))
             things[count++] = &all->items[i].estimate;
-    diff_prior_learn(all->job->prior, things, count);
+    diff_prior_learn(all->prior, things, count);
     free(things);
 }
 
@@ -154,8 +155,8 @@ static void contributions_learn(struct contributions *all)
 // as many are the same.
 static void contributions_judge(struct contributions *all)
 {
-    const struct diff_job *job = all->job;
-    double floor = contributions_floor_ns(job);
+    const struct diff_compared *compared = all->compared;
+    double floor = contributions_floor_ns(compared->untraced);
     all->candidates = 0;
     for (size_t i = 0; i < all->count; i++)
         all->candidates += contributions_is_candidate(all, &all->items[i]);
@@ -168,19 +169,21 @@ static void contributions_judge(struct contributions *all)
             const struct diff_group *group = &all->groups[all->members[item->first + k]];
             busy += group->busy_b - group->busy_a;
         }
-        item->half = diff_units_half(job, &item->estimate, 2 * all->candidates);
+        item->half =
+                diff_units_half(all->prior, compared->units, &item->estimate, 2 * all->candidates);
         item->nearest = 0;
-        item->named = contributions_told(job, &item->estimate, item->half, busy);
+        item->named = contributions_told(compared, &item->estimate, item->half, busy);
         double certain = item->named ? 0
                                      : contributions_executes_more(all, all->members + item->first,
                                                item->count, &item->estimate);
         if (certain >= floor)
             item->named = contributions_told(
-                    job, &item->estimate, fabs(item->estimate.delta) - certain, busy);
+                    compared, &item->estimate, fabs(item->estimate.delta) - certain, busy);
         item->nearest = item->named ? copysign(certain, item->estimate.nearest) : 0;
-        double many = diff_units_half_of_many(job, &item->estimate, 2 * all->candidates);
+        double many = diff_units_half_of_many(
+                all->prior, compared->units, &item->estimate, 2 * all->candidates);
         item->few = !item->named && fabs(item->estimate.delta) > 5 * floor &&
-                contributions_shows(job, &item->estimate, many, busy);
+                contributions_shows(compared, &item->estimate, many, busy);
     }
 }
 
@@ -188,7 +191,7 @@ static bool contributions_is_small(
         const struct contributions *all, const struct contributions_item *item)
 {
     return item->kind == DIFF_PYTHON_OVERHEAD && !item->named &&
-            fabs(item->estimate.delta) < contributions_small * all->job->untraced.step[0];
+            fabs(item->estimate.delta) < contributions_small * all->compared->untraced->step[0];
 }
 
 // Python functions of which none alone is named may together be: the interpreter itself got slower.
@@ -250,24 +253,24 @@ static void contributions_drop_empty(struct contributions *all)
 
 // What is named makes two lists, of losses and of gains. First comes the one that goes as the step
 // does; where that is not told from 0, the larger one.
-static void contributions_order(struct contributions *all)
+static void contributions_order(struct contributions *all, struct diff_contributed *ret)
 {
-    struct diff_workload *workload = all->job->workload;
+    const struct diff_untraced *untraced = all->compared->untraced;
     double sums[2] = {0};
     for (size_t i = 0; i < all->count; i++)
         if (all->items[i].named)
             sums[all->items[i].estimate.delta > 0] += all->items[i].estimate.delta;
-    bool told = workload->delta_lo_ns * workload->delta_hi_ns > 0;
-    double sign = told ? workload->delta_ns : sums[0] + sums[1];
+    bool told = untraced->lo * untraced->hi > 0;
+    double sign = told ? untraced->delta : sums[0] + sums[1];
     qsort_r(all->items, all->count, sizeof *all->items, item_compare, &sign);
-    workload->faster_ns = sums[0];
-    workload->slower_ns = sums[1];
+    ret->faster_ns = sums[0];
+    ret->slower_ns = sums[1];
 }
 
 static void contributions_fill(struct contributions *all, const struct contributions_item *item,
         int rank, struct diff_contribution *made)
 {
-    struct diff_job *job = all->job;
+    const struct diff_compared *compared = all->compared;
     uint32_t *members = all->members + item->first;
     const struct diff_estimate *estimate = &item->estimate;
     *made = (struct diff_contribution){.rank = rank,
@@ -277,7 +280,7 @@ static void contributions_fill(struct contributions *all, const struct contribut
             .delta_ns = estimate->delta,
             .ci_lo_ns = estimate->delta - item->half,
             .ci_hi_ns = estimate->delta + item->half,
-            .share = estimate->delta / job->untraced.step[0],
+            .share = estimate->delta / compared->untraced->step[0],
             .named = item->named,
             .few = item->few && !item->named,
             .group_count = item->count};
@@ -287,9 +290,9 @@ static void contributions_fill(struct contributions *all, const struct contribut
     if (contributions_moved(all, item))
         made->kind = DIFF_CODE_MOVED;
     const struct diff_group *top = &all->groups[members[0]];
-    made->groups = memcpy(arena_alloc(job->arena, item->count, sizeof *members), members,
+    made->groups = memcpy(arena_alloc(compared->arena, item->count, sizeof *members), members,
             item->count * sizeof *members);
-    enum cost_kind kind = diff_leaf(job, top)->kind;
+    enum cost_kind kind = diff_leaf(compared->trees, top)->kind;
     bool counted = !item->parts && kind != COST_FUNCTION && kind != COST_GAP;
     made->count_a = made->count_b = counted ? 0 : NAN;
     for (size_t i = 0; i < item->count; i++) {
@@ -308,65 +311,62 @@ static void contributions_fill(struct contributions *all, const struct contribut
     else if (item->nearest < 0)
         made->ci_hi_ns = fmin(made->ci_hi_ns, item->nearest);
     const char *last;
-    made->where = diff_where(job, all->groups, members, item->count, &last);
+    made->where = diff_where(compared->places, all->groups, members, item->count, &last);
     if (item->kind == DIFF_NATIVE_CODE && !item->parts)
         made->label = contributions_label(all, item); // it says the place
     else if (!item->parts)
-        made->label = contributions_label_called(
-                job, diff_leaf(job, top), contributions_label(all, item), last);
+        made->label = contributions_label_called(compared->arena, diff_leaf(compared->trees, top),
+                contributions_label(all, item), last);
 }
 
-static void contributions_classes(struct diff_job *job)
+static void contributions_classes(
+        const struct diff_compared *compared, struct diff_contributed *ret)
 {
-    struct diff_workload *workload = job->workload;
     double idle[2] = {0}, known[2] = {0};
     for (int side = 0; side < 2; side++) {
-        const struct cost_tree *tree = workload->trees[side];
-        double factor = job->units.scale[side] / job->units.total_steps[side];
+        const struct cost_tree *tree = compared->trees[side];
+        double factor = compared->units->scale[side] / compared->units->total_steps[side];
         for (size_t r = 0; r < tree->row_count; r++) {
             const struct cost_row *row = &tree->rows[r];
             unsigned class = tree->nodes[row->node].class;
-            if (job->units.of_window[side][row->window] == UINT32_MAX || class >= COST_CLASS_COUNT)
+            if (compared->units->of_window[side][row->window] == UINT32_MAX ||
+                    class >= COST_CLASS_COUNT)
                 continue;
-            struct diff_part *part = &workload->parts[class];
+            struct diff_part *part = &ret->parts[class];
             *(side ? &part->b_ns : &part->a_ns) += factor * (double)row->ns;
             known[side] += (double)row->ns;
             idle[side] += class == COST_IDLE ? (double)row->ns : 0;
         }
-        workload->unaccounted[side] = (job->units.total_wall[side] - known[side] + idle[side]) /
-                job->units.total_wall[side];
+        ret->unaccounted[side] = (compared->units->total_wall[side] - known[side] + idle[side]) /
+                compared->units->total_wall[side];
     }
 }
 
-static void contributions_close(struct diff_job *job)
+static void contributions_close(const struct diff_compared *compared, struct diff_contributed *ret)
 {
-    struct diff_workload *workload = job->workload;
     double sum = 0;
-    for (size_t i = 0; i < workload->contribution_count; i++)
-        sum += workload->contributions[i].delta_ns;
-    workload->residual_ns = workload->delta_ns - sum;
-    if (fabs(workload->residual_ns) > contributions_residual * workload->step_a_ns)
-        diff_note(job,
-                (struct diff_note){.kind = DIFF_NOTE_RESIDUAL,
-                        .ns = {workload->residual_ns},
-                        .share = {fabs(workload->residual_ns) / workload->step_a_ns}});
+    for (size_t i = 0; i < ret->count; i++)
+        sum += ret->contributions[i].delta_ns;
+    ret->residual_ns = compared->untraced->delta - sum;
 }
 
-struct diff_group *diff_contribute(struct diff_job *job)
+void diff_contribute(const struct diff_compared *compared, struct diff_contributed *ret)
 {
-    struct diff_workload *workload = job->workload;
-    size_t count = workload->alignment->count;
-    struct contributions all = {.job = job, .group_count = count};
-    job->prior = arena_alloc(job->arena, 1, sizeof *job->prior);
+    size_t count = compared->alignment->count;
+    struct diff_prior prior = {0};
+    struct contributions all = {.compared = compared,
+            .launches = diff_launches_make(compared),
+            .prior = &prior,
+            .group_count = count};
     all.groups = xcalloc(count + 1, sizeof *all.groups);
     all.keys = xcalloc(count + 1, sizeof *all.keys);
     all.members = xcalloc(count + 1, sizeof *all.members);
     all.items = xcalloc(count + 2, sizeof *all.items);
-    diff_groups_make(job, all.groups);
-    diff_alike(job, all.groups, count);
+    diff_groups_make(compared, all.launches, all.groups);
+    diff_alike(compared, all.groups, count);
     contributions_native(&all);
     for (size_t i = 0; i < count; i++)
-        all.keys[i] = (struct diff_key){key_make(job, &all.groups[i]), (uint32_t)i};
+        all.keys[i] = (struct diff_key){key_make(compared, &all.groups[i]), (uint32_t)i};
     contributions_merge(&all);
     contributions_estimate(&all, 0, all.count);
     contributions_learn(&all);
@@ -376,19 +376,19 @@ struct diff_group *diff_contribute(struct diff_job *job)
         contributions_judge(&all);
     }
     contributions_code(&all);
-    if (job->subject == DIFF_SUBJECT_STEPS) {
+    if (compared->subject == DIFF_SUBJECT_STEPS) {
         contributions_judge(&all);
         contributions_places(&all);
     }
     contributions_drop_empty(&all);
-    contributions_order(&all);
-    workload->contributions =
-            arena_alloc(job->arena, all.count + 1, sizeof *workload->contributions);
-    workload->contribution_count = all.count;
+    *ret = (struct diff_contributed){
+            .groups = all.groups, .launches = all.launches, .count = all.count};
+    contributions_order(&all, ret);
+    ret->contributions = arena_alloc(compared->arena, all.count + 1, sizeof *ret->contributions);
     for (size_t i = 0; i < all.count; i++)
-        contributions_fill(&all, &all.items[i], (int)i + 1, &workload->contributions[i]);
-    contributions_classes(job);
-    contributions_close(job);
+        contributions_fill(&all, &all.items[i], (int)i + 1, &ret->contributions[i]);
+    contributions_classes(compared, ret);
+    contributions_close(compared, ret);
     for (size_t i = 0; i < count; i++)
         free(all.keys[i].text);
     for (size_t i = 0; i < all.count; i++)
@@ -396,5 +396,10 @@ struct diff_group *diff_contribute(struct diff_job *job)
     free(all.keys);
     free(all.members);
     free(all.items);
-    return all.groups;
+}
+
+void diff_contributed_clear(struct diff_contributed *made)
+{
+    free(made->groups);
+    *made = (struct diff_contributed){0};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Between the parts that make contributions: the aligned groups with what they are together.
-// Internal to this room. One owner thread; what is reported lives in the job's arena.
+// Internal to this room. One owner thread; what is reported lives in the arena.
 #ifndef UPGATE_DIFF_CONTRIBUTIONS_H
 #define UPGATE_DIFF_CONTRIBUTIONS_H
 
@@ -33,7 +33,9 @@ struct contributions_whole { // groups that are told as one
 };
 
 struct contributions {
-    struct diff_job *job;
+    const struct diff_compared *compared;
+    const struct diff_launches *launches;
+    struct diff_prior *prior;
     struct diff_group *groups;
     struct diff_key *keys;
     size_t group_count;
@@ -44,12 +46,13 @@ struct contributions {
 
 // Is it one to be told, at `half` of the width of its interval? busy: by how much the busy time of
 // its groups changed.
-bool contributions_told(
-        const struct diff_job *job, const struct diff_estimate *estimate, double half, double busy);
+bool contributions_told(const struct diff_compared *compared, const struct diff_estimate *estimate,
+        double half, double busy);
 void contributions_estimate_groups(const struct contributions *all, const uint32_t *groups,
         size_t count, struct diff_estimate *ret);
 void contributions_estimate(struct contributions *all, size_t from, size_t end); // of items
-double contributions_floor_ns(const struct diff_job *job); // the least that is worth a line
+double contributions_floor_ns(
+        const struct diff_untraced *untraced); // the least that is worth a line
 // contributions_executions.c: what the executions take, of the side that it changed towards, that
 // each of its windows has beyond each of the other side's; at most estimate.nearest. 0: none.
 double contributions_executes_more(const struct contributions *all, const uint32_t *groups,
@@ -76,14 +79,14 @@ void contributions_places(struct contributions *all);
 const char *contributions_label(struct contributions *all, const struct contributions_item *item);
 // What took most on a side, of one group: three at most.
 const char *contributions_group_side(
-        struct diff_job *job, const struct diff_group *group, int side);
+        const struct diff_compared *compared, const struct diff_group *group, int side);
 // Of what is spread over a place: parts, names, label and kind of the contribution.
 void contributions_parts(struct contributions *all, const struct contributions_item *item,
         struct diff_contribution *made);
 // Code without a name ("[unknown] in [jit]") is told by the place that holds four fifths of its
 // change, too: its innermost link; NULL: none.
 const char *contributions_label_called(
-        struct diff_job *job, const struct cost_node *leaf, const char *label, const char *last);
+        struct arena *arena, const struct cost_node *leaf, const char *label, const char *last);
 // Name of the outermost place of a leaf, or of the innermost.
 const struct cost_node *contributions_place(
         const struct cost_tree *tree, uint32_t leaf, bool outermost);

@@ -52,8 +52,8 @@ static double cost_of_items(const struct code *code, const struct code_set *set,
         size_t *ret_most, double *ret_held)
 {
     const struct contributions *all = code->all;
-    double *held = xcalloc(all->count + 1, sizeof *held), line = contributions_floor_ns(all->job),
-           cost = 0;
+    double *held = xcalloc(all->count + 1, sizeof *held),
+           line = contributions_floor_ns(all->compared->untraced), cost = 0;
     *ret_kinds = *ret_most = 0;
     for (size_t i = 0; i < set->count; i++)
         held[code->item_of[set->groups[i]]] += group_delta(all, set->groups[i]);
@@ -86,7 +86,7 @@ static void set_estimate(const struct contributions *all, const struct code_set 
 static const char *run_label(const struct code *code, const struct code_set *set, int side)
 {
     struct contributions *all = code->all;
-    struct diff_job *job = all->job;
+    const struct diff_compared *compared = all->compared;
     const char *names[2] = {NULL, NULL};
     double times[2] = {0, 0};
     size_t more = 0;
@@ -105,8 +105,8 @@ static const char *run_label(const struct code *code, const struct code_set *set
         if (top == COST_NONE)
             continue;
         const char *name = side ? all->groups[top].name_b : all->groups[top].name_a;
-        const struct cost_node *leaf = diff_leaf(job, &all->groups[top]);
-        name = leaf->kind == COST_TRANSFER ? arena_print(job->arena, "%s copy", leaf->name)
+        const struct cost_node *leaf = diff_leaf(compared->trees, &all->groups[top]);
+        name = leaf->kind == COST_TRANSFER ? arena_print(compared->arena, "%s copy", leaf->name)
                 : name                     ? name
                                            : leaf->name;
         more++;
@@ -125,15 +125,15 @@ static const char *run_label(const struct code *code, const struct code_set *set
     names_label(names[0] ? names[0] : "", first, sizeof first, CONTRIBUTIONS_HALF_MAX);
     names_label(names[1] ? names[1] : "", second, sizeof second, CONTRIBUTIONS_HALF_MAX);
     if (more > 2)
-        return arena_print(job->arena, "%s, %s and %zu more", first, second, more - 2);
-    return arena_print(job->arena, "%s and %s", first, second);
+        return arena_print(compared->arena, "%s, %s and %zu more", first, second, more - 2);
+    return arena_print(compared->arena, "%s and %s", first, second);
 }
 
 // ---- what comes late behind it ----
 
 static double set_order(const struct contributions *all, const struct code_set *set, int side)
 {
-    const struct cost_tree *tree = all->job->workload->trees[side];
+    const struct cost_tree *tree = all->compared->trees[side];
     double first = INFINITY;
     for (size_t i = 0; i < set->count; i++) {
         const struct align_group *of = all->groups[set->groups[i]].group;
@@ -164,7 +164,7 @@ static size_t set_behind(const struct code *code, struct code_set *set, int side
         if (group->kind != DIFF_LAUNCH_GAP || own[g] || code->owner[g] != COST_NONE ||
                 (side ? of->count_b : of->count_a) == 0)
             continue;
-        const struct cost_tree *tree = all->job->workload->trees[side];
+        const struct cost_tree *tree = all->compared->trees[side];
         double order = code->order[side][tree->nodes[(side ? of->b : of->a)[0]].parent];
         if (!(order >= first)) {
             before += delta;
@@ -187,7 +187,7 @@ static double set_executes_more(const struct contributions *all, const struct co
     struct code_set of = {0};
     struct diff_estimate estimate;
     for (size_t i = 0; i < set->count; i++)
-        if (diff_is_counted(diff_leaf(all->job, &all->groups[set->groups[i]])))
+        if (diff_is_counted(diff_leaf(all->compared->trees, &all->groups[set->groups[i]])))
             vector_push(of.groups, of.count, set->groups[i]);
     contributions_estimate_groups(all, of.groups, of.count, &estimate);
     double certain =
@@ -210,8 +210,8 @@ static bool code_tell(
 {
     struct contributions *all = code->all;
     struct contributions_whole whole = {0};
-    const bool steps = all->job->subject == DIFF_SUBJECT_STEPS;
-    double line = contributions_floor_ns(all->job), busy, held, net = 0, gross = 0;
+    const bool steps = all->compared->subject == DIFF_SUBJECT_STEPS;
+    double line = contributions_floor_ns(all->compared->untraced), busy, held, net = 0, gross = 0;
     size_t kinds, most;
     double cost = cost_of_items(code, set, &kinds, &most, &held);
     for (size_t i = 0; i < set->count; i++) {
@@ -223,20 +223,22 @@ static bool code_tell(
             (net > 0) != (side == 1))
         return false;
     set_estimate(all, set, &whole.estimate, &busy);
-    whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
+    whole.half = diff_units_half(
+            all->prior, all->compared->units, &whole.estimate, 2 * (all->candidates + code->asked));
     if (!steps && !whole.estimate.agrees)
         return false;
-    if (steps && !contributions_told(all->job, &whole.estimate, whole.half, busy)) {
+    if (steps && !contributions_told(all->compared, &whole.estimate, whole.half, busy)) {
         double certain = set_executes_more(all, set);
         if (certain < line ||
                 !contributions_told(
-                        all->job, &whole.estimate, fabs(whole.estimate.delta) - certain, busy))
+                        all->compared, &whole.estimate, fabs(whole.estimate.delta) - certain, busy))
             return false;
         whole.nearest = copysign(certain, whole.estimate.delta);
     }
     if (steps && set_behind(code, set, side))
         set_estimate(all, set, &whole.estimate, &busy);
-    whole.half = diff_units_half(all->job, &whole.estimate, 2 * (all->candidates + code->asked));
+    whole.half = diff_units_half(
+            all->prior, all->compared->units, &whole.estimate, 2 * (all->candidates + code->asked));
     whole.label = label ? label : run_label(code, set, side);
     whole.kind = kind;
     for (size_t i = 0; i < set->count; i++)
@@ -260,7 +262,7 @@ static bool function_only(const struct code *code, uint32_t function, int side)
 static double group_below(const struct code *code, int side, uint32_t group, double *ret_all)
 {
     const struct align_group *of = code->all->groups[group].group;
-    const struct cost_tree *tree = code->all->job->workload->trees[side];
+    const struct cost_tree *tree = code->all->compared->trees[side];
     double below = 0, all = 0;
     for (size_t i = 0; i < (side ? of->count_b : of->count_a); i++) {
         uint32_t leaf = (side ? of->b : of->a)[i];
@@ -280,8 +282,8 @@ static void set_fill(const struct code *code, int side, struct code_set *set)
                below = code->owner[i] == COST_NONE && code->run_of[i] == COST_NONE
                 ? group_below(code, side, i, &of)
                 : 0;
-        bool start =
-                all->job->subject == DIFF_SUBJECT_FIRST || all->job->subject == DIFF_SUBJECT_CPU;
+        bool start = all->compared->subject == DIFF_SUBJECT_FIRST ||
+                all->compared->subject == DIFF_SUBJECT_CPU;
         bool compiles = all->groups[i].kind == DIFF_COMPILE && start; // it has a name
         if (all->groups[i].kind != DIFF_NATIVE_CODE && !compiles && below > 0 &&
                 below >= code_below * of)
@@ -302,12 +304,12 @@ static const char *function_name(const struct code *code, uint32_t function)
     const struct code_function *of = &code->functions[function];
     char name[NAMES_LENGTH_MAX] = "";
     const char *import = of->module && !strcmp(of->name, "<module>")
-            ? host_path_import(code->all->job->arena, of->module, false)
+            ? host_path_import(code->all->compared->arena, of->module, false)
             : NULL;
     if (import)
         return import;
     names_label(of->name, name, sizeof name, CONTRIBUTIONS_LABEL_MAX);
-    return arena_copy(code->all->job->arena, name);
+    return arena_copy(code->all->compared->arena, name);
 }
 
 static int by_ticks(const void *left, const void *right)
@@ -354,7 +356,7 @@ static void code_functions(struct code *code)
         const char *again = set.count && !moved ? function_repeats(code, side, function) : NULL;
         const char *label = function_name(code, called);
         if (again)
-            label = arena_print(code->all->job->arena, "%s, called by %s", again, label);
+            label = arena_print(code->all->compared->arena, "%s, called by %s", again, label);
         if (set.count)
             code_tell(code, &set, side, moved ? DIFF_CODE_MOVED : code_kind(side, again != NULL),
                     label);
@@ -410,8 +412,8 @@ static void code_backward(struct code *code, int side)
             set_add(code, &set, side, g);
     if (theirs) {
         set_estimate(all, &set, &code->wholes[whole].estimate, &busy);
-        code->wholes[whole].half = diff_units_half(
-                all->job, &code->wholes[whole].estimate, 2 * (all->candidates + code->asked));
+        code->wholes[whole].half = diff_units_half(all->prior, all->compared->units,
+                &code->wholes[whole].estimate, 2 * (all->candidates + code->asked));
     }
     free(set.groups);
 }
@@ -457,11 +459,12 @@ void contributions_code(struct contributions *all)
         for (size_t k = 0; k < all->items[i].count; k++)
             code.item_of[all->members[all->items[i].first + k]] = (uint32_t)i;
     code_parts_make(&code);
-    if (all->job->subject == DIFF_SUBJECT_STEPS)
+    const bool steps = all->compared->subject == DIFF_SUBJECT_STEPS;
+    if (steps)
         code_compiled(&code);
     code_functions(&code);
-    if (all->job->subject == DIFF_SUBJECT_STEPS) { // elsewhere each operation of a side without it
-                                                   // is one that the other has more often
+    if (steps) { // elsewhere each operation of a side without it is one that the other has more
+                 // often
         code_backward(&code, 0);
         code_backward(&code, 1);
         code_runs(&code);

@@ -11,6 +11,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/code_parts.h"
+#include "reports/analyse/diff/diff_input.h"
 #include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
@@ -62,7 +63,7 @@ static struct compiled_phase *phase_of(struct compiled *compiled, uint32_t node)
 // Is a node of the side's tree, or what it stands in, a function that was compiled?
 static bool node_is_compiled(const struct compiled *compiled, uint32_t node)
 {
-    const struct cost_tree *tree = compiled->code->all->job->workload->trees[compiled->side];
+    const struct cost_tree *tree = compiled->code->all->compared->trees[compiled->side];
     for (; node != COST_NONE && node != 0; node = tree->nodes[node].parent)
         if (function_is_compiled(compiled->code, compiled->code->function_of[compiled->side][node]))
             return true;
@@ -74,7 +75,7 @@ static bool node_is_compiled(const struct compiled *compiled, uint32_t node)
 static void phases_make(struct compiled *compiled)
 {
     const struct code *code = compiled->code;
-    const struct cost_tree *tree = code->all->job->workload->trees[compiled->side];
+    const struct cost_tree *tree = code->all->compared->trees[compiled->side];
     for (uint32_t i = 1; i < tree->node_count; i++) {
         double ticks = tree->nodes[i].kind == COST_FUNCTION ? (double)tree->nodes[i].count : 0;
         struct compiled_phase *phase = ticks > 0 ? phase_of(compiled, i) : NULL;
@@ -157,18 +158,18 @@ static const char *compiled_label(const struct compiled *compiled)
         names_label(mode, name, sizeof name, CONTRIBUTIONS_LABEL_MAX);
         strbuf_add(&text, ", under %s", name);
     }
-    return diff_text(compiled->code->all->job, &text);
+    return diff_text(compiled->code->all->compared->arena, &text);
 }
 
 // What the untraced steps differ by for certain, less all that else differs in a traced one; the
 // rest of a step is the same code on both sides. 0: that is not known.
 static double compiled_certain(const struct contributions *all, const struct diff_estimate *of)
 {
-    const struct diff_workload *workload = all->job->workload;
-    double sign = copysign(1, of->delta), rest = fabs(workload->delta_ns - of->delta),
-           own = diff_units_half_own(all->job, of) - of->step_half,
-           least = sign > 0 ? workload->delta_lo_ns : -workload->delta_hi_ns;
-    bool most = rest <= (1 - diff_most) * fabs(workload->delta_ns);
+    const struct diff_untraced *untraced = all->compared->untraced;
+    double sign = copysign(1, of->delta), rest = fabs(untraced->delta - of->delta),
+           own = diff_units_half_own(all->prior, of) - of->step_half,
+           least = sign > 0 ? untraced->lo : -untraced->hi;
+    bool most = rest <= (1 - diff_most) * fabs(untraced->delta);
     return most && least - rest - own > 0 ? least - rest - own : 0;
 }
 
@@ -179,14 +180,14 @@ static double compiled_certain(const struct contributions *all, const struct dif
 static bool compiled_told(
         const struct contributions *all, struct contributions_whole *whole, double busy)
 {
-    whole->half = diff_units_half_own(all->job, &whole->estimate);
-    if (contributions_told(all->job, &whole->estimate, whole->half, busy))
+    whole->half = diff_units_half_own(all->prior, &whole->estimate);
+    if (contributions_told(all->compared, &whole->estimate, whole->half, busy))
         return true;
     double certain = compiled_certain(all, &whole->estimate);
     whole->nearest = copysign(certain, whole->estimate.delta);
-    return certain >= contributions_floor_ns(all->job) &&
+    return certain >= contributions_floor_ns(all->compared->untraced) &&
             contributions_told(
-                    all->job, &whole->estimate, fabs(whole->estimate.delta) - certain, busy);
+                    all->compared, &whole->estimate, fabs(whole->estimate.delta) - certain, busy);
 }
 
 void code_compiled(struct code *code)

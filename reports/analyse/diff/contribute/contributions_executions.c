@@ -15,17 +15,18 @@
 #include "reports/analyse/diff/thresholds.h"
 
 // counts[unit] += executions of a group on one side. False: it holds what is not counted.
-static bool executions_add(
-        const struct diff_job *job, const struct align_group *group, int side, double *counts)
+static bool executions_add(const struct diff_compared *compared, const struct align_group *group,
+        int side, double *counts)
 {
-    const struct cost_tree *tree = job->workload->trees[side];
+    const struct cost_tree *tree = compared->trees[side];
     const uint32_t *leaves = side ? group->b : group->a;
     size_t count = side ? group->count_b : group->count_a;
     for (size_t i = 0; i < count; i++) {
         if (!diff_is_counted(&tree->nodes[leaves[i]]))
             return false;
-        for (uint32_t r = job->first[side][leaves[i]]; r < job->first[side][leaves[i] + 1]; r++) {
-            uint32_t unit = job->units.of_window[side][tree->rows[r].window];
+        for (uint32_t r = compared->first[side][leaves[i]];
+                r < compared->first[side][leaves[i] + 1]; r++) {
+            uint32_t unit = compared->units->of_window[side][tree->rows[r].window];
             if (unit != UINT32_MAX)
                 counts[unit] += (double)tree->rows[r].count;
         }
@@ -54,15 +55,15 @@ static size_t executions_range(
 double contributions_executes_more(const struct contributions *all, const uint32_t *groups,
         size_t count, const struct diff_estimate *estimate)
 {
-    const struct diff_job *job = all->job;
-    const struct diff_units *units = &job->units;
+    const struct diff_compared *compared = all->compared;
+    const struct diff_units *units = compared->units;
     double range[2][2];
     bool known = units->pairs >= EXECUTIONS_PAIRS_MIN && estimate->nearest != 0;
     double *counts = known ? xcalloc(units->count + 1, sizeof *counts) : NULL;
     for (int side = 0; side < 2 && known; side++) {
         memset(counts, 0, units->count * sizeof *counts);
         for (size_t k = 0; k < count && known; k++)
-            known = executions_add(job, all->groups[groups[k]].group, side, counts);
+            known = executions_add(compared, all->groups[groups[k]].group, side, counts);
         known = known && executions_range(units, counts, side, range[side]) >= EXECUTIONS_UNITS_MIN;
     }
     free(counts);

@@ -43,7 +43,7 @@ static void kernels_add(struct kernels *kernels, const struct cost_node *leaf)
 }
 
 // "triton_red_fused_sum_1" and "_4" are one.
-static void kernels_merge(struct diff_job *job, struct kernels *kernels)
+static void kernels_merge(struct arena *arena, struct kernels *kernels)
 {
     size_t kept = 0;
     for (size_t i = 0; i < kernels->count; i++) {
@@ -57,7 +57,7 @@ static void kernels_merge(struct diff_job *job, struct kernels *kernels)
             continue;
         }
         kernels->of[kept] = kernels->of[i];
-        kernels->of[kept++].normal = arena_copy(job->arena, buf);
+        kernels->of[kept++].normal = arena_copy(arena, buf);
     }
     kernels->count = kept;
 }
@@ -68,10 +68,10 @@ static int kernels_compare(const void *left, const void *right)
     return a->ns > b->ns ? -1 : a->ns < b->ns ? 1 : strcmp(a->normal, b->normal);
 }
 
-static void kernels_group(struct kernels *kernels, const struct diff_job *job,
+static void kernels_group(struct kernels *kernels, const struct cost_tree *const trees[2],
         const struct align_group *group, int side)
 {
-    const struct cost_tree *tree = job->workload->trees[side];
+    const struct cost_tree *tree = trees[side];
     const uint32_t *leaves = side ? group->b : group->a;
     for (size_t i = 0; i < (side ? group->count_b : group->count_a); i++)
         kernels_add(kernels, &tree->nodes[leaves[i]]);
@@ -79,10 +79,10 @@ static void kernels_group(struct kernels *kernels, const struct diff_job *job,
 
 // The longest `told` of them, each at most `max` bytes.
 static const char *kernels_text(
-        struct diff_job *job, struct kernels *kernels, size_t told, size_t max)
+        struct arena *arena, struct kernels *kernels, size_t told, size_t max)
 {
     struct strbuf text = {0};
-    kernels_merge(job, kernels);
+    kernels_merge(arena, kernels);
     size_t less = told == 1 && kernels->count > told ? KERNELS_MORE : 0;
     qsort(kernels->of, kernels->count, sizeof *kernels->of, kernels_compare);
     for (size_t i = 0; i < kernels->count && i < told; i++) {
@@ -92,7 +92,7 @@ static const char *kernels_text(
     }
     if (kernels->count > told)
         strbuf_add(&text, " + %zu%s more", kernels->count - told, kernels->more ? " or" : "");
-    const char *copy = arena_copy(job->arena, text.len ? text.text : "nothing");
+    const char *copy = arena_copy(arena, text.len ? text.text : "nothing");
     strbuf_free(&text);
     return copy;
 }
@@ -103,15 +103,17 @@ static const char *kernels_side(
 {
     struct kernels kernels = {.count = 0};
     for (size_t i = 0; i < item->count; i++)
-        kernels_group(&kernels, all->job, all->groups[all->members[item->first + i]].group, side);
-    return kernels_text(all->job, &kernels, 1, CONTRIBUTIONS_HALF_MAX);
+        kernels_group(&kernels, all->compared->trees,
+                all->groups[all->members[item->first + i]].group, side);
+    return kernels_text(all->compared->arena, &kernels, 1, CONTRIBUTIONS_HALF_MAX);
 }
 
-const char *contributions_group_side(struct diff_job *job, const struct diff_group *group, int side)
+const char *contributions_group_side(
+        const struct diff_compared *compared, const struct diff_group *group, int side)
 {
     struct kernels kernels = {.count = 0};
-    kernels_group(&kernels, job, group->group, side);
-    return kernels_text(job, &kernels, KERNELS_TOLD, CONTRIBUTIONS_LABEL_MAX);
+    kernels_group(&kernels, compared->trees, group->group, side);
+    return kernels_text(compared->arena, &kernels, KERNELS_TOLD, CONTRIBUTIONS_LABEL_MAX);
 }
 
 // ---- one thing ----
@@ -126,14 +128,14 @@ const struct cost_node *contributions_place(
     return &tree->nodes[place == COST_NONE ? 0 : place];
 }
 
-static const char *label_short(struct diff_job *job, const char *name, size_t max)
+static const char *label_short(struct arena *arena, const char *name, size_t max)
 {
     char text[NAMES_LENGTH_MAX] = "";
     names_label(name, text, sizeof text, max);
-    return arena_copy(job->arena, text);
+    return arena_copy(arena, text);
 }
 
-static const char *label_stall(struct diff_job *job, const struct cost_node *leaf)
+static const char *label_stall(struct arena *arena, const struct cost_node *leaf)
 {
     size_t count = 0;
     const struct stall_cause *causes = stall_causes(&count);
@@ -141,52 +143,56 @@ static const char *label_stall(struct diff_job *job, const struct cost_node *lea
     for (size_t i = 0; i < count; i++)
         if (strcmp(causes[i].id, leaf->name) == 0)
             title = causes[i].title;
-    return leaf->module ? arena_print(job->arena, "%s (%s)", title, leaf->module) : title;
+    return leaf->module ? arena_print(arena, "%s (%s)", title, leaf->module) : title;
 }
 
-static const char *label_native(struct diff_job *job, const struct diff_group *group)
+static const char *label_native(
+        const struct diff_compared *compared, const struct diff_group *group)
 {
     const char *names[DIFF_DEPTH_MAX];
-    size_t depth = diff_place_names(job, job->workload->trees[1], group->native_place, names);
-    return depth ? arena_print(job->arena, "what %s computes", names[depth - 1]) : "native code";
+    size_t depth = diff_place_names(compared->places, 1, group->native_place, names);
+    return depth ? arena_print(compared->arena, "what %s computes", names[depth - 1])
+                 : "native code";
 }
 
 static const char *label_make(struct contributions *all, const struct contributions_item *item,
         const struct diff_group *group)
 {
-    struct diff_job *job = all->job;
-    const struct cost_tree *tree = job->workload->trees[group->side];
+    const struct diff_compared *compared = all->compared;
+    const struct cost_tree *tree = compared->trees[group->side];
     const struct cost_node *leaf = &tree->nodes[group->leaf];
     switch (item->kind) {
     case DIFF_HOST_STALL:
-        return label_stall(job, leaf);
+        return label_stall(compared->arena, leaf);
     case DIFF_KERNEL_REPLACED:
     case DIFF_CPU_FUNCTION_REPLACED:
-        return arena_print(
-                job->arena, "%s -> %s", kernels_side(all, item, 0), kernels_side(all, item, 1));
+        return arena_print(compared->arena, "%s -> %s", kernels_side(all, item, 0),
+                kernels_side(all, item, 1));
     case DIFF_CLOCK_THROTTLE:
-        return arena_print(job->arena, "%zu kernels", item->count);
+        return arena_print(compared->arena, "%zu kernels", item->count);
     case DIFF_PARALLELISM:
-        return arena_print(job->arena, "%.0f threads -> %.0f", round(job->parallel[0].threads),
-                round(job->parallel[1].threads));
+        return arena_print(compared->arena, "%.0f threads -> %.0f",
+                round(compared->parallel[0].threads), round(compared->parallel[1].threads));
     case DIFF_LAUNCH_GAP:
-        return arena_print(job->arena, "launches of %s",
-                label_short(job, contributions_place(tree, group->leaf, true)->name, 40));
+        return arena_print(compared->arena, "launches of %s",
+                label_short(
+                        compared->arena, contributions_place(tree, group->leaf, true)->name, 40));
     case DIFF_DATA_WAIT:
         return "next batch";
     case DIFF_COMPILE:
         return "torch.compile";
     case DIFF_NATIVE_CODE:
-        return label_native(job, group);
+        return label_native(compared, group);
     case DIFF_MEMCPY: // "DtoD" alone is no thing
-        return strcmp(leaf->name, "set") == 0     ? "memset"
-                : strcmp(leaf->name, "copy") == 0 ? "copy"
-                                                  : arena_print(job->arena, "%s copy", leaf->name);
+        return strcmp(leaf->name, "set") == 0 ? "memset"
+                : strcmp(leaf->name, "copy") == 0
+                ? "copy"
+                : arena_print(compared->arena, "%s copy", leaf->name);
     default:
         if (leaf->kind == COST_FUNCTION && leaf->name[0] == '[' && leaf->module)
-            return arena_print(
-                    job->arena, "%s in %s", leaf->name, label_short(job, leaf->module, 40));
-        return label_short(job,
+            return arena_print(compared->arena, "%s in %s", leaf->name,
+                    label_short(compared->arena, leaf->module, 40));
+        return label_short(compared->arena,
                 group->side && group->name_b ? group->name_b
                         : group->name_a      ? group->name_a
                                              : leaf->name,
@@ -195,39 +201,40 @@ static const char *label_make(struct contributions *all, const struct contributi
 }
 
 // The same Python function at many places keeps its name; several functions together have none.
-static const char *label_python(struct diff_job *job, const struct diff_group *groups,
-        const uint32_t *members, size_t count)
+static const char *label_python(const struct diff_compared *compared,
+        const struct diff_group *groups, const uint32_t *members, size_t count)
 {
     const char *name = NULL;
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &groups[members[i]];
         const struct cost_node *place =
-                contributions_place(job->workload->trees[group->side], group->leaf, false);
+                contributions_place(compared->trees[group->side], group->leaf, false);
         if (place->kind == COST_ROOT || (name && strcmp(name, place->name) != 0))
             return "Python interpreter";
         name = place->name;
     }
     if (name && strcmp(name, "[gc]") == 0)
         return "garbage collection";
-    return name ? label_short(job, name, CONTRIBUTIONS_LABEL_MAX) : "Python interpreter";
+    return name ? label_short(compared->arena, name, CONTRIBUTIONS_LABEL_MAX)
+                : "Python interpreter";
 }
 
 const char *contributions_label(struct contributions *all, const struct contributions_item *item)
 {
     const uint32_t *members = all->members + item->first;
     if (item->kind == DIFF_PYTHON_OVERHEAD)
-        return label_python(all->job, all->groups, members, item->count);
+        return label_python(all->compared, all->groups, members, item->count);
     return label_make(all, item, &all->groups[members[0]]);
 }
 
 const char *contributions_label_called(
-        struct diff_job *job, const struct cost_node *leaf, const char *label, const char *last)
+        struct arena *arena, const struct cost_node *leaf, const char *label, const char *last)
 {
     char name[NAMES_LENGTH_MAX] = "";
     if (leaf->kind != COST_FUNCTION || leaf->name[0] != '[' || !last)
         return label;
     names_label(last, name, sizeof name, CONTRIBUTIONS_HALF_MAX);
-    return arena_print(job->arena, "%s, called by %s", label, name);
+    return arena_print(arena, "%s, called by %s", label, name);
 }
 
 // ---- what is spread over a place ----
@@ -235,7 +242,7 @@ const char *contributions_label_called(
 // "Block.attend: gemm_kernel, copy_kernel and more": the place, and what makes half of the change
 // there, three at most.
 static const char *label_place(
-        struct diff_job *job, const char *place, const struct diff_contribution *made)
+        struct arena *arena, const char *place, const struct diff_contribution *made)
 {
     char name[NAMES_LENGTH_MAX] = "";
     struct strbuf text = {0};
@@ -254,7 +261,7 @@ static const char *label_place(
         held += (part->b_ns - part->a_ns) / made->delta_ns;
     }
     const char *label =
-            arena_print(job->arena, "%s%s", text.text, shown < made->part_count ? " and more" : "");
+            arena_print(arena, "%s%s", text.text, shown < made->part_count ? " and more" : "");
     strbuf_free(&text);
     return label;
 }
@@ -336,7 +343,7 @@ static enum diff_kind parts_kind(const struct diff_contribution *made, double si
 void contributions_parts(struct contributions *all, const struct contributions_item *item,
         struct diff_contribution *made)
 {
-    struct diff_job *job = all->job;
+    const struct diff_compared *compared = all->compared;
     struct part *parts = xcalloc(item->part_count + 1, sizeof *parts);
     double sign = made->delta_ns < 0 ? -1 : 1;
     for (size_t i = 0; i < item->part_count; i++) {
@@ -351,13 +358,13 @@ void contributions_parts(struct contributions *all, const struct contributions_i
                 .sign = sign};
     }
     made->part_count = parts_merge(parts, item->part_count);
-    made->parts = arena_alloc(job->arena, made->part_count, sizeof *made->parts);
+    made->parts = arena_alloc(compared->arena, made->part_count, sizeof *made->parts);
     for (size_t i = 0; i < made->part_count; i++)
         made->parts[i] = parts[i].told;
     const struct diff_group *top = &all->groups[parts[0].top];
     made->name_a = top->name_a || parts[0].told.a_ns <= 0 ? top->name_a : top->name_b;
     made->name_b = top->name_b || parts[0].told.b_ns <= 0 ? top->name_b : top->name_a;
     made->kind = item->label ? item->whole : parts_kind(made, sign);
-    made->label = item->label ? item->label : label_place(job, item->place, made);
+    made->label = item->label ? item->label : label_place(compared->arena, item->place, made);
     free(parts);
 }

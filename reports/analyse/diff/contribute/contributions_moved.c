@@ -30,23 +30,24 @@ static double moved_elsewhere(const struct cost_tree *tree, const struct cost_no
 
 bool contributions_moved(const struct contributions *all, const struct contributions_item *item)
 {
-    const struct diff_job *job = all->job;
+    const struct diff_compared *compared = all->compared;
     int side = item->kind == DIFF_CPU_FUNCTION_ADDED;
-    if (job->subject != DIFF_SUBJECT_FIRST || item->parts ||
+    if (compared->subject != DIFF_SUBJECT_FIRST || item->parts ||
             (!side && item->kind != DIFF_CPU_FUNCTION_REMOVED))
         return false;
-    const struct cost_node *leaf = diff_leaf(job, &all->groups[all->members[item->first]]);
+    const struct cost_node *leaf =
+            diff_leaf(compared->trees, &all->groups[all->members[item->first]]);
     double here[2] = {0}, elsewhere[2];
     for (size_t i = 0; i < item->count; i++) {
         const struct align_group *of = all->groups[all->members[item->first + i]].group;
         for (size_t k = 0; k < of->count_a; k++)
-            here[0] += (double)job->workload->trees[0]->nodes[of->a[k]].count;
+            here[0] += (double)compared->trees[0]->nodes[of->a[k]].count;
         for (size_t k = 0; k < of->count_b; k++)
-            here[1] += (double)job->workload->trees[1]->nodes[of->b[k]].count;
+            here[1] += (double)compared->trees[1]->nodes[of->b[k]].count;
     }
     if (here[side] < DIFF_TICKS_MIN)
         return false;
     for (int i = 0; i < 2; i++)
-        elsewhere[i] = moved_elsewhere(job->workload->trees[i], leaf);
+        elsewhere[i] = moved_elsewhere(compared->trees[i], leaf);
     return contributions_moves(here, elsewhere, side);
 }

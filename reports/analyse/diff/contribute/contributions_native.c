@@ -16,9 +16,9 @@ struct native_place { // by node of tree b
     double ns[2], unnamed[2];
 };
 
-static bool native_is(const struct diff_job *job, const struct diff_group *group)
+static bool native_is(const struct diff_compared *compared, const struct diff_group *group)
 {
-    const struct cost_node *leaf = diff_leaf(job, group);
+    const struct cost_node *leaf = diff_leaf(compared->trees, group);
     return group->kind >= DIFF_CPU_FUNCTION_SLOWER && group->kind <= DIFF_CPU_FUNCTION_REPLACED &&
             leaf->kind == COST_FUNCTION && (!leaf->module || strcmp(leaf->module, "[kernel]") != 0);
 }
@@ -26,11 +26,10 @@ static bool native_is(const struct diff_job *job, const struct diff_group *group
 // The innermost place around a leaf that both sides have, as a node of tree b. a_of: of each node
 // of tree b, its partner's.
 static uint32_t native_common(
-        const struct diff_job *job, const uint32_t *a_of, int side, uint32_t node)
+        const struct diff_compared *compared, const uint32_t *a_of, int side, uint32_t node)
 {
-    const struct diff_workload *workload = job->workload;
-    const struct cost_tree *tree = workload->trees[side];
-    const uint32_t *b_of = workload->alignment->place_b;
+    const struct cost_tree *tree = compared->trees[side];
+    const uint32_t *b_of = compared->alignment->place_b;
     while (node != 0 &&
             (tree->nodes[node].kind >= COST_KERNEL ||
                     (side ? a_of[node] : b_of[node]) == COST_NONE))
@@ -38,10 +37,10 @@ static uint32_t native_common(
     return node == 0 ? 0 : side ? node : b_of[node];
 }
 
-static void native_sum(const struct diff_job *job, const struct align_group *group, int side,
-        struct native_place *place)
+static void native_sum(const struct diff_compared *compared, const struct align_group *group,
+        int side, struct native_place *place)
 {
-    const struct cost_tree *tree = job->workload->trees[side];
+    const struct cost_tree *tree = compared->trees[side];
     for (size_t i = 0; i < (side ? group->count_b : group->count_a); i++) {
         const struct cost_node *leaf = &tree->nodes[(side ? group->b : group->a)[i]];
         place->ns[side] += (double)leaf->ns;
@@ -59,10 +58,9 @@ static bool native_unlike_at(const struct native_place *place)
 
 void contributions_native(struct contributions *all)
 {
-    const struct diff_job *job = all->job;
-    const struct diff_workload *workload = job->workload;
-    const uint32_t *b_of = workload->alignment->place_b;
-    size_t count[2] = {workload->trees[0]->node_count, workload->trees[1]->node_count};
+    const struct diff_compared *compared = all->compared;
+    const uint32_t *b_of = compared->alignment->place_b;
+    size_t count[2] = {compared->trees[0]->node_count, compared->trees[1]->node_count};
     if (!b_of)
         return;
     struct native_place *places = xcalloc(count[1] + 1, sizeof *places);
@@ -74,13 +72,13 @@ void contributions_native(struct contributions *all)
             a_of[b_of[i]] = i;
     for (size_t g = 0; g < all->group_count; g++) {
         const struct diff_group *group = &all->groups[g];
-        at[g] = native_common(job, a_of, group->side, group->leaf);
-        for (int side = 0; native_is(job, group) && side < 2; side++)
-            native_sum(job, group->group, side, &places[at[g]]);
+        at[g] = native_common(compared, a_of, group->side, group->leaf);
+        for (int side = 0; native_is(compared, group) && side < 2; side++)
+            native_sum(compared, group->group, side, &places[at[g]]);
     }
     for (size_t g = 0; g < all->group_count; g++) {
         all->groups[g].native_place = at[g];
-        if (at[g] && native_is(job, &all->groups[g]) && native_unlike_at(&places[at[g]]))
+        if (at[g] && native_is(compared, &all->groups[g]) && native_unlike_at(&places[at[g]]))
             all->groups[g].kind = DIFF_NATIVE_CODE;
     }
     free(places);

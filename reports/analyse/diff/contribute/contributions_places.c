@@ -39,19 +39,19 @@ struct places {
 static size_t places_names(struct contributions *all, const struct diff_group *group,
         const char *names[DIFF_DEPTH_MAX])
 {
-    const struct diff_workload *workload = all->job->workload;
+    const struct diff_compared *compared = all->compared;
     const struct align_group *aligned = group->group;
     int side = aligned->count_b > 0;
     const uint32_t *leaves = side ? aligned->b : aligned->a;
     uint32_t place = side ? aligned->place_b : aligned->place_a;
     if (place == COST_NONE || (side ? aligned->count_b : aligned->count_a) == 1)
-        place = workload->trees[side]->nodes[leaves[0]].parent;
-    const uint32_t *partner = workload->alignment->place_b;
+        place = compared->trees[side]->nodes[leaves[0]].parent;
+    const uint32_t *partner = compared->alignment->place_b;
     if (!side && partner && place != COST_NONE && partner[place] != COST_NONE) {
         place = partner[place];
         side = 1;
     }
-    return diff_place_names(all->job, workload->trees[side], place, names);
+    return diff_place_names(compared->places, side, place, names);
 }
 
 static void places_build(struct places *places)
@@ -83,7 +83,7 @@ static void places_build(struct places *places)
 // A place with one place below and nothing of its own is no other hypothesis than that one.
 static void places_count(struct places *places)
 {
-    double floor = places_floor * places->all->job->untraced.step[0];
+    double floor = places_floor * places->all->compared->untraced->step[0];
     for (size_t i = places->tree->node_count; i-- > 1;) { // what is below comes later
         const struct cost_node *place = &places->tree->nodes[i];
         struct places_node *node = &places->nodes[i], *above = &places->nodes[place->parent];
@@ -126,16 +126,17 @@ static void sums_hand_up(struct places_sums *sums, const struct places_sums *abo
 // Is what the picked places below do not hold told from noise?
 static bool places_rest_told(const struct places *places, const struct places_sums *sums)
 {
-    const struct diff_job *job = places->all->job;
-    struct places_sums rest = sums_new(job->units.count);
+    const struct diff_compared *compared = places->all->compared;
+    struct places_sums rest = sums_new(compared->units->count);
     struct diff_estimate estimate;
     for (int side = 0; side < 2; side++)
-        for (size_t i = 0; i < job->units.count; i++)
+        for (size_t i = 0; i < compared->units->count; i++)
             rest.all[side][i] = sums->all[side][i] - sums->held[side][i];
-    diff_units_estimate(job, rest.all, &estimate);
+    diff_units_estimate(compared->units, rest.all, &estimate);
     sums_hand_up(&rest, &(struct places_sums){0}, 0);
-    return contributions_told(
-            job, &estimate, diff_units_half(job, &estimate, 2 * places->counted), 0);
+    return contributions_told(compared, &estimate,
+            diff_units_half(places->all->prior, compared->units, &estimate, 2 * places->counted),
+            0);
 }
 
 // Whether the place is named rather than those below it, which hold less than four fifths of its
@@ -152,21 +153,21 @@ static void places_choose(
     node->held = delta;
     for (int side = 0; side < 2; side++)
         memcpy(sums->held[side], sums->all[side],
-                places->all->job->units.count * sizeof **sums->all);
+                places->all->compared->units->count * sizeof **sums->all);
 }
 
 // Adds what no named contribution holds, here and below; returns the change of its busy time.
 static double places_visit(struct places *places, uint32_t id, const struct places_sums *above)
 {
-    struct diff_job *job = places->all->job;
+    const struct diff_compared *compared = places->all->compared;
     struct places_node *node = &places->nodes[id];
-    struct places_sums sums = node->counted ? sums_new(job->units.count) : *above;
+    struct places_sums sums = node->counted ? sums_new(compared->units->count) : *above;
     double busy = 0;
     for (uint32_t i = sums.all[0] ? node->group : COST_NONE; i != COST_NONE; i = places->next[i]) {
         const struct diff_group *group = &places->all->groups[i];
         if (places->named[i])
             continue;
-        diff_groups_add(job, group->group, sums.all);
+        diff_groups_add(compared, places->all->launches, group->group, sums.all);
         busy += group->busy_b - group->busy_a;
     }
     for (uint32_t child = places->tree->nodes[id].first_child; child != COST_NONE;
@@ -178,12 +179,13 @@ static double places_visit(struct places *places, uint32_t id, const struct plac
     }
     if (!node->counted)
         return busy;
-    diff_units_estimate(job, sums.all, &node->estimate);
-    node->half = diff_units_half(job, &node->estimate, 2 * places->counted);
-    node->told = fabs(node->estimate.delta) >= places_floor * job->untraced.step[0] &&
-            contributions_told(job, &node->estimate, node->half, busy);
+    diff_units_estimate(compared->units, sums.all, &node->estimate);
+    node->half = diff_units_half(
+            places->all->prior, compared->units, &node->estimate, 2 * places->counted);
+    node->told = fabs(node->estimate.delta) >= places_floor * compared->untraced->step[0] &&
+            contributions_told(compared, &node->estimate, node->half, busy);
     places_choose(places, node, &sums);
-    sums_hand_up(&sums, above, job->units.count);
+    sums_hand_up(&sums, above, compared->units->count);
     return busy;
 }
 
@@ -215,7 +217,7 @@ void contributions_places(struct contributions *all)
         if (places.nodes[i].picked)
             wholes[i] = (struct contributions_whole){.estimate = places.nodes[i].estimate,
                     .half = places.nodes[i].half,
-                    .place = arena_copy(all->job->arena, places.tree->nodes[i].name)};
+                    .place = arena_copy(all->compared->arena, places.tree->nodes[i].name)};
     for (size_t i = 0; i < all->group_count; i++)
         owner[i] = places_owner(&places, i);
     contributions_split(all, owner, wholes, places.tree->node_count);

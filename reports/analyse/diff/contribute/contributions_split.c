@@ -97,7 +97,8 @@ void contributions_split(struct contributions *all, const uint32_t *owner,
         if (!less[i])
             continue;
         contributions_estimate(all, i, i + 1);
-        items[i].half = diff_units_half(all->job, &items[i].estimate, 2 * all->candidates);
+        items[i].half = diff_units_half(
+                all->prior, all->compared->units, &items[i].estimate, 2 * all->candidates);
     }
     free(less);
 }

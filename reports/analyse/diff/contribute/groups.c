@@ -9,6 +9,7 @@
 
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contribute.h"
+#include "reports/analyse/diff/diff_input.h"
 #include "reports/analyse/diff/path/host_path.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
@@ -131,11 +132,13 @@ static enum diff_kind groups_host_kind(const struct cost_node *leaf, enum align_
     return groups_by_match(match, DIFF_CPU_FUNCTION_SLOWER);
 }
 
-static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_group *group)
+static enum diff_kind groups_kind(
+        const struct diff_compared *compared, const struct diff_group *group)
 {
-    const struct cost_tree *tree = job->workload->trees[group->side];
+    const struct cost_tree *tree = compared->trees[group->side];
     const struct cost_node *leaf = &tree->nodes[group->leaf];
-    bool gpu_idle = job->has_gpu && (leaf->class == COST_LAUNCH_BOUND || leaf->class == COST_IDLE);
+    bool gpu_idle =
+            compared->has_gpu && (leaf->class == COST_LAUNCH_BOUND || leaf->class == COST_IDLE);
     bool waits = gpu_idle || (leaf->kind == COST_STALL && words_equal(leaf->name, groups_waits));
     if (leaf->class == COST_DATA_WAIT || (waits && groups_in_phase(tree, leaf->parent, "data")))
         return DIFF_DATA_WAIT;
@@ -159,7 +162,7 @@ static enum diff_kind groups_kind(const struct diff_job *job, const struct diff_
         return words_within(leaf->name, groups_memory_calls) ? DIFF_MEMORY_ALLOC : DIFF_SYNC_ADDED;
     enum diff_kind kind = groups_host_kind(leaf, group->group->match);
     // Nothing launches where there is no GPU: what is not known there is a host that stood.
-    return kind == DIFF_LAUNCH_GAP && !job->has_gpu ? DIFF_HOST_STALL : kind;
+    return kind == DIFF_LAUNCH_GAP && !compared->has_gpu ? DIFF_HOST_STALL : kind;
 }
 
 struct groups_names { // the leaves that took most, by name
@@ -184,7 +187,7 @@ static void names_add(struct groups_names *names, const char *name, double ns)
     names->ns[names->count++] = ns;
 }
 
-static const char *names_join(struct diff_job *job, const struct groups_names *names)
+static const char *names_join(struct arena *arena, const struct groups_names *names)
 {
     if (names->count <= 1)
         return names->count ? names->names[0] : NULL;
@@ -193,16 +196,16 @@ static const char *names_join(struct diff_job *job, const struct groups_names *n
         strbuf_add(&text, "%s%s", i ? " + " : "", names->names[i]);
     if (names->more)
         strbuf_add(&text, " + %zu more", names->more);
-    return diff_text(job, &text);
+    return diff_text(arena, &text);
 }
 
-struct diff_sums diff_leaf_sums(const struct diff_job *job, int side, uint32_t node)
+struct diff_sums diff_leaf_sums(const struct diff_compared *compared, int side, uint32_t node)
 {
-    const struct cost_tree *tree = job->workload->trees[side];
+    const struct cost_tree *tree = compared->trees[side];
     struct diff_sums sums = {0};
-    for (uint32_t r = job->first[side][node]; r < job->first[side][node + 1]; r++) {
+    for (uint32_t r = compared->first[side][node]; r < compared->first[side][node + 1]; r++) {
         const struct cost_row *row = &tree->rows[r];
-        if (job->units.of_window[side][row->window] == UINT32_MAX)
+        if (compared->units->of_window[side][row->window] == UINT32_MAX)
             continue;
         sums.ns += (double)row->ns;
         sums.busy += (double)row->busy_ns;
@@ -211,17 +214,18 @@ struct diff_sums diff_leaf_sums(const struct diff_job *job, int side, uint32_t n
     return sums;
 }
 
-static void groups_side(struct diff_job *job, struct diff_group *group, int side, double *most)
+static void groups_side(const struct diff_compared *compared, const struct diff_launches *launches,
+        int side, struct diff_group *group, double *most)
 {
     const struct align_group *aligned = group->group;
     const uint32_t *leaves = side ? aligned->b : aligned->a;
     size_t count = side ? aligned->count_b : aligned->count_a;
-    const struct diff_units *units = &job->units;
+    const struct diff_units *units = compared->units;
     double factor = units->scale[side] / units->total_steps[side];
     struct groups_names names = {0};
     struct diff_sums all = {0};
     for (size_t i = 0; i < count; i++) {
-        struct diff_sums sums = diff_leaf_sums(job, side, leaves[i]);
+        struct diff_sums sums = diff_leaf_sums(compared, side, leaves[i]);
         all.ns += sums.ns;
         all.busy += sums.busy;
         all.count += sums.count;
@@ -230,31 +234,31 @@ static void groups_side(struct diff_job *job, struct diff_group *group, int side
             group->leaf = leaves[i];
             group->side = side;
         }
-        names_add(&names, job->workload->trees[side]->nodes[leaves[i]].name, sums.ns);
+        names_add(&names, compared->trees[side]->nodes[leaves[i]].name, sums.ns);
     }
-    double launch = diff_launches_sum(job, aligned, side);
+    double launch = diff_launches_sum(launches, aligned, side);
     all.ns += launch;
     all.busy += launch < 0 ? launch : 0;
     *(side ? &group->launch_b : &group->launch_a) = launch * factor;
     *(side ? &group->b : &group->a) = all.ns * factor;
     *(side ? &group->busy_b : &group->busy_a) = all.busy * factor;
     // Steps of a launch without steps are its nanoseconds: executions are told of a launch.
-    double of = job->untraced.launches ? units->pairs : units->total_steps[side];
+    double of = compared->untraced->launches ? units->pairs : units->total_steps[side];
     *(side ? &group->count_b : &group->count_a) = all.count / of;
-    *(side ? &group->name_b : &group->name_a) = names_join(job, &names);
+    *(side ? &group->name_b : &group->name_a) = names_join(compared->arena, &names);
 }
 
-void diff_groups_make(struct diff_job *job, struct diff_group *groups)
+void diff_groups_make(const struct diff_compared *compared, const struct diff_launches *launches,
+        struct diff_group *groups)
 {
-    const struct alignment *alignment = job->workload->alignment;
-    diff_launches_make(job);
+    const struct alignment *alignment = compared->alignment;
     for (size_t i = 0; i < alignment->count; i++) {
         struct diff_group *group = &groups[i];
         double most = -1;
         *group = (struct diff_group){.group = &alignment->groups[i]};
-        groups_side(job, group, 0, &most);
-        groups_side(job, group, 1, &most);
-        group->kind = most < 0 ? DIFF_LAUNCH_GAP : groups_kind(job, group);
+        groups_side(compared, launches, 0, group, &most);
+        groups_side(compared, launches, 1, group, &most);
+        group->kind = most < 0 ? DIFF_LAUNCH_GAP : groups_kind(compared, group);
     }
 }
 
@@ -271,10 +275,10 @@ void diff_groups_sort(struct diff_group *groups, uint32_t *members, size_t count
     qsort_r(members, count, sizeof *members, groups_by_change, groups);
 }
 
-uint32_t *diff_groups_of(const struct diff_job *job, int side)
+uint32_t *diff_groups_of(const struct diff_compared *compared, int side)
 {
-    const struct alignment *alignment = job->workload->alignment;
-    const struct cost_tree *tree = job->workload->trees[side];
+    const struct alignment *alignment = compared->alignment;
+    const struct cost_tree *tree = compared->trees[side];
     uint32_t *groups = xcalloc(tree->node_count + 1, sizeof *groups);
     memset(groups, 0xff, (tree->node_count + 1) * sizeof *groups);
     for (size_t i = 0; i < alignment->count; i++) {
@@ -286,18 +290,18 @@ uint32_t *diff_groups_of(const struct diff_job *job, int side)
     return groups;
 }
 
-void diff_groups_add(
-        const struct diff_job *job, const struct align_group *group, double *const ns[2])
+void diff_groups_add(const struct diff_compared *compared, const struct diff_launches *launches,
+        const struct align_group *group, double *const ns[2])
 {
-    diff_launches_add(job, group, ns);
+    diff_launches_add(launches, group, ns);
     for (int side = 0; side < 2; side++) {
-        const struct cost_tree *tree = job->workload->trees[side];
+        const struct cost_tree *tree = compared->trees[side];
         const uint32_t *leaves = side ? group->b : group->a;
         size_t count = side ? group->count_b : group->count_a;
         for (size_t i = 0; i < count; i++) {
-            for (uint32_t r = job->first[side][leaves[i]]; r < job->first[side][leaves[i] + 1];
-                    r++) {
-                uint32_t unit = job->units.of_window[side][tree->rows[r].window];
+            for (uint32_t r = compared->first[side][leaves[i]];
+                    r < compared->first[side][leaves[i] + 1]; r++) {
+                uint32_t unit = compared->units->of_window[side][tree->rows[r].window];
                 if (unit != UINT32_MAX)
                     ns[side][unit] += (double)tree->rows[r].ns;
             }

@@ -73,20 +73,20 @@ static bool launches_own(const struct align_group *group, const struct cost_node
     return only && diff_is_counted(leaf);
 }
 
-static struct launches_names launches_count(const struct diff_job *job)
+static struct launches_names launches_count(const struct diff_compared *compared)
 {
     struct launches_names names = {.raw = intern_new(), .normal = intern_new()};
-    const struct alignment *alignment = job->workload->alignment;
+    const struct alignment *alignment = compared->alignment;
     for (size_t i = 0; i < alignment->count; i++)
         for (int side = 0; side < 2; side++) {
             const struct align_group *group = &alignment->groups[i];
-            const struct cost_tree *tree = job->workload->trees[side];
+            const struct cost_tree *tree = compared->trees[side];
             for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++) {
                 const struct cost_node *leaf = &tree->nodes[(side ? group->b : group->a)[k]];
                 if (!diff_is_counted(leaf))
                     continue;
                 struct launches_name *name = launches_name(&names, leaf->name);
-                double count = (double)leaf->count / job->units.total_steps[side];
+                double count = (double)leaf->count / compared->units->total_steps[side];
                 name->count[side] += count;
                 name->only[side] += launches_own(group, leaf) ? count : 0;
             }
@@ -95,14 +95,15 @@ static struct launches_names launches_count(const struct diff_job *job)
 }
 
 // By how much of it the time of a group is more on one side, without what moves already.
-static double launches_growth(const struct diff_job *job, uint32_t group, int side, double moved_ns)
+static double launches_growth(
+        const struct diff_compared *compared, uint32_t group, int side, double moved_ns)
 {
-    const struct diff_units *units = &job->units;
-    const struct align_group *aligned = &job->workload->alignment->groups[group];
+    const struct diff_units *units = compared->units;
+    const struct align_group *aligned = &compared->alignment->groups[group];
     double ns[2] = {0};
     for (int s = 0; s < 2; s++) {
         for (size_t k = 0; k < (s ? aligned->count_b : aligned->count_a); k++)
-            ns[s] += diff_leaf_sums(job, s, (s ? aligned->b : aligned->a)[k]).ns;
+            ns[s] += diff_leaf_sums(compared, s, (s ? aligned->b : aligned->a)[k]).ns;
         ns[s] *= units->scale[s] / units->total_steps[s];
     }
     return ns[side] - ns[!side] + moved_ns * units->scale[side] / units->total_steps[side];
@@ -110,10 +111,10 @@ static double launches_growth(const struct diff_job *job, uint32_t group, int si
 
 // Of the waiting behind a wait that drained the queue only as much is by it as the other side,
 // which did not wait, has less there.
-static size_t launches_after_waits(const struct diff_job *job, struct launches_move *moves,
-        size_t count, struct launches_move *waits, size_t wait_count)
+static size_t launches_after_waits(const struct diff_compared *compared,
+        struct launches_move *moves, size_t count, struct launches_move *waits, size_t wait_count)
 {
-    size_t groups = job->workload->alignment->count;
+    size_t groups = compared->alignment->count;
     for (int side = 0; side < 2 && wait_count; side++) {
         double *of = xcalloc(groups + 1, sizeof *of), *moved = xcalloc(groups + 1, sizeof *moved);
         for (size_t i = 0; i < count; i++)
@@ -122,8 +123,8 @@ static size_t launches_after_waits(const struct diff_job *job, struct launches_m
         for (size_t i = 0; i + 1 < wait_count; i += 2)
             of[waits[i + 1].group] -= waits[i].side == side ? waits[i + 1].ns : 0;
         for (size_t g = 0; g < groups; g++) {
-            double ns = of[g] * job->units.scale[side] / job->units.total_steps[side];
-            double growth = ns > 0 ? launches_growth(job, (uint32_t)g, side, moved[g]) : 0;
+            double ns = of[g] * compared->units->scale[side] / compared->units->total_steps[side];
+            double growth = ns > 0 ? launches_growth(compared, (uint32_t)g, side, moved[g]) : 0;
             of[g] = growth <= 0 ? 0 : growth < ns ? growth / ns : 1;
         }
         for (size_t i = 0; i + 1 < wait_count; i += 2) {
@@ -138,44 +139,42 @@ static size_t launches_after_waits(const struct diff_job *job, struct launches_m
     return count + wait_count;
 }
 
-static bool launches_are_more(
-        const struct diff_job *job, struct launches_names *names, const struct align_group *group)
+static bool launches_are_more(const struct diff_compared *compared, struct launches_names *names,
+        const struct align_group *group)
 {
     int side = group->count_b > 0;
-    const struct cost_node *leaf =
-            &job->workload->trees[side]->nodes[side ? group->b[0] : group->a[0]];
+    const struct cost_node *leaf = &compared->trees[side]->nodes[side ? group->b[0] : group->a[0]];
     if (!launches_own(group, leaf))
         return false;
     const struct launches_name *name = launches_name(names, leaf->name);
     return name->count[side] - name->count[!side] >= launches_more * name->only[side];
 }
 
-bool diff_launches_more(const struct diff_job *job, size_t group)
+bool diff_launches_more(const struct diff_launches *launches, size_t group)
 {
-    const struct diff_launches *launches = job->launches;
-    return launches && launches->alignment == job->workload->alignment && launches->more[group];
+    return launches->more[group];
 }
 
-void diff_launches_make(struct diff_job *job)
+const struct diff_launches *diff_launches_make(const struct diff_compared *compared)
 {
-    const struct alignment *alignment = job->workload->alignment;
-    struct diff_launches *launches = arena_alloc(job->arena, 1, sizeof *launches);
-    struct cost_tree **trees = job->workload->trees;
+    const struct alignment *alignment = compared->alignment;
+    struct diff_launches *launches = arena_alloc(compared->arena, 1, sizeof *launches);
+    const struct cost_tree *const *trees = compared->trees;
     size_t most = 2 * (trees[0]->late_count + trees[1]->late_count);
     struct launches_move *moves = xcalloc(most + 1, sizeof *moves);
     struct launches_move *waits = xcalloc(most + 1, sizeof *waits);
     size_t count = 0, wait_count = 0;
-    struct launches_names names = launches_count(job);
-    launches->more = arena_alloc(job->arena, alignment->count + 1, sizeof *launches->more);
+    struct launches_names names = launches_count(compared);
+    launches->more = arena_alloc(compared->arena, alignment->count + 1, sizeof *launches->more);
     for (size_t i = 0; i < alignment->count; i++)
-        launches->more[i] = launches_are_more(job, &names, &alignment->groups[i]);
+        launches->more[i] = launches_are_more(compared, &names, &alignment->groups[i]);
     for (int side = 0; side < 2 && most; side++) {
         const struct cost_tree *tree = trees[side];
-        uint32_t *groups = diff_groups_of(job, side);
+        uint32_t *groups = diff_groups_of(compared, side);
         for (size_t i = 0; i < tree->late_count; i++) {
             const struct cost_late *late = &tree->lates[i];
             uint32_t owner = groups[late->node], from = groups[late->gap],
-                     unit = job->units.of_window[side][late->window];
+                     unit = compared->units->of_window[side][late->window];
             if (owner == COST_NONE || from == COST_NONE || unit == UINT32_MAX)
                 continue;
             if (!launches->more[owner])
@@ -188,7 +187,7 @@ void diff_launches_make(struct diff_job *job)
         }
         free(groups);
     }
-    count = launches_after_waits(job, moves, count, waits, wait_count);
+    count = launches_after_waits(compared, moves, count, waits, wait_count);
     free(waits);
     intern_free(names.raw);
     intern_free(names.normal);
@@ -203,21 +202,17 @@ void diff_launches_make(struct diff_job *job)
                     : x->ns < y->ns);
     launches->alignment = alignment;
     launches->count = count;
-    launches->moves = arena_alloc(job->arena, count + 1, sizeof *moves);
+    launches->moves = arena_alloc(compared->arena, count + 1, sizeof *moves);
     memcpy(launches->moves, moves, count * sizeof *moves);
     free(moves);
-    job->launches = launches;
+    return launches;
 }
 
 // Those of a group; how many.
-static size_t launches_find(const struct diff_job *job, const struct align_group *group,
+static size_t launches_find(const struct diff_launches *launches, const struct align_group *group,
         const struct launches_move **ret)
 {
-    const struct diff_launches *launches = job->launches;
-    const struct alignment *alignment = job->workload->alignment;
-    if (!launches || launches->alignment != alignment)
-        return 0;
-    uint32_t index = (uint32_t)(group - alignment->groups);
+    uint32_t index = (uint32_t)(group - launches->alignment->groups);
     size_t low = search_first(middle, launches->count, launches->moves[middle].group >= index);
     size_t end = low;
     while (end < launches->count && launches->moves[end].group == index)
@@ -227,18 +222,19 @@ static size_t launches_find(const struct diff_job *job, const struct align_group
 }
 
 void diff_launches_add(
-        const struct diff_job *job, const struct align_group *group, double *const ns[2])
+        const struct diff_launches *launches, const struct align_group *group, double *const ns[2])
 {
     const struct launches_move *moves = NULL;
-    size_t count = launches_find(job, group, &moves);
+    size_t count = launches_find(launches, group, &moves);
     for (size_t i = 0; i < count; i++)
         ns[moves[i].side][moves[i].unit] += moves[i].ns;
 }
 
-double diff_launches_sum(const struct diff_job *job, const struct align_group *group, int side)
+double diff_launches_sum(
+        const struct diff_launches *launches, const struct align_group *group, int side)
 {
     const struct launches_move *moves = NULL;
-    size_t count = launches_find(job, group, &moves);
+    size_t count = launches_find(launches, group, &moves);
     double sum = 0;
     for (size_t i = 0; i < count; i++)
         sum += moves[i].side == side ? moves[i].ns : 0;

@@ -8,6 +8,7 @@
 #include "common/containers/sort.h"
 #include "common/strings.h"
 #include "reports/analyse/diff/contribute/contribute.h"
+#include "reports/analyse/diff/diff_input.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
 
@@ -17,6 +18,21 @@ enum {
     WHERE_NAME_MAX = 160,
     WHERE_NAMES_MAX = 64
 };
+
+struct diff_places {
+    struct arena *arena;
+    const struct cost_tree *trees[2];
+    const char **names[2]; // of nodes; NULL: not made yet
+    const bool *trunk[2];  // the same
+};
+
+struct diff_places *diff_places_new(
+        struct arena *arena, const struct cost_tree *a, const struct cost_tree *b)
+{
+    struct diff_places *places = arena_alloc(arena, 1, sizeof *places);
+    *places = (struct diff_places){.arena = arena, .trees = {a, b}};
+    return places;
+}
 
 // ---- what is around all phases ----
 // The Python functions around all phases of a step ("main > run > train"): they hold every place,
@@ -75,31 +91,31 @@ static const char *trunk_next(const struct cost_tree *tree, const uint32_t *plac
 }
 
 // Of every node of a side's tree: is it one of them?
-static const bool *trunk_of(struct diff_job *job, int side)
+static const bool *trunk_of(struct diff_places *places, int side)
 {
-    if (job->trunk[side])
-        return job->trunk[side];
-    const struct cost_tree *tree = job->workload->trees[side];
-    bool *trunk = arena_alloc(job->arena, tree->node_count + 1, sizeof *trunk);
-    uint32_t places[TRUNK_PHASES_MAX];
+    if (places->trunk[side])
+        return places->trunk[side];
+    const struct cost_tree *tree = places->trees[side];
+    bool *trunk = arena_alloc(places->arena, tree->node_count + 1, sizeof *trunk);
+    uint32_t phases[TRUNK_PHASES_MAX];
     size_t count = 0;
     for (uint32_t phase = tree->nodes[0].first_child;
             phase != COST_NONE && count < TRUNK_PHASES_MAX; phase = tree->nodes[phase].next_sibling)
         if (trunk_child(tree, phase, NULL) != COST_NONE)
-            places[count++] = phase;
+            phases[count++] = phase;
     for (int depth = 0; depth < TRUNK_DEPTH_MAX; depth++) {
-        const char *name = trunk_next(tree, places, count);
+        const char *name = trunk_next(tree, phases, count);
         size_t kept = 0;
         for (size_t i = 0; name && i < count; i++) {
-            uint32_t child = trunk_child(tree, places[i], name);
+            uint32_t child = trunk_child(tree, phases[i], name);
             if (child == COST_NONE)
                 continue;
             trunk[child] = true;
-            places[kept++] = child;
+            phases[kept++] = child;
         }
         count = kept;
     }
-    job->trunk[side] = trunk;
+    places->trunk[side] = trunk;
     return trunk;
 }
 
@@ -110,27 +126,27 @@ struct where_path {                                            // outermost firs
     size_t count;
 };
 
-static const char *where_name(struct diff_job *job, const struct cost_tree *tree, uint32_t id)
+static const char *where_name(struct diff_places *places, int side, uint32_t id)
 {
-    int side = tree == job->workload->trees[1];
+    const struct cost_tree *tree = places->trees[side];
     const struct cost_node *node = &tree->nodes[id];
     char name[NAMES_LENGTH_MAX] = "";
-    if (!job->place_names[side])
-        job->place_names[side] =
-                arena_alloc(job->arena, tree->node_count + 1, sizeof **job->place_names);
-    const char **known = &job->place_names[side][id];
+    if (!places->names[side])
+        places->names[side] =
+                arena_alloc(places->arena, tree->node_count + 1, sizeof **places->names);
+    const char **known = &places->names[side][id];
     if (*known)
         return *known;
     if (node->kind == COST_PYTHON || node->kind == COST_RANGE)
         names_short(node->name, name, sizeof name, WHERE_NAME_MAX);
     else
         names_place(node->name, name, sizeof name);
-    return *known = arena_copy(job->arena, name);
+    return *known = arena_copy(places->arena, name);
 }
 
-static void where_path(
-        struct diff_job *job, const struct cost_tree *tree, uint32_t node, struct where_path *path)
+static void where_path(struct diff_places *places, int side, uint32_t node, struct where_path *path)
 {
+    const struct cost_tree *tree = places->trees[side];
     uint32_t nodes[WHERE_DEPTH_MAX];
     size_t depth = 0;
     for (; node != COST_NONE && node != 0 && tree->nodes[node].kind >= COST_KERNEL;
@@ -145,12 +161,12 @@ static void where_path(
         nodes[depth++] = node;
     }
     path->count = 0;
-    const bool *trunk = trunk_of(job, tree == job->workload->trees[1]);
+    const bool *trunk = trunk_of(places, side);
     while (depth > 0) {
         uint32_t id = nodes[--depth];
         if (trunk[id])
             continue;
-        const char *name = where_name(job, tree, id);
+        const char *name = where_name(places, side, id);
         if (path->count && strcmp(path->names[path->count - 1], name) == 0)
             continue; // phase "optimizer", module "optimizer"
         path->raw[path->count] = tree->nodes[id].kind == COST_MODULE ? tree->nodes[id].name : name;
@@ -159,7 +175,7 @@ static void where_path(
 }
 
 // "forward > layers.* > ... > Linear.forward". What is around all phases is left away.
-static const char *where_join(struct diff_job *job, const struct where_path *path, size_t count)
+static const char *where_join(struct arena *arena, const struct where_path *path, size_t count)
 {
     struct strbuf text = {0};
     for (size_t i = 0; i < count; i++) {
@@ -169,34 +185,34 @@ static const char *where_join(struct diff_job *job, const struct where_path *pat
             continue;
         strbuf_add(&text, "%s%s", text.len ? " > " : "", path->names[i]);
     }
-    return diff_text(job, &text);
+    return diff_text(arena, &text);
 }
 
-size_t diff_place_names(struct diff_job *job, const struct cost_tree *tree, uint32_t node,
-        const char *names[DIFF_DEPTH_MAX])
+size_t diff_place_names(
+        struct diff_places *places, int side, uint32_t node, const char *names[DIFF_DEPTH_MAX])
 {
     struct where_path path;
-    where_path(job, tree, node, &path);
+    where_path(places, side, node, &path);
     memcpy(names, path.names, path.count * sizeof *names);
     return path.count;
 }
 
-const char *diff_place(struct diff_job *job, const struct cost_tree *tree, uint32_t node)
+const char *diff_place(struct diff_places *places, int side, uint32_t node)
 {
     struct where_path path;
-    where_path(job, tree, node, &path);
-    return where_join(job, &path, path.count);
+    where_path(places, side, node, &path);
+    return where_join(places->arena, &path, path.count);
 }
 
 // The place of a group: the one that its leaves have in common, on the side where it took most.
 static void where_group(
-        struct diff_job *job, const struct diff_group *group, struct where_path *path)
+        struct diff_places *places, const struct diff_group *group, struct where_path *path)
 {
     const struct align_group *aligned = group->group;
     uint32_t place = group->side ? aligned->place_b : aligned->place_a;
     if (place == COST_NONE || (group->side ? aligned->count_b : aligned->count_a) == 1)
         place = group->leaf;
-    where_path(job, job->workload->trees[group->side], place, path);
+    where_path(places, group->side, place, path);
 }
 
 // What a group adds to the change of all: what goes the other way counts against its place.
@@ -254,7 +270,7 @@ static const char *where_exact(const struct where_path *paths, const double *wei
     return raw.name && raw.held >= diff_most * total ? raw.name : name;
 }
 
-const char *diff_where(struct diff_job *job, const struct diff_group *groups,
+const char *diff_where(struct diff_places *places, const struct diff_group *groups,
         const uint32_t *members, size_t count, const char **ret_last)
 {
     // What changed most says where; thousands of places more would say the same.
@@ -264,7 +280,7 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
     double *weights = xcalloc(count + 1, sizeof *weights), total = 0;
     bool *in = xcalloc(count + 1, sizeof *in);
     for (size_t i = 0; i < count; i++) {
-        where_group(job, &groups[members[i]], &paths[i]);
+        where_group(places, &groups[members[i]], &paths[i]);
         in[i] = true;
     }
     where_weigh(groups, members, count, weights);
@@ -281,7 +297,7 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
                 where_exact(paths, weights, in, count, found.count, best.name, total);
         found.count++;
     }
-    const char *where = where_join(job, &found, found.count);
+    const char *where = where_join(places->arena, &found, found.count);
     if (ret_last)
         *ret_last = found.count > 1 ? found.names[found.count - 1] : NULL;
     free(in);
@@ -290,14 +306,14 @@ const char *diff_where(struct diff_job *job, const struct diff_group *groups,
     return where;
 }
 
-size_t diff_places_count(struct diff_job *job, const struct diff_group *groups,
+size_t diff_places_count(const struct cost_tree *const trees[2], const struct diff_group *groups,
         const uint32_t *members, size_t count)
 {
     uint64_t *places = xcalloc(count + 1, sizeof *places);
     size_t distinct = 0;
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &groups[members[i]];
-        places[i] = (uint64_t)group->side << 32 | diff_leaf(job, group)->parent;
+        places[i] = (uint64_t)group->side << 32 | diff_leaf(trees, group)->parent;
     }
     sort_in_place(places, count, x, y, *x < *y);
     for (size_t i = 0; i < count; i++)

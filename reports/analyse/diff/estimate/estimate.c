@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/estimate/estimate.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/quantile.h"
@@ -69,10 +69,9 @@ static void spread_pair(struct units_spread *spread, const double rate[2],
     moments_add(&spread->pairs, difference);
 }
 
-static void units_spread(const struct diff_job *job, double *const ns[2], const double share[2],
+static void units_spread(const struct diff_units *units, double *const ns[2], const double share[2],
         struct units_spread *spread)
 {
-    const struct diff_units *units = &job->units;
     for (size_t i = 0; i < units->count;) {
         struct units_moments couples = {0}, alone[2] = {0};
         struct units_sums sums[2] = {0};
@@ -118,22 +117,19 @@ static void step_traced(const struct diff_units *units, struct units_moments *ra
 
 // What changed one side's traced steps more than the other's, if it is in one thing, has moved all
 // others by this factor. Only as much of it as is told from noise (95 %).
-static double step_distortion(const struct diff_job *job, double error, double degrees)
+static double step_distortion(const struct diff_units *units, const struct diff_untraced *untraced,
+        double error, double degrees)
 {
-    const struct diff_units *units = &job->units;
     double ratio = units->scale[0] / units->scale[1];
-    if (job->untraced.launches)
-        ratio = units->total_wall[1] / units->total_wall[0] * job->untraced.step[0] /
-                job->untraced.step[1];
+    if (untraced->launches)
+        ratio = units->total_wall[1] / units->total_wall[0] * untraced->step[0] / untraced->step[1];
     double apart = isfinite(ratio) && ratio > 0 ? fabs(log(ratio)) : 0;
     double noise = degrees > 0 ? distribution_t_quantile(units_apart_quantile, degrees) * error : 0;
     return apart > noise ? 1 - exp(noise - apart) : 0;
 }
 
-void diff_units_step(struct diff_job *job)
+void diff_units_step(struct diff_units *units, const struct diff_untraced *untraced)
 {
-    struct diff_units *units = &job->units;
-    const struct diff_untraced *untraced = &job->untraced;
     struct units_moments traced = {0}, own = {0};
     step_traced(units, &traced);
     for (size_t i = 0; i < untraced->ratio_count; i++)
@@ -145,13 +141,13 @@ void diff_units_step(struct diff_job *job)
     if (degrees > 0)
         units->step_half = distribution_t_quantile(1 - units_step_alpha / 2, degrees) * sd /
                 sqrt(own.n > 0 ? own.n : traced.n);
-    units->distortion =
-            step_distortion(job, sd * sqrt(1 / traced.n + (own.n > 0 ? 1 / own.n : 0)), degrees);
+    units->distortion = step_distortion(
+            units, untraced, sd * sqrt(1 / traced.n + (own.n > 0 ? 1 / own.n : 0)), degrees);
 }
 
-void diff_units_estimate(const struct diff_job *job, double *const ns[2], struct diff_estimate *ret)
+void diff_units_estimate(
+        const struct diff_units *units, double *const ns[2], struct diff_estimate *ret)
 {
-    const struct diff_units *units = &job->units;
     double sums[2] = {0};
     *ret = (struct diff_estimate){0};
     for (size_t i = 0; i < units->count; i++) {
@@ -164,7 +160,7 @@ void diff_units_estimate(const struct diff_job *job, double *const ns[2], struct
     ret->delta = ret->b - ret->a;
     struct units_spread spread = {0};
     const double share[2] = {sums[0] / units->total_wall[0], sums[1] / units->total_wall[1]};
-    units_spread(job, ns, share, &spread);
+    units_spread(units, ns, share, &spread);
     double pairs = spread.pairs.n;
     ret->within = pairs > 0 ? spread.within / pairs / pairs : 0;
     for (int side = 0; side < 2 && pairs > 1; side++) {

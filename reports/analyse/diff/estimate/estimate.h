@@ -11,8 +11,7 @@
 
 #include "common/error.h"
 #include "contracts/metrics.h"
-
-struct diff_job;
+#include "reports/analyse/diff/diff_input.h"
 
 struct diff_cell {                   // of the workload, as it was judged
     double a, ratio, lo, hi, margin; // NAN: not measured
@@ -80,31 +79,35 @@ struct diff_prior { // what all contributions of a store say about the spread of
 };
 
 // measure.c, too
-int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struct error *err);
-int diff_measure(struct diff_job *job, struct error *err);
-// False: there is nothing to compare. Needs trees, untraced numbers and has_gpu.
-bool diff_units_make(struct diff_job *job);
+int diff_cells(
+        const struct diff_input *input, struct diff_cell cells[METRIC_COUNT], struct error *err);
+// ret is filled also when it fails.
+int diff_measure(const struct diff_input *input, struct diff_notes *notes,
+        struct diff_untraced *ret, struct error *err);
+// Of finished trees. False: there is nothing to compare. The caller clears ret, also then.
+bool diff_units_make(const struct cost_tree *const trees[2], const struct diff_untraced *untraced,
+        struct diff_units *ret);
 void diff_units_clear(struct diff_units *units);
 // step_half and distortion: the spread of the step from pair to pair, untraced and traced.
 // estimate.c
-void diff_units_step(struct diff_job *job);
+void diff_units_step(struct diff_units *units, const struct diff_untraced *untraced);
 // ns[side][unit]: what one thing took, unscaled.
 void diff_units_estimate(
-        const struct diff_job *job, double *const ns[2], struct diff_estimate *ret);
+        const struct diff_units *units, double *const ns[2], struct diff_estimate *ret);
 void diff_prior_learn(
         struct diff_prior *prior, const struct diff_estimate *const *things, size_t count);
 // Half the width of the interval for one of `count` things told at once; NAN: none. 99 % for all:
 // halves of 0.8 % for contributions and for places, 0.2 % for the step.
-double diff_units_half(
-        const struct diff_job *job, const struct diff_estimate *estimate, size_t count);
+double diff_units_half(struct diff_prior *prior, const struct diff_units *units,
+        const struct diff_estimate *estimate, size_t count);
 // The same of the launches of this one thing alone, whatever others spread by, as one of two.
-double diff_units_half_own(const struct diff_job *job, const struct diff_estimate *estimate);
+double diff_units_half_own(struct diff_prior *prior, const struct diff_estimate *estimate);
 // The same, had many launches differed as these few do.
-double diff_units_half_of_many(
-        const struct diff_job *job, const struct diff_estimate *estimate, size_t count);
+double diff_units_half_of_many(const struct diff_prior *prior, const struct diff_units *units,
+        const struct diff_estimate *estimate, size_t count);
 // Could launches of two kinds that differ by as much have fallen so that each side has those of one
 // kind, in one run of 200? An autotuner's choice stays for a launch. Not asked where the untraced
 // step says the same sign.
-bool diff_units_modes(const struct diff_job *job, double delta);
+bool diff_units_modes(const struct diff_untraced *untraced, uint32_t pairs, double delta);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "common/containers/vector.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/estimate/estimate.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/mean_interval.h"
 #include "reports/analyse/quantile.h"
@@ -25,15 +25,16 @@ static bool measure_usable(const struct diff_cell *cell)
     return isfinite(cell->a) && cell->a > 0 && isfinite(cell->ratio) && cell->ratio > 0;
 }
 
-int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struct error *err)
+int diff_cells(
+        const struct diff_input *input, struct diff_cell cells[METRIC_COUNT], struct error *err)
 {
     for (int i = 0; i < METRIC_COUNT; i++)
         cells[i] = measure_none;
-    sqlite3_stmt *stmt = store_query(job->store, err,
+    sqlite3_stmt *stmt = store_query(input->store, err,
             "SELECT metric, median_a, ratio, ci_lower, ci_upper, margin, gating, verdict, unit FROM cell WHERE workload = ?",
-            "s", job->workload->name);
+            "s", input->workload);
     int rc;
-    while ((rc = store_step(job->store, stmt, err)) > 0) {
+    while ((rc = store_step(input->store, stmt, err)) > 0) {
         const char *metric = (const char *)sqlite3_column_text(stmt, 0),
                    *verdict = (const char *)sqlite3_column_text(stmt, 7);
         const char *unit = (const char *)sqlite3_column_text(stmt, 8);
@@ -45,7 +46,7 @@ int diff_cells(struct diff_job *job, struct diff_cell cells[METRIC_COUNT], struc
                 .gates = sqlite3_column_int(stmt, 6),
                 .fails = verdict && strcmp(verdict, "fail") == 0,
                 .inconclusive = verdict && strcmp(verdict, "inconclusive") == 0,
-                .unit = arena_copy(job->arena, unit ? unit : "")};
+                .unit = arena_copy(input->arena, unit ? unit : "")};
         for (int i = 0; i < METRIC_COUNT && metric; i++)
             if (strcmp(metric, metric_infos[i].name) == 0)
                 cells[i] = cell;
@@ -64,19 +65,19 @@ static void measure_take(
     untraced->hi = cell->a * (cell->hi - 1);
 }
 
-static int measure_ratios(struct diff_job *job, const char *metric, struct error *err)
+static int measure_ratios(const struct diff_input *input, const char *metric,
+        struct diff_untraced *untraced, struct error *err)
 {
-    sqlite3_stmt *stmt = store_query(job->store, err,
+    sqlite3_stmt *stmt = store_query(input->store, err,
             "SELECT r.log_ratio FROM pair_ratio r JOIN pair p ON p.id = r.pair_id "
             "WHERE p.workload_id = ? AND r.metric = ? AND p.state = 'valid' "
             "AND p.phase IN ('main', 'confirm') ORDER BY p.id LIMIT 4096",
-            "is", job->workload_id, metric);
+            "is", input->workload_id, metric);
     if (!stmt)
         return err->code;
-    struct diff_untraced *untraced = &job->untraced;
-    untraced->ratios = arena_alloc(job->arena, 4096, sizeof *untraced->ratios);
+    untraced->ratios = arena_alloc(input->arena, 4096, sizeof *untraced->ratios);
     int rc;
-    while ((rc = store_step(job->store, stmt, err)) > 0 && untraced->ratio_count < 4096) {
+    while ((rc = store_step(input->store, stmt, err)) > 0 && untraced->ratio_count < 4096) {
         double ratio = store_double(stmt, 0);
         if (isfinite(ratio))
             untraced->ratios[untraced->ratio_count++] = ratio;
@@ -116,11 +117,11 @@ static const char *const measure_queries[] = {
 
 // Launches with their blocks, or with their steps (of rank 0) where they took no turns; of the
 // traced pairs or of those that were judged.
-static int measure_query(struct diff_job *job, const char *query, bool traced,
+static int measure_query(const struct diff_input *input, const char *query, bool traced,
         struct measure_launch **ret, size_t *ret_count, struct error *err)
 {
     sqlite3_stmt *stmt =
-            store_query(job->store, err, query, "ii", job->workload_id, (int64_t)traced);
+            store_query(input->store, err, query, "ii", input->workload_id, (int64_t)traced);
     if (!stmt)
         return err->code;
     struct measure_launch *launches = NULL;
@@ -128,7 +129,7 @@ static int measure_query(struct diff_job *job, const char *query, bool traced,
     size_t count = 0, step_count = 0;
     int64_t last = 0;
     int rc;
-    while ((rc = store_step(job->store, stmt, err)) > 0) {
+    while ((rc = store_step(input->store, stmt, err)) > 0) {
         int64_t id = sqlite3_column_int64(stmt, 0);
         if (count == 0 || id != last) {
             if (count)
@@ -149,14 +150,14 @@ static int measure_query(struct diff_job *job, const char *query, bool traced,
     return rc < 0 ? rc : 0;
 }
 
-static int measure_launches(struct diff_job *job, bool traced, struct measure_launch **ret,
-        size_t *ret_count, struct error *err)
+static int measure_launches(const struct diff_input *input, bool traced,
+        struct measure_launch **ret, size_t *ret_count, struct error *err)
 {
     int rc = 0;
     *ret_count = 0;
     for (size_t i = 0;
             i < sizeof measure_queries / sizeof *measure_queries && rc == 0 && *ret_count == 0; i++)
-        rc = measure_query(job, measure_queries[i], traced, ret, ret_count, err);
+        rc = measure_query(input, measure_queries[i], traced, ret, ret_count, err);
     return rc;
 }
 
@@ -175,11 +176,11 @@ struct measure_made { // a cell of launches
 
 // The cell that the gate would make of these launches, roughly: median over launches, mean of the
 // pairs' log ratios.
-static struct measure_made measure_make(struct diff_job *job, const struct measure_launch *launches,
+static struct measure_made measure_make(struct arena *arena, const struct measure_launch *launches,
         size_t count, enum measure_what what)
 {
-    struct measure_made made = {.cell = measure_none,
-            .ratios = arena_alloc(job->arena, count + 1, sizeof *made.ratios)};
+    struct measure_made made = {
+            .cell = measure_none, .ratios = arena_alloc(arena, count + 1, sizeof *made.ratios)};
     double *values = xcalloc(count + 1, sizeof *values), medians[2];
     for (int side = 0; side < 2; side++) {
         size_t n = 0;
@@ -214,21 +215,22 @@ static void measure_take_made(struct diff_untraced *untraced, const struct measu
 }
 
 // No cell: the run was not judged. Its steps say the same, less surely.
-static int measure_steps(struct diff_job *job, bool traced, struct error *err)
+static int measure_steps(const struct diff_input *input, bool traced,
+        struct diff_untraced *untraced, struct diff_notes *notes, struct error *err)
 {
     struct measure_launch *launches = NULL;
     struct measure_made made = {.cell = measure_none};
     size_t count = 0;
-    int rc = measure_launches(job, traced, &launches, &count, err);
+    int rc = measure_launches(input, traced, &launches, &count, err);
     if (rc == 0)
-        made = measure_make(job, launches, count, MEASURE_MEDIAN);
+        made = measure_make(input->arena, launches, count, MEASURE_MEDIAN);
     if (measure_usable(&made.cell)) {
-        measure_take_made(&job->untraced, &made);
+        measure_take_made(untraced, &made);
         if (traced) // it is the traced pairs that say how far they are apart, and they are asked
-            job->untraced.ratio_count = 0;
+            untraced->ratio_count = 0;
         if (!isfinite(made.cell.lo))
-            job->untraced.lo = job->untraced.hi = NAN;
-        diff_note(job,
+            untraced->lo = untraced->hi = NAN;
+        diff_note(notes,
                 (struct diff_note){.kind = traced ? DIFF_NOTE_TRACED_ONLY : DIFF_NOTE_NOT_JUDGED});
     }
     free(launches);
@@ -264,21 +266,22 @@ static bool measure_is_mean(
     return apart > measure_tail && (differs || (outside && apart > measure_tail_far));
 }
 
-static int measure_mean(struct diff_job *job, const struct diff_cell *step, struct error *err)
+static int measure_mean(const struct diff_input *input, const struct diff_cell *step,
+        struct diff_untraced *untraced, struct diff_notes *notes, struct error *err)
 {
     struct measure_launch *launches = NULL;
     struct measure_made mean = {.cell = measure_none};
     size_t count = 0;
-    int rc = measure_launches(job, false, &launches, &count, err);
+    int rc = measure_launches(input, false, &launches, &count, err);
     bool differs = rc == 0 && measure_tail_differs(launches, count);
     if (rc == 0)
-        mean = measure_make(job, launches, count, MEASURE_MEAN);
+        mean = measure_make(input->arena, launches, count, MEASURE_MEAN);
     free(launches);
     if (!measure_usable(&mean.cell) || !measure_is_mean(&mean.cell, step, differs))
         return rc;
-    measure_take_made(&job->untraced, &mean);
-    job->untraced.mean = true;
-    diff_note(job,
+    measure_take_made(untraced, &mean);
+    untraced->mean = true;
+    diff_note(notes,
             (struct diff_note){
                     .kind = DIFF_NOTE_MEAN, .share = {mean.cell.ratio - 1, step->ratio - 1}});
     return 0;
@@ -292,7 +295,8 @@ static struct diff_untraced_once measure_once(const struct diff_cell *cell)
             {cell->a, cell->a * cell->ratio}, cell->a * (cell->lo - 1), cell->a * (cell->hi - 1)};
 }
 
-int diff_measure(struct diff_job *job, struct error *err)
+int diff_measure(const struct diff_input *input, struct diff_notes *notes,
+        struct diff_untraced *untraced, struct error *err)
 {
     static const struct {
         enum metric_id metric;
@@ -300,8 +304,7 @@ int diff_measure(struct diff_job *job, struct error *err)
     } typical[] = {{METRIC_STEP_TIME, "step"}, {METRIC_LATENCY_P50, "request"},
             {METRIC_TOTAL_TIME, "launch"}};
     struct diff_cell cells[METRIC_COUNT];
-    struct diff_untraced *untraced = &job->untraced;
-    int rc = diff_cells(job, cells, err);
+    int rc = diff_cells(input, cells, err);
     *untraced = (struct diff_untraced){.unit = "step",
             .step = {NAN, NAN},
             .delta = NAN,
@@ -311,11 +314,11 @@ int diff_measure(struct diff_job *job, struct error *err)
             .cpu = measure_once(&cells[METRIC_CPU_TIME])};
     int64_t steps = 0;
     struct error none = {0};
-    bool has_steps = store_get_int(job->store, &steps, &none,
+    bool has_steps = store_get_int(input->store, &steps, &none,
                              "SELECT 1 FROM step s JOIN launch l ON l.id = s.launch_id JOIN "
                              "pair p ON p.id = l.pair_id "
                              "WHERE p.workload_id = ? LIMIT 1",
-                             "i", job->workload_id) == 0;
+                             "i", input->workload_id) == 0;
     for (size_t i = 0; i < sizeof typical / sizeof *typical && rc == 0 && isnan(untraced->delta);
             i++) {
         const struct diff_cell *cell = &cells[typical[i].metric];
@@ -326,13 +329,13 @@ int diff_measure(struct diff_job *job, struct error *err)
             continue;
         measure_take(untraced, cell, typical[i].unit);
         untraced->launches = typical[i].metric == METRIC_TOTAL_TIME;
-        rc = measure_ratios(job, metric_infos[typical[i].metric].name, err);
+        rc = measure_ratios(input, metric_infos[typical[i].metric].name, untraced, err);
         if (rc == 0 && typical[i].metric == METRIC_STEP_TIME)
-            rc = measure_mean(job, cell, err);
+            rc = measure_mean(input, cell, untraced, notes, err);
     }
     if (rc == 0 && isnan(untraced->delta) && has_steps)
-        rc = measure_steps(job, false, err);
+        rc = measure_steps(input, false, untraced, notes, err);
     if (rc == 0 && isnan(untraced->delta) && has_steps)
-        rc = measure_steps(job, true, err);
+        rc = measure_steps(input, true, untraced, notes, err);
     return rc;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/estimate/estimate.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/distribution.h"
 #include "reports/analyse/quantile.h"
@@ -128,11 +128,10 @@ struct prior_posterior {
 // What other things say counts for at most as much as the launches that there are: where all of a
 // launch moves together, they say the same once more. What its windows say is the least.
 static struct prior_posterior prior_posterior(
-        const struct diff_job *job, const struct diff_estimate *estimate)
+        const struct diff_prior *prior, uint32_t pairs, const struct diff_estimate *estimate)
 {
-    const struct diff_prior *prior = job->prior;
     double own = estimate->degrees, expected = 0;
-    double more = fmin(prior->degrees, 2 * ((double)job->units.pairs - 1));
+    double more = fmin(prior->degrees, 2 * ((double)pairs - 1));
     if (more > 0)
         expected = prior->scale * prior_shape(estimate, prior->relative);
     double variance = own > 0 ? (own * estimate->variance + more * expected) / (own + more) : 0;
@@ -144,30 +143,30 @@ static double prior_p(size_t count)
     return 1 - prior_alpha / 2 / (double)(count ? count : 1);
 }
 
-double diff_units_half(
-        const struct diff_job *job, const struct diff_estimate *estimate, size_t count)
+double diff_units_half(struct diff_prior *prior, const struct diff_units *units,
+        const struct diff_estimate *estimate, size_t count)
 {
-    struct prior_posterior posterior = prior_posterior(job, estimate);
+    struct prior_posterior posterior = prior_posterior(prior, units->pairs, estimate);
     if (!(posterior.degrees > 0))
         return NAN;
-    return prior_t(job->prior, prior_p(count), posterior.degrees) * sqrt(posterior.variance) +
+    return prior_t(prior, prior_p(count), posterior.degrees) * sqrt(posterior.variance) +
             estimate->step_half;
 }
 
-double diff_units_half_own(const struct diff_job *job, const struct diff_estimate *estimate)
+double diff_units_half_own(struct diff_prior *prior, const struct diff_estimate *estimate)
 {
     if (!(estimate->degrees > 0))
         return NAN;
-    return prior_t(job->prior, prior_p(2), estimate->degrees) *
+    return prior_t(prior, prior_p(2), estimate->degrees) *
             sqrt(fmax(estimate->variance, estimate->within)) +
             estimate->step_half;
 }
 
-double diff_units_half_of_many(
-        const struct diff_job *job, const struct diff_estimate *estimate, size_t count)
+double diff_units_half_of_many(const struct diff_prior *prior, const struct diff_units *units,
+        const struct diff_estimate *estimate, size_t count)
 {
     return distribution_normal_quantile(prior_p(count)) *
-            sqrt(prior_posterior(job, estimate).variance) +
+            sqrt(prior_posterior(prior, units->pairs, estimate).variance) +
             estimate->step_half;
 }
 
@@ -182,11 +181,9 @@ static double modes_chance(double share, size_t pairs, size_t untraced, size_t o
     return chance * distribution_beta_cdf((double)(untraced - off), (double)off + 1, 1 - 2 * apart);
 }
 
-bool diff_units_modes(const struct diff_job *job, double delta)
+bool diff_units_modes(const struct diff_untraced *untraced, uint32_t pairs, double delta)
 {
-    const struct diff_untraced *untraced = &job->untraced;
-    const struct diff_workload *workload = job->workload;
-    if (workload->delta_lo_ns * workload->delta_hi_ns > 0 && workload->delta_ns * delta > 0)
+    if (untraced->lo * untraced->hi > 0 && untraced->delta * delta > 0)
         return false;
     double middle = quantile_median(untraced->ratios, untraced->ratio_count), most = 0;
     double shift = fabs(delta) / untraced->step[0];
@@ -194,6 +191,6 @@ bool diff_units_modes(const struct diff_job *job, double delta)
     for (size_t i = 0; i < untraced->ratio_count; i++)
         off += fabs(untraced->ratios[i] - middle) > shift / 2;
     for (int i = 1; i <= 50; i++)
-        most = fmax(most, modes_chance(i / 100.0, job->units.pairs, untraced->ratio_count, off));
+        most = fmax(most, modes_chance(i / 100.0, pairs, untraced->ratio_count, off));
     return most > prior_modes;
 }

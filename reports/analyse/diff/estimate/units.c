@@ -9,7 +9,7 @@
 
 #include "common/containers/sort.h"
 #include "common/strings.h"
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/estimate/estimate.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/quantile.h"
 
@@ -49,17 +49,19 @@ static size_t units_keys_side(const struct cost_tree *tree, int side, struct uni
     return count;
 }
 
-static double units_window_steps(const struct diff_job *job, const struct cost_window *window)
+static double units_window_steps(
+        const struct diff_untraced *untraced, const struct cost_window *window)
 {
     // Without steps a launch is one: its windows are parts of it, by their length.
-    if (job->untraced.launches)
+    if (untraced->launches)
         return (double)window->wall_ns;
     return window->steps > 0 ? window->steps : 1;
 }
 
-static void units_group(struct diff_job *job, const struct units_key *keys, size_t count)
+static void units_group(const struct cost_tree *const trees[2],
+        const struct diff_untraced *untraced, const struct units_key *keys, size_t count,
+        struct diff_units *units)
 {
-    struct diff_units *units = &job->units;
     for (size_t i = 0; i < count; i++) {
         const struct units_key *key = &keys[i], *last = i ? &keys[i - 1] : NULL;
         if (!last || last->pair != key->pair || last->side != key->side ||
@@ -67,8 +69,8 @@ static void units_group(struct diff_job *job, const struct units_key *keys, size
             units->units[units->count++] =
                     (struct diff_unit){.pair = key->pair, .couple = key->couple, .side = key->side};
         struct diff_unit *unit = &units->units[units->count - 1];
-        const struct cost_window *window = &job->workload->trees[key->own]->windows[key->window];
-        double steps = units_window_steps(job, window);
+        const struct cost_window *window = &trees[key->own]->windows[key->window];
+        double steps = units_window_steps(untraced, window);
         units->of_window[key->own][key->window] = (uint32_t)(units->count - 1);
         units->steps[key->own][key->window] = steps;
         unit->steps[key->own] += steps;
@@ -114,10 +116,10 @@ static bool units_is_far(const struct diff_unit *unit, const double limit[2])
     return far;
 }
 
-static void units_drop_far(struct diff_job *job, bool *drop)
+static void units_drop_far(
+        struct diff_units *units, const struct diff_untraced *untraced, bool *drop)
 {
-    struct diff_units *units = &job->units;
-    if (job->untraced.mean || job->untraced.launches)
+    if (untraced->mean || untraced->launches)
         return;
     const double limit[2] = {units_limit(units, drop, 0), units_limit(units, drop, 1)};
     size_t far = 0, count = 0;
@@ -132,11 +134,11 @@ static void units_drop_far(struct diff_job *job, bool *drop)
     units->left_out = far;
 }
 
-static void units_sum(struct diff_job *job, const bool *drop)
+static void units_sum(
+        struct diff_units *units, const struct cost_tree *const trees[2], const bool *drop)
 {
-    struct diff_units *units = &job->units;
     for (int side = 0; side < 2; side++) {
-        const struct cost_tree *tree = job->workload->trees[side];
+        const struct cost_tree *tree = trees[side];
         for (size_t w = 0; w < tree->window_count; w++) {
             uint32_t *unit = &units->of_window[side][w];
             if (*unit == UINT32_MAX || drop[*unit]) {
@@ -159,10 +161,10 @@ static void units_sum(struct diff_job *job, const bool *drop)
     }
 }
 
-bool diff_units_make(struct diff_job *job)
+bool diff_units_make(const struct cost_tree *const trees[2], const struct diff_untraced *untraced,
+        struct diff_units *units)
 {
-    struct diff_units *units = &job->units;
-    struct cost_tree **trees = job->workload->trees;
+    *units = (struct diff_units){0};
     size_t total = trees[0]->window_count + trees[1]->window_count;
     struct units_key *keys = xcalloc(total + 1, sizeof *keys);
     units->units = xcalloc(total + 1, sizeof *units->units);
@@ -180,20 +182,20 @@ bool diff_units_make(struct diff_job *job)
                     : x->couple != y->couple ? x->couple < y->couple
                     : x->own != y->own       ? x->own < y->own
                                              : x->window < y->window);
-    units_group(job, keys, count);
+    units_group(trees, untraced, keys, count, units);
     bool *drop = xcalloc(units->count + 1, sizeof *drop);
     units_drop_lone_pairs(units, drop);
-    units_drop_far(job, drop);
-    units_sum(job, drop);
+    units_drop_far(units, untraced, drop);
+    units_sum(units, trees, drop);
     free(drop);
     free(keys);
     for (int side = 0; side < 2; side++) {
         if (units->total_steps[side] <= 0 || units->total_wall[side] <= 0)
             return false;
         units->scale[side] =
-                job->untraced.step[side] * units->total_steps[side] / units->total_wall[side];
+                untraced->step[side] * units->total_steps[side] / units->total_wall[side];
     }
-    diff_units_step(job);
+    diff_units_step(units, untraced);
     return true;
 }
 

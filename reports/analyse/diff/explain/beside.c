@@ -43,10 +43,10 @@ static int beside_compare(const void *left, const void *right)
 }
 
 // Adds what the executions of a group took on one side, with and without others beside them.
-static void beside_overlap(const struct diff_job *job, const struct align_group *group, int side,
-        struct cost_overlap *sum)
+static void beside_overlap(const struct cost_tree *const trees[2], const struct align_group *group,
+        int side, struct cost_overlap *sum)
 {
-    const struct cost_tree *tree = job->workload->trees[side];
+    const struct cost_tree *tree = trees[side];
     const uint32_t *leaves = side ? group->b : group->a;
     for (size_t i = 0; i < (side ? group->count_b : group->count_a); i++)
         for (int with = 0; with < 2 && leaves[i] < tree->overlap_count; with++) {
@@ -55,27 +55,28 @@ static void beside_overlap(const struct diff_job *job, const struct align_group 
         }
 }
 
-static void beside_sum(const struct diff_job *job, const struct diff_contribution *contribution,
-        const struct diff_group *groups, struct cost_overlap ret_sum[2])
+static void beside_sum(const struct cost_tree *const trees[2],
+        const struct diff_contribution *contribution, const struct diff_group *groups,
+        struct cost_overlap ret_sum[2])
 {
     for (size_t i = 0; i < contribution->group_count; i++)
         for (int side = 0; side < 2; side++)
-            beside_overlap(job, groups[contribution->groups[i]].group, side, &ret_sum[side]);
+            beside_overlap(trees, groups[contribution->groups[i]].group, side, &ret_sum[side]);
 }
 
-static struct diff_beside beside_named(struct diff_job *job, const struct diff_beside *seen)
+static struct diff_beside beside_named(struct arena *arena, const struct diff_beside *seen)
 {
     struct diff_beside named = *seen;
     char label[NAMES_LENGTH_MAX] = "";
     if (!seen->collective)
         names_short(seen->name, label, sizeof label, BESIDE_NAME_MAX);
-    named.label = seen->collective ? seen->name : arena_copy(job->arena, label);
+    named.label = seen->collective ? seen->name : arena_copy(arena, label);
     for (int side = 0; side < 2; side++)
         named.told[side] = seen->share[side] >= beside_told;
     return named;
 }
 
-void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
+void diff_beside(const struct diff_compared *compared, struct diff_contribution *contribution,
         const struct diff_group *groups)
 {
     struct diff_beside seen[BESIDE_SEEN_MAX];
@@ -83,11 +84,11 @@ void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
     size_t count = 0;
     if (contribution->kind != DIFF_KERNEL_SLOWER && contribution->kind != DIFF_CLOCK_THROTTLE)
         return;
-    beside_sum(job, contribution, groups, sum);
+    beside_sum(compared->trees, contribution, groups, sum);
     for (size_t i = 0; i < contribution->group_count; i++) {
         const struct align_group *group = groups[contribution->groups[i]].group;
         for (int side = 0; side < 2; side++) {
-            const struct cost_tree *tree = job->workload->trees[side];
+            const struct cost_tree *tree = compared->trees[side];
             const uint32_t *leaves = side ? group->b : group->a;
             for (size_t k = 0; k < (side ? group->count_b : group->count_a); k++)
                 for (size_t at = beside_first(tree, leaves[k]);
@@ -102,14 +103,16 @@ void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
             seen[i].share[side] = total > 0 ? fmin(seen[i].share[side] / total, 1) : 0;
         }
     qsort(seen, count, sizeof *seen, beside_compare);
-    contribution->beside = arena_alloc(job->arena, BESIDE_NAMES_MAX, sizeof *contribution->beside);
+    contribution->beside =
+            arena_alloc(compared->arena, BESIDE_NAMES_MAX, sizeof *contribution->beside);
     for (size_t i = 0; i < count; i++) {
         if (fmax(seen[i].share[0], seen[i].share[1]) < beside_min)
             continue;
         contribution->beside_changed |=
                 seen[i].collective && fabs(seen[i].share[1] - seen[i].share[0]) >= beside_min;
         if (contribution->beside_count < BESIDE_NAMES_MAX)
-            contribution->beside[contribution->beside_count++] = beside_named(job, &seen[i]);
+            contribution->beside[contribution->beside_count++] =
+                    beside_named(compared->arena, &seen[i]);
     }
 }
 
@@ -156,11 +159,12 @@ static const char *beside_cause(
     return most ? most->name : NULL;
 }
 
-bool diff_beside_overlap(const struct diff_job *job, struct diff_contribution *contribution,
-        const struct diff_group *groups, struct diff_evidence *ret)
+bool diff_beside_overlap(const struct diff_compared *compared,
+        struct diff_contribution *contribution, const struct diff_group *groups,
+        struct diff_evidence *ret)
 {
     struct cost_overlap sum[2] = {0};
-    beside_sum(job, contribution, groups, sum);
+    beside_sum(compared->trees, contribution, groups, sum);
     for (int side = 0; side < 2; side++)
         if (sum[side].count[0] + sum[side].count[1] == 0 || !contribution->beside_count)
             return false;

@@ -46,13 +46,13 @@ static const char *collectives_size(int64_t bytes)
 }
 
 // What was asked for, where NCCL told it; else the kernel.
-static const char *collectives_name(struct diff_job *job, const struct cost_node *node)
+static const char *collectives_name(struct arena *arena, const struct cost_node *node)
 {
     char label[NAMES_LENGTH_MAX] = "";
     if (node->collective.how)
-        return arena_copy(job->arena, node->collective.what);
+        return arena_copy(arena, node->collective.what);
     names_short(node->name, label, sizeof label, COLLECTIVES_NAME_MAX);
-    return arena_copy(job->arena, label);
+    return arena_copy(arena, label);
 }
 
 static struct collectives_sum *collectives_find(
@@ -77,21 +77,22 @@ static void collectives_way_add(struct collectives_way *ways, const char *how, d
         }
 }
 
-static void collectives_side(struct diff_job *job, int side, struct collectives_sums *sums)
+static void collectives_side(
+        const struct diff_compared *compared, int side, struct collectives_sums *sums)
 {
-    const struct cost_tree *tree = job->workload->trees[side];
-    const struct diff_units *units = &job->units;
-    double steps = job->untraced.launches ? units->pairs : units->total_steps[side];
+    const struct cost_tree *tree = compared->trees[side];
+    const struct diff_units *units = compared->units;
+    double steps = compared->untraced->launches ? units->pairs : units->total_steps[side];
     double factor = units->scale[side] / units->total_steps[side];
     for (uint32_t i = 0; i < tree->node_count; i++) {
         const struct cost_node *node = &tree->nodes[i];
         if (node->kind != COST_COLLECTIVE || node->collective.waits)
             continue;
-        struct diff_sums leaf = diff_leaf_sums(job, side, i);
+        struct diff_sums leaf = diff_leaf_sums(compared, side, i);
         if (leaf.count == 0 && leaf.busy == 0)
             continue;
         struct collectives_sum *sum = collectives_find(
-                sums, collectives_name(job, node), collectives_size(node->shape.bytes));
+                sums, collectives_name(compared->arena, node), collectives_size(node->shape.bytes));
         sum->of.count[side] += leaf.count / steps;
         sum->of.busy_ns[side] += factor * leaf.busy;
         sum->of.exposed_ns[side] += factor * leaf.ns;
@@ -108,7 +109,7 @@ static int way_compare(const void *left, const void *right)
     return a->ns > b->ns ? -1 : a->ns < b->ns ? 1 : strcmp(a->how, b->how);
 }
 
-static void collectives_ways(struct diff_job *job, struct collectives_sum *sum)
+static void collectives_ways(struct arena *arena, struct collectives_sum *sum)
 {
     for (int side = 0; side < 2; side++) {
         struct collectives_way *ways = sum->ways[side];
@@ -120,7 +121,7 @@ static void collectives_ways(struct diff_job *job, struct collectives_sum *sum)
         qsort(ways, COLLECTIVES_WAYS, sizeof *ways, way_compare);
         for (size_t i = 0; i < COLLECTIVES_WAYS_TOLD && ways[i].how; i++)
             strbuf_add(&text, "%s%s", text.len ? ", " : "", ways[i].how);
-        sum->of.how[side] = diff_text(job, &text);
+        sum->of.how[side] = diff_text(arena, &text);
     }
 }
 
@@ -135,38 +136,38 @@ static int collectives_compare(const void *left, const void *right)
 }
 
 // The library that ran said it: a fingerprint also knows those that were only there.
-static const char *collectives_version(struct diff_job *job, int side)
+static const char *collectives_version(const struct diff_input *input, int64_t launch)
 {
     struct error none = {0};
     int64_t version = 0;
-    int rc = store_get_int(job->store, &version, &none,
+    int rc = store_get_int(input->store, &version, &none,
             "SELECT ifnull(max(g.nccl_version), 0) FROM gpu_process g JOIN process p ON "
             "p.id = g.process_id JOIN recording r ON r.id = p.recording_id "
             "WHERE r.launch_id = ?",
-            "i", job->workload->launches[side]);
+            "i", launch);
     if (rc || version <= 0)
         return NULL;
     // 2.8.4 is 2804, 2.9.6 is 20906.
     int64_t major = version < 10000 ? 1000 : 10000;
-    return arena_print(job->arena, "%lld.%lld.%lld", (long long)(version / major),
+    return arena_print(input->arena, "%lld.%lld.%lld", (long long)(version / major),
             (long long)(version % major / 100), (long long)(version % 100));
 }
 
-void diff_collectives(struct diff_job *job)
+void diff_collectives(const struct diff_input *input, const struct diff_compared *compared,
+        struct diff_workload *workload)
 {
-    struct diff_workload *workload = job->workload;
     struct collectives_sums sums = {0};
     for (int side = 0; side < 2; side++)
-        collectives_side(job, side, &sums);
+        collectives_side(compared, side, &sums);
     size_t count = sums.count;
-    workload->collectives = arena_alloc(job->arena, count + 1, sizeof *workload->collectives);
+    workload->collectives = arena_alloc(compared->arena, count + 1, sizeof *workload->collectives);
     for (size_t i = 0; i < count; i++) {
-        collectives_ways(job, &sums.all[i]);
+        collectives_ways(compared->arena, &sums.all[i]);
         workload->collectives[i] = sums.all[i].of;
     }
     workload->collective_count = count;
     qsort(workload->collectives, count, sizeof *workload->collectives, collectives_compare);
     for (int side = 0; side < 2 && count; side++)
-        workload->nccl_version[side] = collectives_version(job, side);
+        workload->nccl_version[side] = collectives_version(input, workload->launches[side]);
     free(sums.all);
 }

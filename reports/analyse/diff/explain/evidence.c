@@ -15,7 +15,7 @@
 enum { EVIDENCE_TOP = 4, EVIDENCE_PLACES = 3, EVIDENCE_NAME_MAX = 60, EVIDENCE_MEMBERS_MAX = 4000 };
 
 struct evidence {
-    struct diff_job *job;
+    const struct diff_compared *compared;
     struct diff_contribution *contribution;
     const struct diff_group *groups;
     struct diff_evidence facts[DIFF_EVIDENCE_MAX];
@@ -32,7 +32,7 @@ static void evidence_end(struct evidence *evidence)
 {
     struct diff_contribution *contribution = evidence->contribution;
     struct diff_evidence *facts =
-            arena_alloc(evidence->job->arena, evidence->count + 1, sizeof *facts);
+            arena_alloc(evidence->compared->arena, evidence->count + 1, sizeof *facts);
     memcpy(facts, evidence->facts, evidence->count * sizeof *facts);
     contribution->evidence = facts;
     contribution->evidence_count = evidence->count;
@@ -42,22 +42,22 @@ static void evidence_sides(
         struct evidence *evidence, enum diff_evidence_kind kind, double a, double b)
 {
     evidence_add(evidence,
-            (struct diff_evidence){
-                    .kind = kind, .sides = {evidence->job->untraced.unit, {a, b}, {NAN, NAN}}});
+            (struct diff_evidence){.kind = kind,
+                    .sides = {evidence->compared->untraced->unit, {a, b}, {NAN, NAN}}});
 }
 
 // Of the times: waiting for launches, which an operation of one side has taken over (launches.c).
 static void evidence_launches(struct evidence *evidence, double launch[2])
 {
     const struct diff_contribution *contribution = evidence->contribution;
-    struct diff_job *job = evidence->job;
+    const struct diff_compared *compared = evidence->compared;
     launch[0] = launch[1] = 0;
     for (size_t i = 0; i < contribution->group_count; i++) {
         const struct diff_group *group = &evidence->groups[contribution->groups[i]];
         launch[0] += fmax(group->launch_a, 0);
         launch[1] += fmax(group->launch_b, 0);
     }
-    if (launch[0] + launch[1] > contributions_floor * job->untraced.step[0])
+    if (launch[0] + launch[1] > contributions_floor * compared->untraced->step[0])
         evidence_sides(evidence,
                 contribution->kind == DIFF_SYNC_ADDED ? DIFF_EVIDENCE_LATE_BEHIND
                                                       : DIFF_EVIDENCE_LAUNCH_WAIT,
@@ -67,15 +67,15 @@ static void evidence_launches(struct evidence *evidence, double launch[2])
 static void evidence_times(struct evidence *evidence)
 {
     const struct diff_contribution *contribution = evidence->contribution;
-    struct diff_job *job = evidence->job;
+    const struct diff_compared *compared = evidence->compared;
     bool counted =
             isfinite(contribution->count_a) && contribution->count_a + contribution->count_b > 0;
     evidence_add(evidence,
             (struct diff_evidence){.kind = DIFF_EVIDENCE_TIMES,
-                    .sides = {job->untraced.unit, {contribution->a_ns, contribution->b_ns},
+                    .sides = {compared->untraced->unit, {contribution->a_ns, contribution->b_ns},
                             {contribution->count_a, contribution->count_b}}});
     double busy_a = contribution->busy_a_ns, busy_b = contribution->busy_b_ns;
-    double least = contributions_floor * job->untraced.step[0];
+    double least = contributions_floor * compared->untraced->step[0];
     double launch[2];
     evidence_launches(evidence, launch);
     bool hidden = fabs(busy_a + launch[0] - contribution->a_ns) > least ||
@@ -89,12 +89,12 @@ static void evidence_times(struct evidence *evidence)
 
 static void evidence_shape(struct evidence *evidence)
 {
-    struct diff_job *job = evidence->job;
+    const struct diff_compared *compared = evidence->compared;
     const struct align_group *top = evidence->groups[evidence->contribution->groups[0]].group;
     if (top->count_a != 1 || top->count_b != 1) // shapes of other work
         return;
-    const struct cost_node *a = &job->workload->trees[0]->nodes[top->a[0]],
-                           *b = &job->workload->trees[1]->nodes[top->b[0]];
+    const struct cost_node *a = &compared->trees[0]->nodes[top->a[0]],
+                           *b = &compared->trees[1]->nodes[top->b[0]];
     const struct cost_shape *x = &a->shape, *y = &b->shape;
     bool renamed = a->kind == COST_COLLECTIVE && b->kind == COST_COLLECTIVE &&
             strcmp(a->name, b->name) != 0;
@@ -102,7 +102,7 @@ static void evidence_shape(struct evidence *evidence)
             memcmp(x->block, y->block, sizeof x->block) == 0 && x->registers == y->registers &&
             x->shared_bytes == y->shared_bytes && x->bytes == y->bytes)
         return;
-    struct cost_shape *shapes = arena_alloc(job->arena, 2, sizeof *shapes);
+    struct cost_shape *shapes = arena_alloc(compared->arena, 2, sizeof *shapes);
     shapes[0] = *x;
     shapes[1] = *y;
     evidence_add(evidence,
@@ -112,7 +112,7 @@ static void evidence_shape(struct evidence *evidence)
 
 static void evidence_names(struct evidence *evidence)
 {
-    struct diff_job *job = evidence->job;
+    const struct diff_compared *compared = evidence->compared;
     const struct diff_contribution *contribution = evidence->contribution;
     const struct diff_group *top = &evidence->groups[contribution->groups[0]];
     const struct align_group *group = top->group;
@@ -124,7 +124,7 @@ static void evidence_names(struct evidence *evidence)
             .names = {.count = {group->count_a, group->count_b}, .match = group->match}};
     if (group->count_a > 1 || group->count_b > 1) {
         for (int side = 0; side < 2; side++)
-            fact.names.name[side] = contributions_group_side(job, top, side);
+            fact.names.name[side] = contributions_group_side(compared, top, side);
         evidence_add(evidence, fact);
         return;
     }
@@ -132,8 +132,8 @@ static void evidence_names(struct evidence *evidence)
     names_short(top->name_b, b, sizeof b, 2 * EVIDENCE_NAME_MAX);
     if (strcmp(a, b) == 0)
         return;
-    fact.names.name[0] = arena_copy(job->arena, a);
-    fact.names.name[1] = arena_copy(job->arena, b);
+    fact.names.name[0] = arena_copy(compared->arena, a);
+    fact.names.name[1] = arena_copy(compared->arena, b);
     evidence_add(evidence, fact);
 }
 
@@ -169,7 +169,8 @@ static size_t sums_merge(struct diff_evidence_part *sums, size_t count)
 static void sums_take(struct evidence *evidence, enum diff_evidence_kind kind,
         const struct diff_evidence_part *sums, size_t count, size_t max, size_t of)
 {
-    struct diff_evidence_part *parts = arena_alloc(evidence->job->arena, max + 1, sizeof *parts);
+    struct diff_evidence_part *parts =
+            arena_alloc(evidence->compared->arena, max + 1, sizeof *parts);
     size_t kept = 0;
     for (; kept < count && kept < max; kept++) {
         if (kept && fabs(sums[kept].delta_ns) < evidence_share * fabs(sums[0].delta_ns))
@@ -184,20 +185,20 @@ static void evidence_most(
         struct evidence *evidence, enum diff_evidence_kind kind, size_t max, size_t of)
 {
     const struct diff_contribution *contribution = evidence->contribution;
-    struct diff_job *job = evidence->job;
+    const struct diff_compared *compared = evidence->compared;
     const bool places = kind == DIFF_EVIDENCE_PLACES;
     size_t count = contribution->group_count < EVIDENCE_MEMBERS_MAX ? contribution->group_count
                                                                     : EVIDENCE_MEMBERS_MAX;
     struct diff_evidence_part *sums = xcalloc(count + 1, sizeof *sums);
     for (size_t i = 0; i < count; i++) {
         const struct diff_group *group = &evidence->groups[contribution->groups[i]];
-        const struct cost_node *leaf = diff_leaf(job, group);
+        const struct cost_node *leaf = diff_leaf(compared->trees, group);
         char name[NAMES_LENGTH_MAX] = "";
         if (!places)
             names_short(leaf->name, name, sizeof name, EVIDENCE_NAME_MAX);
         sums[i] = (struct diff_evidence_part){places
-                        ? diff_place(job, job->workload->trees[group->side], leaf->parent)
-                        : arena_copy(job->arena, name),
+                        ? diff_place(compared->places, group->side, leaf->parent)
+                        : arena_copy(compared->arena, name),
                 group->b - group->a, NAN};
     }
     size_t kinds = sums_merge(sums, count);
@@ -209,8 +210,8 @@ static void evidence_most(
 static void evidence_places(struct evidence *evidence)
 {
     const struct diff_contribution *contribution = evidence->contribution;
-    size_t places = diff_places_count(
-            evidence->job, evidence->groups, contribution->groups, contribution->group_count);
+    size_t places = diff_places_count(evidence->compared->trees, evidence->groups,
+            contribution->groups, contribution->group_count);
     if (places > 1)
         evidence_most(evidence, DIFF_EVIDENCE_PLACES, EVIDENCE_PLACES, places);
 }
@@ -239,7 +240,7 @@ static void evidence_spread(struct evidence *evidence)
     const struct diff_contribution *contribution = evidence->contribution;
     const double whole = evidence_whole(contribution);
     const size_t max = 2 * EVIDENCE_TOP;
-    struct diff_evidence_part *parts = arena_alloc(evidence->job->arena, max, sizeof *parts);
+    struct diff_evidence_part *parts = arena_alloc(evidence->compared->arena, max, sizeof *parts);
     size_t told = 0;
     for (; told < contribution->part_count && told < max; told++) {
         const struct diff_contribution_part *part = &contribution->parts[told];
@@ -257,8 +258,8 @@ static void evidence_spread(struct evidence *evidence)
 
 static void evidence_stall(struct evidence *evidence)
 {
-    const struct cost_node *leaf =
-            diff_leaf(evidence->job, &evidence->groups[evidence->contribution->groups[0]]);
+    const struct cost_node *leaf = diff_leaf(
+            evidence->compared->trees, &evidence->groups[evidence->contribution->groups[0]]);
     size_t count = 0;
     const struct stall_cause *causes = stall_causes(&count);
     for (size_t i = 0; i < count && leaf->kind == COST_STALL; i++)
@@ -270,9 +271,9 @@ static void evidence_stall(struct evidence *evidence)
 
 static void evidence_special(struct evidence *evidence)
 {
-    struct diff_job *job = evidence->job;
+    const struct diff_compared *compared = evidence->compared;
     const struct diff_contribution *contribution = evidence->contribution;
-    const struct diff_parallel *a = &job->parallel[0], *b = &job->parallel[1];
+    const struct diff_parallel *a = &compared->parallel[0], *b = &compared->parallel[1];
     switch (contribution->kind) {
     case DIFF_CLOCK_THROTTLE:
         evidence_add(evidence,
@@ -303,12 +304,12 @@ static void evidence_beside(struct evidence *evidence)
 {
     struct diff_contribution *contribution = evidence->contribution;
     struct diff_evidence overlap;
-    diff_beside(evidence->job, contribution, evidence->groups);
+    diff_beside(evidence->compared, contribution, evidence->groups);
     if (contribution->beside_count)
         evidence_add(evidence,
                 (struct diff_evidence){.kind = DIFF_EVIDENCE_BESIDE,
                         .beside = {contribution->beside, contribution->beside_count}});
-    if (diff_beside_overlap(evidence->job, contribution, evidence->groups, &overlap))
+    if (diff_beside_overlap(evidence->compared, contribution, evidence->groups, &overlap))
         evidence_add(evidence, overlap);
 }
 
@@ -317,10 +318,10 @@ static void evidence_gather(struct evidence *evidence)
     const struct diff_contribution *contribution = evidence->contribution;
     evidence_times(evidence);
     // there the launches' own values tell
-    if (contribution->few && evidence->job->subject == DIFF_SUBJECT_STEPS)
+    if (contribution->few && evidence->compared->subject == DIFF_SUBJECT_STEPS)
         evidence_add(evidence,
                 (struct diff_evidence){
-                        .kind = DIFF_EVIDENCE_FEW, .number = evidence->job->units.pairs});
+                        .kind = DIFF_EVIDENCE_FEW, .number = evidence->compared->units->pairs});
     if (!contribution->named && contribution->rank > 20)
         return; // nobody asks for more of what is noise
     if (contribution->part_count) {
@@ -343,24 +344,23 @@ static void evidence_gather(struct evidence *evidence)
     evidence_stall(evidence);
 }
 
-void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
+void diff_evidence(const struct diff_compared *compared, struct diff_contribution *contribution,
         const struct diff_group *groups)
 {
-    struct evidence evidence = {.job = job, .contribution = contribution, .groups = groups};
+    struct evidence evidence = {
+            .compared = compared, .contribution = contribution, .groups = groups};
     evidence_gather(&evidence);
     evidence_end(&evidence);
 }
 
-void diff_contributions(struct diff_job *job)
+void diff_contributions(const json_t *differences, const struct diff_compared *compared,
+        struct diff_contributed *ret)
 {
-    struct diff_workload *workload = job->workload;
-    struct diff_group *groups = diff_contribute(job);
-    for (size_t i = 0; i < workload->contribution_count; i++) {
-        struct diff_contribution *made = &workload->contributions[i];
-        diff_evidence(job, made, groups);
+    diff_contribute(compared, ret);
+    for (size_t i = 0; i < ret->count; i++) {
+        struct diff_contribution *made = &ret->contributions[i];
+        diff_evidence(compared, made, ret->groups);
         if (made->named)
-            diff_suspects(job, made, groups);
+            diff_suspects(differences, compared, made, ret->groups);
     }
-    diff_rows_make(job, groups);
-    free(groups);
 }

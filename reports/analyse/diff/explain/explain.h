@@ -6,24 +6,39 @@
 #define UPGATE_DIFF_EXPLAIN_H
 
 #include "reports/analyse/diff/contribute/contribute.h"
+#include "reports/analyse/diff/diff_input.h"
 #include "reports/analyse/trace/launch/launch_trace.h"
 
 enum { DIFF_EVIDENCE_MAX = 12 }; // facts of a contribution
 
-void diff_collectives(struct diff_job *job); // collectives.c: collectives and NCCL's versions
+// foreign.c: takes what other programs took out of rows and windows; its share of them.
+double diff_take_foreign(struct cost_tree *tree);
+// collectives.c: collectives and NCCL's versions, of ret->launches.
+void diff_collectives(const struct diff_input *input, const struct diff_compared *compared,
+        struct diff_workload *ret);
 // stragglers_judge.c: who came last in a launch; and when all are in, who is told from noise.
-void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace);
-void diff_stragglers_judge(struct diff_job *job);
+struct diff_stragglers { // of both sides; in the arena
+    struct diff_straggler *all;
+    size_t count;
+};
+// Names go into the tree, which is being loaded.
+void diff_stragglers_add(struct arena *arena, const struct launch_trace *trace,
+        struct cost_tree *tree, struct diff_stragglers *to);
+void diff_stragglers_judge(struct diff_workload *workload); // workload->stragglers
 struct diff_straggler *diff_straggler_of(
-        const struct diff_workload *workload, int side, int32_t rank);
+        struct diff_straggler *all, size_t count, int side, int32_t rank);
 // late.c: whether the difference is one rank that comes late: workload->late, and evidence.
-void diff_late(struct diff_job *job);
-void diff_typical(struct diff_job *job); // what a timeline shows
+void diff_late(struct arena *arena, struct diff_workload *workload);
+// typical.c: what a timeline shows, of the traced pairs: ret->launches and so on.
+void diff_typical(const struct diff_compared *compared, const struct diff_pair *pairs,
+        size_t pair_count, struct diff_workload *ret);
 // once.c: the first step. Wanted where its untraced difference is told from 0; then launches
-// are added to first.trees.
-bool diff_first_wanted(const struct diff_job *job);
+// are added to a tree a side.
+bool diff_first_wanted(const struct diff_untraced *untraced);
 void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree);
-void diff_first(struct diff_job *job);
+// ret->trees are given; without them there is nothing to do. Fills the rest.
+void diff_first(const struct diff_input *input, const struct diff_untraced *untraced, bool has_gpu,
+        struct diff_once *ret);
 // Of what is to be explained: of two launches a side one part in three lies apart by chance, and
 // what is smaller explains nothing.
 #define DIFF_PART_MIN 0.05
@@ -32,31 +47,36 @@ void diff_first(struct diff_job *job);
 // says nothing of that: false.
 bool diff_launches_apart(double *const values[2], size_t count, double delta, bool wide);
 // Largest first, ten at the most: with ranks, and suspects where they have none yet. How many.
-size_t diff_launch_parts(struct diff_job *job, const struct diff_group *groups,
-        struct diff_launch_part *parts, size_t count);
+size_t diff_launch_parts(const json_t *differences, const struct diff_compared *compared,
+        const struct diff_group *groups, struct diff_launch_part *parts, size_t count);
 // The CPU time of a launch, where its untraced difference is told from 0 and from the step's; then
-// ticks of all threads are added to cpu.trees.
-bool diff_cpu_wanted(const struct diff_job *job);
+// ticks of all threads are added to a tree a side.
+bool diff_cpu_wanted(const struct diff_untraced *untraced);
 void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree);
-void diff_cpu(struct diff_job *job);
+void diff_cpu(const struct diff_input *input, const struct diff_untraced *untraced, bool has_gpu,
+        struct diff_once *ret);
 // slow.c: what slow steps (or the slowest requests) have that typical ones have not: fills
-// workload->slow, where a cell asks.
-int diff_slow(struct diff_job *job, struct error *err);
-void diff_rows_make(struct diff_job *job, const struct diff_group *groups);
+// ret, where a cell asks. compared: all steps, of which it is a part.
+int diff_slow(const struct diff_input *input, const struct diff_compared *compared,
+        struct diff_slow *ret, struct error *err);
+struct diff_row *diff_rows_make(const struct diff_compared *compared,
+        const struct diff_group *groups, size_t *ret_count); // in the arena
 
 // evidence.c: contributions of aligned trees, each with its evidence, those that are named with
-// their suspects; and the table of everything.
-void diff_contributions(struct diff_job *job);
-void diff_evidence(struct diff_job *job, struct diff_contribution *contribution,
+// their suspects among the differences of the fingerprints. The caller clears ret.
+void diff_contributions(const json_t *differences, const struct diff_compared *compared,
+        struct diff_contributed *ret);
+void diff_evidence(const struct diff_compared *compared, struct diff_contribution *contribution,
         const struct diff_group *groups);
 // beside.c: what ran on the device beside the kernels of a contribution.
-void diff_beside(struct diff_job *job, struct diff_contribution *contribution,
+void diff_beside(const struct diff_compared *compared, struct diff_contribution *contribution,
         const struct diff_group *groups);
 // Whether that made them slower: evidence, and contribution->beside_cause. False: nothing ran
 // beside them, or no execution is known.
-bool diff_beside_overlap(const struct diff_job *job, struct diff_contribution *contribution,
-        const struct diff_group *groups, struct diff_evidence *ret);
-void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
-        const struct diff_group *groups);
+bool diff_beside_overlap(const struct diff_compared *compared,
+        struct diff_contribution *contribution, const struct diff_group *groups,
+        struct diff_evidence *ret);
+void diff_suspects(const json_t *differences, const struct diff_compared *compared,
+        struct diff_contribution *contribution, const struct diff_group *groups);
 
 #endif

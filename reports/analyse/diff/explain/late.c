@@ -25,7 +25,8 @@ static bool late_is_cause(
 // What the others wait more for it than for the same rank of the other side, untraced.
 static double late_wait(const struct diff_workload *workload, const struct diff_straggler *last)
 {
-    const struct diff_straggler *before = diff_straggler_of(workload, !last->side, last->rank);
+    const struct diff_straggler *before = diff_straggler_of(
+            workload->stragglers, workload->straggler_count, !last->side, last->rank);
     double wait = last->wait_ns / workload->traced_ratio[last->side];
     return wait - (before ? before->wait_ns / workload->traced_ratio[!last->side] : 0);
 }
@@ -51,9 +52,8 @@ static struct diff_contribution *late_contribution(
     return NULL;
 }
 
-void diff_late(struct diff_job *job)
+void diff_late(struct arena *arena, struct diff_workload *workload)
 {
-    struct diff_workload *workload = job->workload;
     if (!(workload->delta_lo_ns * workload->delta_hi_ns > 0))
         return;
     int side = workload->delta_ns > 0; // who got slower has the late rank
@@ -68,10 +68,11 @@ void diff_late(struct diff_job *job)
     if (!contribution)
         return;
     workload->late = last;
-    diff_straggler_of(workload, last->side, last->rank)->told = true; // it is the difference
+    diff_straggler_of(workload->stragglers, workload->straggler_count, last->side, last->rank)
+            ->told = true; // it is the difference
     if (contribution->evidence_count < DIFF_EVIDENCE_MAX) {
         struct diff_evidence *evidence =
-                arena_alloc(job->arena, contribution->evidence_count + 1, sizeof *evidence);
+                arena_alloc(arena, contribution->evidence_count + 1, sizeof *evidence);
         evidence[0] = (struct diff_evidence){.kind = DIFF_EVIDENCE_LATE_RANK, .late = last};
         for (size_t i = 0; i < contribution->evidence_count; i++)
             evidence[i + 1] = contribution->evidence[i];

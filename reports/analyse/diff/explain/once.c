@@ -16,14 +16,15 @@
 enum { ONCE_PARTS_MAX = 10, ONCE_PLACES_MAX = 16, ONCE_LAUNCHES_MAX = 16 };
 
 // Scaled time of a contribution of each launch that has both sides.
-static void once_values(const struct diff_job *job, const struct diff_contribution *contribution,
-        double *ret[2], size_t *ret_count)
+static void once_values(const struct diff_compared *compared, const struct diff_launches *launches,
+        const struct diff_contribution *contribution, double *ret[2], size_t *ret_count)
 {
-    const struct diff_units *units = &job->units;
+    const struct diff_units *units = compared->units;
     double *ns[2] = {
             xcalloc(units->count + 1, sizeof **ns), xcalloc(units->count + 1, sizeof **ns)};
     for (size_t i = 0; i < contribution->group_count; i++)
-        diff_groups_add(job, &job->workload->alignment->groups[contribution->groups[i]], ns);
+        diff_groups_add(
+                compared, launches, &compared->alignment->groups[contribution->groups[i]], ns);
     size_t count = 0;
     for (size_t i = 0; i < units->count && count < ONCE_LAUNCHES_MAX; i++) {
         const struct diff_unit *unit = &units->units[i];
@@ -57,8 +58,8 @@ static int once_part_compare(const void *left, const void *right)
     return x > y ? -1 : x < y ? 1 : a->contribution.rank - b->contribution.rank;
 }
 
-size_t diff_launch_parts(struct diff_job *job, const struct diff_group *groups,
-        struct diff_launch_part *parts, size_t count)
+size_t diff_launch_parts(const json_t *differences, const struct diff_compared *compared,
+        const struct diff_group *groups, struct diff_launch_part *parts, size_t count)
 {
     qsort(parts, count, sizeof *parts, once_part_compare);
     count = count < ONCE_PARTS_MAX ? count : ONCE_PARTS_MAX;
@@ -68,35 +69,31 @@ size_t diff_launch_parts(struct diff_job *job, const struct diff_group *groups,
         made->named = true;
         made->ci_lo_ns = made->ci_hi_ns = NAN;
         if (!made->suspect_count)
-            diff_suspects(job, made, groups);
+            diff_suspects(differences, compared, made, groups);
     }
     return count;
 }
 
-static void once_parts(struct diff_job *job, struct diff_once *ret)
+static void once_parts(const json_t *differences, const struct diff_compared *compared,
+        const struct diff_contributed *made, struct diff_once *ret)
 {
-    const struct diff_workload *workload = job->workload;
-    struct diff_launch_part *parts =
-            arena_alloc(job->arena, workload->contribution_count + 1, sizeof *parts);
-    double floor = DIFF_PART_MIN * fabs(workload->delta_ns);
+    const double delta_ns = compared->untraced->delta, floor = DIFF_PART_MIN * fabs(delta_ns);
+    struct diff_launch_part *parts = arena_alloc(compared->arena, made->count + 1, sizeof *parts);
     size_t count = 0;
-    for (size_t i = 0; i < workload->contribution_count; i++) {
-        struct diff_launch_part part = {.contribution = workload->contributions[i]};
-        if (fabs(part.contribution.delta_ns) < floor ||
-                part.contribution.delta_ns * workload->delta_ns < 0)
+    for (size_t i = 0; i < made->count; i++) {
+        struct diff_launch_part part = {.contribution = made->contributions[i]};
+        if (fabs(part.contribution.delta_ns) < floor || part.contribution.delta_ns * delta_ns < 0)
             continue; // small, or against what is to be explained
         for (int side = 0; side < 2; side++)
-            part.launch_ns[side] = arena_alloc(job->arena, ONCE_LAUNCHES_MAX, sizeof(double));
-        once_values(job, &part.contribution, part.launch_ns, &part.launch_count);
+            part.launch_ns[side] = arena_alloc(compared->arena, ONCE_LAUNCHES_MAX, sizeof(double));
+        once_values(
+                compared, made->launches, &part.contribution, part.launch_ns, &part.launch_count);
         if (diff_launches_apart(
                     part.launch_ns, part.launch_count, part.contribution.delta_ns, true))
             parts[count++] = part;
     }
-    struct diff_group *groups = xcalloc(workload->alignment->count + 1, sizeof *groups);
-    diff_groups_make(job, groups);
     ret->parts = parts;
-    ret->part_count = diff_launch_parts(job, groups, parts, count);
-    free(groups);
+    ret->part_count = diff_launch_parts(differences, compared, made->groups, parts, count);
 }
 
 // The outermost node above a leaf: its phase, or its thread.
@@ -139,20 +136,20 @@ static void once_places_keep(
     free(places);
 }
 
-static void once_places(struct diff_job *job, struct diff_once *ret)
+static void once_places(const struct diff_compared *compared, struct diff_once *ret)
 {
     struct intern *names = intern_new();
     struct diff_once_place *places = NULL; // by number of the name
     size_t count = 0;
     for (int side = 0; side < 2; side++) {
-        const struct cost_tree *tree = job->workload->trees[side];
-        double factor = job->units.scale[side] / job->units.total_steps[side];
+        const struct cost_tree *tree = compared->trees[side];
+        double factor = compared->units->scale[side] / compared->units->total_steps[side];
         uint32_t *place_of = xcalloc(tree->node_count + 1, sizeof *place_of); // and 1
         for (size_t r = 0; r < tree->row_count; r++) {
             const struct cost_row *row = &tree->rows[r];
             uint32_t node = once_outermost(tree, row->node);
             const char *name = tree->nodes[node].kind == COST_PHASE ? tree->nodes[node].name : NULL;
-            if (!name || job->units.of_window[side][row->window] == UINT32_MAX)
+            if (!name || compared->units->of_window[side][row->window] == UINT32_MAX)
                 continue;
             if (!place_of[node])
                 place_of[node] = intern_text(names, name) + 1;
@@ -164,83 +161,68 @@ static void once_places(struct diff_job *job, struct diff_once *ret)
         }
         free(place_of);
     }
-    once_places_keep(job->arena, places, count, ret);
+    once_places_keep(compared->arena, places, count, ret);
     intern_free(names);
 }
 
-// The steps' job, of what there is once.
-static void once_begin(const struct diff_job *job, enum diff_subject subject,
-        const struct diff_untraced *of, struct diff_workload *workload, struct diff_job *ret)
+static void once_compare(
+        const struct diff_input *input, const struct diff_compared *compared, struct diff_once *ret)
 {
-    *workload = (struct diff_workload){.name = job->workload->name,
-            .unit = of->unit,
-            .step_a_ns = of->step[0],
-            .step_b_ns = of->step[1],
-            .delta_ns = of->delta,
-            .delta_lo_ns = of->lo,
-            .delta_hi_ns = of->hi};
-    *ret = *job;
-    ret->workload = workload;
-    ret->untraced = *of;
-    ret->units = (struct diff_units){0};
-    ret->note_count = 0;
-    ret->subject = subject;
-    memset(ret->parallel, 0, sizeof ret->parallel);
-}
-
-static void once_trees(struct diff_job *job, struct cost_tree *const trees[2])
-{
-    for (int side = 0; side < 2; side++) {
-        job->workload->trees[side] = trees[side];
-        job->first[side] = cost_tree_finish(trees[side]);
-        job->place_names[side] = NULL;
-        job->trunk[side] = NULL;
-        diff_take_foreign(trees[side]);
-    }
+    struct diff_contributed made;
+    diff_contributions(input->differences, compared, &made);
+    once_parts(input->differences, compared, &made, ret);
+    once_places(compared, ret);
+    ret->pairs = compared->units->pairs;
+    diff_contributed_clear(&made);
 }
 
 // From trees of a window of couple 0 a launch; of: of both sides, b - a within lo and hi.
-static void once_explain(const struct diff_job *job, enum diff_subject subject,
-        const struct diff_untraced_once *of, struct diff_once *ret)
+static void once_explain(const struct diff_input *input, enum diff_subject subject,
+        const struct diff_untraced_once *of, bool has_gpu, struct diff_once *ret)
 {
-    const char *unit = subject == DIFF_SUBJECT_FIRST ? "first step" : "CPU time";
-    const struct diff_untraced untraced = {.unit = unit,
+    const struct diff_untraced untraced = {
+            .unit = subject == DIFF_SUBJECT_FIRST ? "first step" : "CPU time",
             .step = {of->of[0], of->of[1]},
             .delta = of->of[1] - of->of[0],
             .lo = of->lo,
             .hi = of->hi,
             .mean = true}; // each counts, however long it took
-    struct diff_workload workload;
-    struct diff_job once;
     if (!ret->trees[0]->window_count || !ret->trees[1]->window_count) {
         ret->why_not = DIFF_ONCE_NOT_TRACED;
         return;
     }
-    once_begin(job, subject, &untraced, &workload, &once);
-    once_trees(&once, ret->trees);
-    if (diff_units_make(&once)) {
-        const struct align_opts opts = {.ignore_names = job->opts->ignore_names};
-        workload.alignment = align_trees(workload.trees[0], workload.trees[1], &opts);
-        diff_contributions(&once);
-        once_parts(&once, ret);
-        once_places(&once, ret);
-        ret->pairs = once.units.pairs;
-        alignment_free(workload.alignment);
+    struct diff_units units;
+    struct diff_compared compared = {.arena = input->arena,
+            .subject = subject,
+            .trees = {ret->trees[0], ret->trees[1]},
+            .untraced = &untraced,
+            .units = &units,
+            .has_gpu = has_gpu,
+            .places = diff_places_new(input->arena, ret->trees[0], ret->trees[1])};
+    for (int side = 0; side < 2; side++) {
+        compared.first[side] = cost_tree_finish(ret->trees[side]);
+        diff_take_foreign(ret->trees[side]);
+    }
+    if (diff_units_make(compared.trees, &untraced, &units)) {
+        const struct align_opts opts = {.ignore_names = input->opts->ignore_names};
+        struct alignment *alignment = align_trees(ret->trees[0], ret->trees[1], &opts);
+        compared.alignment = alignment;
+        once_compare(input, &compared, ret);
+        alignment_free(alignment);
     }
     if (!ret->pairs)
         ret->why_not = DIFF_ONCE_NO_PAIR;
     else if (!ret->part_count)
         ret->why_not = ret->pairs == 1 ? DIFF_ONCE_ONE_LAUNCH : DIFF_ONCE_NOT_ALIKE;
-    diff_units_clear(&once.units);
+    diff_units_clear(&units);
 }
 
 // ---- the first step ----
 
 // Told from 0, and from the difference of all other steps: what those spend more is explained
 // there.
-bool diff_first_wanted(const struct diff_job *job)
+bool diff_first_wanted(const struct diff_untraced *of)
 {
-    const struct diff_untraced *of = &job->untraced;
     double lo = isfinite(of->lo) ? of->lo : of->delta, hi = isfinite(of->hi) ? of->hi : of->delta;
     return of->cold.lo * of->cold.hi > 0 && !(of->cold.lo <= hi && of->cold.hi >= lo);
 }
@@ -293,11 +275,11 @@ void diff_first_add(const struct launch_trace *trace, struct cost_tree *tree)
     free(first.ranks);
 }
 
-void diff_first(struct diff_job *job)
+void diff_first(const struct diff_input *input, const struct diff_untraced *untraced, bool has_gpu,
+        struct diff_once *ret)
 {
-    const struct diff_untraced *of = &job->untraced;
-    if (job->workload->first.trees[0])
-        once_explain(job, DIFF_SUBJECT_FIRST, &of->cold, &job->workload->first);
+    if (ret->trees[0])
+        once_explain(input, DIFF_SUBJECT_FIRST, &untraced->cold, has_gpu, ret);
 }
 
 // ---- CPU time ----
@@ -307,9 +289,8 @@ void diff_first(struct diff_job *job)
 // Told from 0, and by another factor than the step, by its estimate: a step that is measured badly
 // hides nothing. The time that a step takes more is CPU time, too, and is explained with it; where
 // most of the CPU time is not that, an interval that is wide enough for it hides nothing either.
-bool diff_cpu_wanted(const struct diff_job *job)
+bool diff_cpu_wanted(const struct diff_untraced *of)
 {
-    const struct diff_untraced *of = &job->untraced;
     double as_step = of->delta / of->step[0] * of->cpu.of[0], delta = of->cpu.of[1] - of->cpu.of[0];
     bool as_much = of->cpu.lo <= as_step && as_step <= of->cpu.hi &&
             fabs(delta - as_step) <= fabs(delta) / 2;
@@ -331,16 +312,15 @@ void diff_cpu_add(const struct launch_trace *trace, struct cost_tree *tree)
     host_path_free(host);
 }
 
-void diff_cpu(struct diff_job *job)
+void diff_cpu(const struct diff_input *input, const struct diff_untraced *untraced, bool has_gpu,
+        struct diff_once *ret)
 {
-    const struct diff_untraced *of = &job->untraced;
-    struct diff_once *cpu = &job->workload->cpu;
-    if (!cpu->trees[0])
+    if (!ret->trees[0])
         return;
-    once_explain(job, DIFF_SUBJECT_CPU, &of->cpu, cpu);
+    once_explain(input, DIFF_SUBJECT_CPU, &untraced->cpu, has_gpu, ret);
     // the first one says the times again, as those of a step
-    for (size_t i = 0; i < cpu->part_count; i++) {
-        struct diff_contribution *made = &cpu->parts[i].contribution;
+    for (size_t i = 0; i < ret->part_count; i++) {
+        struct diff_contribution *made = &ret->parts[i].contribution;
         if (!made->evidence_count)
             continue;
         made->evidence++;

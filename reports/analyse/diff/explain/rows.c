@@ -12,9 +12,9 @@
 
 enum { ROWS_LABEL_MAX = 80 };
 
-static char *rows_text(const struct diff_job *job, const struct diff_group *group)
+static char *rows_text(const struct cost_tree *const trees[2], const struct diff_group *group)
 {
-    const struct cost_node *leaf = diff_leaf(job, group);
+    const struct cost_node *leaf = diff_leaf(trees, group);
     char a[NAMES_LENGTH_MAX] = "", b[NAMES_LENGTH_MAX] = "";
     if (group->name_a)
         names_normalise(group->name_a, a, sizeof a);
@@ -40,12 +40,12 @@ static void rows_put(double *to, double value)
     *to = isnan(*to) ? value : *to + value;
 }
 
-static void rows_fill(struct diff_job *job, const struct diff_group *groups,
+static void rows_fill(const struct diff_compared *compared, const struct diff_group *groups,
         const struct diff_key *keys, size_t count, struct diff_row *row)
 {
     uint32_t *members = xcalloc(count, sizeof *members);
     const struct diff_group *top = &groups[keys[0].group];
-    const struct cost_node *leaf = diff_leaf(job, top);
+    const struct cost_node *leaf = diff_leaf(compared->trees, top);
     bool counted = leaf->kind != COST_FUNCTION && leaf->kind != COST_GAP;
     *row = (struct diff_row){.name_a = top->name_a,
             .name_b = top->name_b,
@@ -79,32 +79,33 @@ static void rows_fill(struct diff_job *job, const struct diff_group *groups,
                     : row->name_a ? row->name_a
                                   : leaf->name,
             label, sizeof label, ROWS_LABEL_MAX);
-    row->label = arena_copy(job->arena, label);
-    row->where = diff_where(job, groups, members, count, NULL);
+    row->label = arena_copy(compared->arena, label);
+    row->where = diff_where(compared->places, groups, members, count, NULL);
     free(members);
 }
 
-void diff_rows_make(struct diff_job *job, const struct diff_group *groups)
+struct diff_row *diff_rows_make(
+        const struct diff_compared *compared, const struct diff_group *groups, size_t *ret_count)
 {
-    struct diff_workload *workload = job->workload;
-    size_t count = workload->alignment->count;
+    size_t count = compared->alignment->count, kept = 0;
     struct diff_key *keys = xcalloc(count + 1, sizeof *keys);
     for (size_t i = 0; i < count; i++)
-        keys[i] = (struct diff_key){rows_text(job, &groups[i]), (uint32_t)i};
+        keys[i] = (struct diff_key){rows_text(compared->trees, &groups[i]), (uint32_t)i};
     diff_keys_sort(keys, count);
-    workload->rows = arena_alloc(job->arena, count + 1, sizeof *workload->rows);
+    struct diff_row *rows = arena_alloc(compared->arena, count + 1, sizeof *rows);
     for (size_t i = 0; i < count;) {
         size_t end = i + 1;
         while (end < count && strcmp(keys[end].text, keys[i].text) == 0)
             end++;
-        struct diff_row *row = &workload->rows[workload->row_count];
-        rows_fill(job, groups, keys + i, end - i, row);
-        workload->row_count +=
-                row->a_ns > 0 || row->b_ns > 0 || row->busy_a_ns > 0 || row->busy_b_ns > 0;
+        struct diff_row *row = &rows[kept];
+        rows_fill(compared, groups, keys + i, end - i, row);
+        kept += row->a_ns > 0 || row->b_ns > 0 || row->busy_a_ns > 0 || row->busy_b_ns > 0;
         i = end;
     }
-    qsort(workload->rows, workload->row_count, sizeof *workload->rows, rows_compare);
+    qsort(rows, kept, sizeof *rows, rows_compare);
     for (size_t i = 0; i < count; i++)
         free(keys[i].text);
     free(keys);
+    *ret_count = kept;
+    return rows;
 }

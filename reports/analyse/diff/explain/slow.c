@@ -30,10 +30,12 @@ struct slow_launch {                                // the launch of a side in a
 };
 
 struct slow {
-    struct diff_job job;           // the steps' job, of the slow windows
-    struct diff_workload workload; // its workload: trees and alignment are those of all steps
+    struct diff_compared compared; // all steps' trees, with the units of the slow windows
+    struct diff_untraced untraced;
+    struct diff_units units;
+    struct diff_contributed made;      // of the slow windows
+    const struct diff_launches *moves; // of those and of typical ones
     struct diff_slow *told;
-    struct diff_group *groups;
     uint8_t *class[2];               // of each window
     struct slow_launch *launches[2]; // of each pair
     bool *both;                      // of each pair: it has typical steps of both sides
@@ -109,7 +111,7 @@ static double slow_window_steps(const struct cost_window *window)
 // that it takes longer in one: what is lost is a whole step.
 static void slow_divide(struct slow *slow, int side, size_t begin, size_t count)
 {
-    const struct cost_window *windows = &slow->workload.trees[side]->windows[begin];
+    const struct cost_window *windows = &slow->compared.trees[side]->windows[begin];
     struct slow_launch *launch = &slow->launches[side][windows->pair];
     double *durations = xcalloc(count, sizeof *durations), wall = 0;
     int64_t *idx = xcalloc(count, sizeof *idx);
@@ -142,7 +144,7 @@ static void slow_divide(struct slow *slow, int side, size_t begin, size_t count)
 
 static void slow_divide_side(struct slow *slow, int side)
 {
-    const struct cost_tree *tree = slow->workload.trees[side];
+    const struct cost_tree *tree = slow->compared.trees[side];
     memset(slow->class[side], SLOW_NEITHER, tree -> window_count);
     for (size_t begin = 0, end; begin < tree->window_count; begin = end) {
         const struct cost_window *first = &tree->windows[begin];
@@ -158,7 +160,7 @@ static void slow_divide_side(struct slow *slow, int side)
 static void slow_make(struct slow *slow)
 {
     for (int side = 0; side < 2; side++) {
-        const struct cost_tree *tree = slow->workload.trees[side];
+        const struct cost_tree *tree = slow->compared.trees[side];
         for (size_t w = 0; w < tree->window_count; w++)
             slow->pairs =
                     tree->windows[w].pair >= slow->pairs ? tree->windows[w].pair + 1 : slow->pairs;
@@ -183,8 +185,8 @@ static void slow_free(struct slow *slow)
         free(slow->launches[side]);
     }
     free(slow->both);
-    free(slow->groups);
-    diff_units_clear(&slow->job.units);
+    diff_contributed_clear(&slow->made);
+    diff_units_clear(&slow->units);
 }
 
 // --- what they take beyond typical ones ----------------------------------------------------------
@@ -201,7 +203,7 @@ static void slow_excess(const struct slow *slow, double (*const ns[2])[SLOW_CLAS
         double *const values[2], double sums[2])
 {
     for (int side = 0; side < 2; side++) {
-        double scale = slow->job.units.scale[side], sum = 0, steps = 0;
+        double scale = slow->units.scale[side], sum = 0, steps = 0;
         size_t at = 0;
         for (uint32_t pair = 0; pair < slow->pairs; pair++) {
             const struct slow_launch *launch = &slow->launches[side][pair];
@@ -221,7 +223,7 @@ static void slow_excess(const struct slow *slow, double (*const ns[2])[SLOW_CLAS
 // That a leaf of no known work took the time explains nothing.
 static bool slow_is_unseen(const struct slow *slow, uint32_t group)
 {
-    return diff_leaf(&slow->job, &slow->groups[group])->class == COST_IDLE;
+    return diff_leaf(slow->compared.trees, &slow->made.groups[group])->class == COST_IDLE;
 }
 
 static void slow_values(const struct slow *slow, const uint32_t *groups, size_t count,
@@ -232,7 +234,8 @@ static void slow_values(const struct slow *slow, const uint32_t *groups, size_t 
     double *const units[2] = {(double *)ns[0], (double *)ns[1]}; // a unit is a class of a pair
     for (size_t i = 0; i < count; i++)
         if (!slow_is_unseen(slow, groups[i]))
-            diff_groups_add(&slow->job, &slow->workload.alignment->groups[groups[i]], units);
+            diff_groups_add(&slow->compared, slow->moves,
+                    &slow->compared.alignment->groups[groups[i]], units);
     slow_excess(slow, ns, values, sums);
     free(ns[0]);
     free(ns[1]);
@@ -257,8 +260,8 @@ static bool slow_sum(struct slow *slow, double sign)
             xcalloc((size_t)slow->pairs + 1, sizeof *ns[1])};
     double sums[2] = {0};
     for (int side = 0; side < 2; side++) {
-        told->launch_ns[side] =
-                arena_alloc(slow->job.arena, slow->pair_count + 1, sizeof *told->launch_ns[side]);
+        told->launch_ns[side] = arena_alloc(
+                slow->compared.arena, slow->pair_count + 1, sizeof *told->launch_ns[side]);
         for (uint32_t pair = 0; pair < slow->pairs; pair++)
             memcpy(ns[side][pair], slow->launches[side][pair].wall, sizeof ns[side][pair]);
         slow_found(slow, side);
@@ -284,26 +287,26 @@ static bool slow_sum(struct slow *slow, double sign)
 static void slow_units_windows(struct slow *slow, bool typical)
 {
     for (int side = 0; side < 2; side++) {
-        const struct cost_tree *tree = slow->workload.trees[side];
+        const struct cost_tree *tree = slow->compared.trees[side];
         for (size_t w = 0; w < tree->window_count; w++) {
             uint32_t pair = tree->windows[w].pair, class = slow->class[side][w];
             bool counts =
                     slow->both[pair] && (class == SLOW_SLOW || (typical && class == SLOW_TYPICAL));
-            slow->job.units.of_window[side][w] = counts ? SLOW_CLASSES * pair + class : UINT32_MAX;
+            slow->units.of_window[side][w] = counts ? SLOW_CLASSES * pair + class : UINT32_MAX;
         }
     }
 }
 
 static void slow_units_make(struct slow *slow)
 {
-    struct diff_units *units = &slow->job.units;
+    struct diff_units *units = &slow->units;
     units->count = (size_t)SLOW_CLASSES * slow->pairs;
     units->units = xcalloc(units->count + 1, sizeof *units->units);
     units->pairs = (uint32_t)slow->pair_count;
     for (uint32_t i = 0; i < units->count; i++)
         units->units[i] = (struct diff_unit){.pair = i / SLOW_CLASSES, .couple = -1, .side = -1};
     for (int side = 0; side < 2; side++) {
-        size_t windows = slow->workload.trees[side]->window_count;
+        size_t windows = slow->compared.trees[side]->window_count;
         units->of_window[side] = xcalloc(windows + 1, sizeof *units->of_window[side]);
         units->steps[side] = xcalloc(windows + 1, sizeof *units->steps[side]);
         for (uint32_t pair = 0; pair < slow->pairs; pair++) {
@@ -329,24 +332,24 @@ static bool slow_is_blind(const struct diff_slow *told)
 static void slow_groups(struct slow *slow, double *const scratch[2])
 {
     struct diff_slow *told = slow->told;
-    size_t count = slow->workload.alignment->count, member_count = 0;
+    size_t count = slow->compared.alignment->count, member_count = 0;
     uint32_t *members = xcalloc(count + 1, sizeof *members);
     double total = told->b_ns - told->a_ns, seen = 0;
     for (uint32_t g = 0; g < count; g++) {
         double sums[2];
         slow_values(slow, &g, 1, scratch, sums);
-        slow->groups[g].a = sums[0];
-        slow->groups[g].b = sums[1];
+        slow->made.groups[g].a = sums[0];
+        slow->made.groups[g].b = sums[1];
         seen += sums[1] - sums[0];
         if ((sums[1] - sums[0]) * total > 0)
             members[member_count++] = g;
     }
-    diff_groups_sort(slow->groups, members, member_count);
+    diff_groups_sort(slow->made.groups, members, member_count);
     told->unseen_ns = total - seen;
     // Of what was seen, next to nothing would say where.
     told->where = slow_is_blind(told)
             ? ""
-            : diff_where(&slow->job, slow->groups, members, member_count, NULL);
+            : diff_where(slow->compared.places, slow->made.groups, members, member_count, NULL);
     free(members);
 }
 
@@ -366,8 +369,8 @@ static void slow_part_fill(struct slow *slow, const double sums[2], double *cons
     made->beside_cause = NULL;
     part->launch_count = slow->told->launch_count;
     for (int side = 0; side < 2; side++) {
-        part->launch_ns[side] =
-                arena_alloc(slow->job.arena, part->launch_count + 1, sizeof *part->launch_ns[side]);
+        part->launch_ns[side] = arena_alloc(
+                slow->compared.arena, part->launch_count + 1, sizeof *part->launch_ns[side]);
         memcpy(part->launch_ns[side], values[side], part->launch_count * sizeof *values[side]);
     }
 }
@@ -384,17 +387,17 @@ static double slow_least(const struct slow *slow)
     return DIFF_PART_MIN * fmax(fabs(total), usual);
 }
 
-static void slow_parts(struct slow *slow, double *const scratch[2])
+static void slow_parts(struct slow *slow, const json_t *differences, double *const scratch[2])
 {
-    const struct diff_workload *workload = &slow->workload;
+    const struct diff_contributed *made = &slow->made;
     struct diff_slow *told = slow->told;
     const double least = slow_least(slow);
     struct diff_launch_part *parts =
-            arena_alloc(slow->job.arena, workload->contribution_count + 1, sizeof *parts);
+            arena_alloc(slow->compared.arena, made->count + 1, sizeof *parts);
     double total = told->b_ns - told->a_ns, sums[2];
     size_t count = 0;
-    for (size_t i = 0; i < workload->contribution_count; i++) {
-        const struct diff_contribution *of = &workload->contributions[i];
+    for (size_t i = 0; i < made->count; i++) {
+        const struct diff_contribution *of = &made->contributions[i];
         slow_values(slow, of->groups, of->group_count, scratch, sums);
         double delta = sums[1] - sums[0];
         if (fabs(delta) < least ||
@@ -405,7 +408,7 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
         slow_part_fill(slow, sums, scratch, &parts[count++]);
     }
     told->parts = parts;
-    told->part_count = diff_launch_parts(&slow->job, slow->groups, parts, count);
+    told->part_count = diff_launch_parts(differences, &slow->compared, made->groups, parts, count);
     double own = 0; // of those that go the same way
     for (size_t i = 0; i < told->part_count; i++) {
         told->told_ns += parts[i].contribution.delta_ns;
@@ -423,19 +426,17 @@ static void slow_parts(struct slow *slow, double *const scratch[2])
                 parts[i].contribution.delta_ns / copysign(fmax(fabs(total), own), total);
 }
 
-static void slow_explain(struct slow *slow)
+static void slow_explain(struct slow *slow, const json_t *differences)
 {
     double *const scratch[2] = {xcalloc(slow->pair_count + 1, sizeof *scratch[0]),
             xcalloc(slow->pair_count + 1, sizeof *scratch[1])};
     slow_units_make(slow);
     slow_units_windows(slow, false);
-    diff_contributions(&slow->job);
-    slow->groups = xcalloc(slow->workload.alignment->count + 1, sizeof *slow->groups);
-    diff_groups_make(&slow->job, slow->groups);
+    diff_contributions(differences, &slow->compared, &slow->made);
     slow_units_windows(slow, true);
-    diff_launches_make(&slow->job); // which moves between groups by windows
+    slow->moves = diff_launches_make(&slow->compared); // which moves between groups by windows
     slow_groups(slow, scratch);
-    slow_parts(slow, scratch);
+    slow_parts(slow, differences, scratch);
     free(scratch[0]);
     free(scratch[1]);
 }
@@ -460,50 +461,43 @@ static enum diff_slow_why slow_why_not(const struct slow *slow, bool differs)
     return slow_is_blind(told) ? DIFF_SLOW_BLIND : DIFF_SLOW_NOT_ALIKE;
 }
 
-// The steps' job, of the slow ones.
-static void slow_begin(const struct diff_job *job, struct slow *slow)
+// All steps' trees; the units are not made yet.
+static void slow_begin(const struct diff_compared *of, struct diff_slow *told, struct slow *slow)
 {
-    struct diff_workload *of = job->workload;
-    slow->job = *job;
-    slow->told = &of->slow;
-    slow->workload = (struct diff_workload){.name = of->name,
-            .unit = of->unit,
-            .step_a_ns = of->step_a_ns,
-            .step_b_ns = of->step_b_ns,
-            .delta_ns = of->delta_ns,
-            .delta_lo_ns = NAN,
-            .delta_hi_ns = NAN,
-            .trees = {of->trees[0], of->trees[1]},
-            .alignment = of->alignment};
-    slow->job.workload = &slow->workload;
-    slow->job.units = (struct diff_units){.scale = {job->units.scale[0], job->units.scale[1]}};
-    slow->job.untraced.ratio_count = 0;
-    slow->job.note_count = 0;
-    slow->job.subject = DIFF_SUBJECT_SLOW;
-    memset(slow->job.parallel, 0, sizeof slow->job.parallel);
+    slow->told = told;
+    slow->compared = *of;
+    slow->compared.subject = DIFF_SUBJECT_SLOW;
+    slow->compared.untraced = &slow->untraced;
+    slow->compared.units = &slow->units;
+    memset(slow->compared.parallel, 0, sizeof slow->compared.parallel);
+    slow->untraced = *of->untraced;
+    slow->untraced.lo = slow->untraced.hi = NAN;
+    slow->untraced.ratio_count = 0;
+    slow->units = (struct diff_units){.scale = {of->units->scale[0], of->units->scale[1]}};
 }
 
-int diff_slow(struct diff_job *job, struct error *err)
+int diff_slow(const struct diff_input *input, const struct diff_compared *compared,
+        struct diff_slow *ret, struct error *err)
 {
     struct diff_cell cells[METRIC_COUNT];
     double sign = 0;
-    int rc = diff_cells(job, cells, err);
-    if (rc || job->untraced.launches || !slow_asked(cells, &job->workload->slow, &sign))
+    int rc = diff_cells(input, cells, err);
+    if (rc || compared->untraced->launches || !slow_asked(cells, ret, &sign))
         return rc;
     struct slow slow = {0};
-    slow_begin(job, &slow);
+    slow_begin(compared, ret, &slow);
     slow_make(&slow);
     bool differs = slow_sum(&slow, sign);
     if (differs)
-        slow_explain(&slow);
-    if (slow.told->overlaps) // where most of the sum is, chance made too
-        slow.told->where = slow.told->part_count ? "" : NULL;
-    slow.told->why_not = slow_why_not(&slow, differs);
+        slow_explain(&slow, input->differences);
+    if (ret->overlaps) // where most of the sum is, chance made too
+        ret->where = ret->part_count ? "" : NULL;
+    ret->why_not = slow_why_not(&slow, differs);
     // Then the contributions are those of the mean step: that no slow steps made it takes nothing
     // from them.
-    if (job->untraced.mean && !slow.told->part_count &&
-            strcmp(slow.told->metric, metric_infos[METRIC_MEAN_STEP_TIME].name) == 0)
-        *slow.told = (struct diff_slow){0};
+    if (compared->untraced->mean && !ret->part_count &&
+            strcmp(ret->metric, metric_infos[METRIC_MEAN_STEP_TIME].name) == 0)
+        *ret = (struct diff_slow){0};
     slow_free(&slow);
     return 0;
 }

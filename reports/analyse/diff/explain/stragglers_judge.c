@@ -13,11 +13,11 @@
 enum { STRAGGLERS_MAX = 8 };
 
 struct diff_straggler *diff_straggler_of(
-        const struct diff_workload *workload, int side, int32_t rank)
+        struct diff_straggler *all, size_t count, int side, int32_t rank)
 {
-    for (size_t i = 0; i < workload->straggler_count; i++)
-        if (workload->stragglers[i].side == side && workload->stragglers[i].rank == rank)
-            return &workload->stragglers[i];
+    for (size_t i = 0; i < count; i++)
+        if (all[i].side == side && all[i].rank == rank)
+            return &all[i];
     return NULL;
 }
 
@@ -26,16 +26,14 @@ static int32_t stragglers_rank(const struct launch_trace *trace, uint32_t index)
     return index < trace->rank_count ? trace->ranks[index].rank : (int32_t)index;
 }
 
-static void stragglers_first(struct diff_job *job, const struct launch_trace *trace,
-        const struct straggler *found, size_t count)
+static void stragglers_first(struct arena *arena, const struct launch_trace *trace,
+        const struct straggler *found, size_t count, struct diff_stragglers *to)
 {
-    struct diff_workload *workload = job->workload;
-    struct diff_straggler *all =
-            arena_alloc(job->arena, workload->straggler_count + count + 1, sizeof *all);
-    for (size_t i = 0; i < workload->straggler_count; i++)
-        all[i] = workload->stragglers[i];
+    struct diff_straggler *all = arena_alloc(arena, to->count + count + 1, sizeof *all);
+    for (size_t i = 0; i < to->count; i++)
+        all[i] = to->all[i];
     for (size_t i = 0; i < count; i++)
-        all[workload->straggler_count + i] = (struct diff_straggler){
+        all[to->count + i] = (struct diff_straggler){
                 .rank = stragglers_rank(trace, found[i].rank),
                 .side = trace->side,
                 .last_count = found[i].last_count,
@@ -44,29 +42,29 @@ static void stragglers_first(struct diff_job *job, const struct launch_trace *tr
                 .wait_ns = (double)found[i].wait_ns_step,
                 .exposed_ns = (double)found[i].exposed_ns_step,
                 .deed = found[i].deed,
-                .why = arena_copy(job->arena, found[i].why),
-                .why_name = arena_copy(job->arena, found[i].why_name),
+                .why = arena_copy(arena, found[i].why),
+                .why_name = arena_copy(arena, found[i].why_name),
                 .why_ns = found[i].why_ns_step > 0 ? (double)found[i].why_ns_step : NAN,
         };
-    workload->stragglers = all;
-    workload->straggler_count += count;
+    to->all = all;
+    to->count += count;
 }
 
-void diff_stragglers_add(struct diff_job *job, const struct launch_trace *trace)
+void diff_stragglers_add(struct arena *arena, const struct launch_trace *trace,
+        struct cost_tree *tree, struct diff_stragglers *to)
 {
-    struct diff_workload *workload = job->workload;
     bool first = true;
-    for (size_t i = 0; i < workload->straggler_count; i++)
-        first &= workload->stragglers[i].side != trace->side;
+    for (size_t i = 0; i < to->count; i++)
+        first &= to->all[i].side != trace->side;
     // Every rank of the later launches: one that is told must have been late in all of them.
     struct straggler *found = xcalloc(trace->rank_count + STRAGGLERS_MAX, sizeof *found);
-    size_t count = stragglers_find(trace, workload->trees[trace->side], first, found,
-            first ? STRAGGLERS_MAX : trace->rank_count);
+    size_t count =
+            stragglers_find(trace, tree, first, found, first ? STRAGGLERS_MAX : trace->rank_count);
     if (first)
-        stragglers_first(job, trace, found, count);
+        stragglers_first(arena, trace, found, count, to);
     for (size_t i = 0; i < count; i++) {
-        struct diff_straggler *of =
-                diff_straggler_of(workload, trace->side, stragglers_rank(trace, found[i].rank));
+        struct diff_straggler *of = diff_straggler_of(
+                to->all, to->count, trace->side, stragglers_rank(trace, found[i].rank));
         if (!of)
             continue;
         of->launches++;
@@ -90,9 +88,8 @@ static bool stragglers_differ(
             one->cost_ns - (other ? other->cost_ns : 0) >= cost;
 }
 
-void diff_stragglers_judge(struct diff_job *job)
+void diff_stragglers_judge(struct diff_workload *workload)
 {
-    struct diff_workload *workload = job->workload;
     for (size_t i = 0; i < workload->straggler_count; i++) {
         struct diff_straggler *one = &workload->stragglers[i];
         double step = one->side ? workload->step_b_ns : workload->step_a_ns;
@@ -101,7 +98,10 @@ void diff_stragglers_judge(struct diff_job *job)
         bool often = one->ahead == one->launches &&
                 one->excess > stragglers_errors * sqrt(one->variance);
         bool differs = one->ahead == one->launches &&
-                stragglers_differ(one, diff_straggler_of(workload, !one->side, one->rank), cost);
+                stragglers_differ(one,
+                        diff_straggler_of(workload->stragglers, workload->straggler_count,
+                                !one->side, one->rank),
+                        cost);
         one->told = one->launches > 0 && (often || differs) && one->cost_ns >= cost;
     }
 }

@@ -189,7 +189,7 @@ static void suspects_weigh(struct suspects_one *one, const struct diff_contribut
 }
 
 // Names of the functions, and of the libraries they are in, of what changed most.
-static size_t suspects_names(const struct diff_job *job,
+static size_t suspects_names(const struct cost_tree *const trees[2],
         const struct diff_contribution *contribution, const struct diff_group *groups,
         const char **names, size_t max)
 {
@@ -200,7 +200,7 @@ static size_t suspects_names(const struct diff_job *job,
             const uint32_t *leaves = side ? group->b : group->a;
             size_t leaf_count = side ? group->count_b : group->count_a;
             for (size_t k = 0; k < leaf_count && k < 3 && count + 2 <= max; k++) {
-                const struct cost_node *leaf = &job->workload->trees[side]->nodes[leaves[k]];
+                const struct cost_node *leaf = &trees[side]->nodes[leaves[k]];
                 names[count++] = leaf->name;
                 names[count++] = leaf->kind == COST_FUNCTION ? leaf->module : NULL;
             }
@@ -209,31 +209,30 @@ static size_t suspects_names(const struct diff_job *job,
     return count;
 }
 
-static struct diff_suspect suspects_fact(struct diff_job *job, const struct suspects_one *one)
+static struct diff_suspect suspects_fact(struct arena *arena, const struct suspects_one *one)
 {
     const json_t *a = json_object_get(one->difference, "a"),
                  *b = json_object_get(one->difference, "b");
-    return (struct diff_suspect){
-            .what = arena_copy(job->arena, suspects_text(one->difference, "what")),
-            .value = {arena_copy(job->arena, json_string_value(a)),
-                    arena_copy(job->arena, json_string_value(b))},
+    return (struct diff_suspect){.what = arena_copy(arena, suspects_text(one->difference, "what")),
+            .value = {arena_copy(arena, json_string_value(a)),
+                    arena_copy(arena, json_string_value(b))},
             .why = one->why,
-            .of = arena_copy(job->arena, one->of)};
+            .of = arena_copy(arena, one->of)};
 }
 
-void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
-        const struct diff_group *groups)
+void diff_suspects(const json_t *differences, const struct diff_compared *compared,
+        struct diff_contribution *contribution, const struct diff_group *groups)
 {
-    size_t count = json_array_size(job->differences), kept = 0;
+    size_t count = json_array_size(differences), kept = 0;
     // what is new in a program, no library made
     if (count == 0 || (diff_kind_is_code(contribution->kind) && contribution->part_count))
         return;
     const char *names[64];
-    size_t name_count =
-            suspects_names(job, contribution, groups, names, sizeof names / sizeof *names);
+    size_t name_count = suspects_names(
+            compared->trees, contribution, groups, names, sizeof names / sizeof *names);
     struct suspects_one *all = xcalloc(count, sizeof *all);
     for (size_t i = 0; i < count; i++) {
-        const json_t *difference = json_array_get(job->differences, i);
+        const json_t *difference = json_array_get(differences, i);
         struct suspects_one one = {.difference = difference,
                 .order = i,
                 .suspicion = (int)json_integer_value(json_object_get(difference, "suspicion"))};
@@ -244,9 +243,9 @@ void diff_suspects(struct diff_job *job, struct diff_contribution *contribution,
     qsort(all, kept, sizeof *all, suspects_compare);
     if (kept > SUSPECTS_MAX)
         kept = SUSPECTS_MAX;
-    struct diff_suspect *suspects = arena_alloc(job->arena, kept + 1, sizeof *suspects);
+    struct diff_suspect *suspects = arena_alloc(compared->arena, kept + 1, sizeof *suspects);
     for (size_t i = 0; i < kept; i++)
-        suspects[i] = suspects_fact(job, &all[i]);
+        suspects[i] = suspects_fact(compared->arena, &all[i]);
     contribution->suspects = suspects;
     contribution->suspect_count = kept;
     free(all);

@@ -20,10 +20,10 @@ static double typical_far(double rate, double median)
     return rate > 0 && median > 0 ? fabs(log(rate / median)) : INFINITY;
 }
 
-static bool typical_couples(struct diff_job *job, struct typical *typical)
+static bool typical_couples(const struct diff_compared *compared, const struct diff_pair *pairs,
+        struct diff_workload *workload, struct typical *typical)
 {
-    const struct diff_units *units = &job->units;
-    struct diff_workload *workload = job->workload;
+    const struct diff_units *units = compared->units;
     double *rates = xcalloc(units->count + 1, sizeof *rates);
     for (int side = 0; side < 2; side++) {
         size_t count = 0;
@@ -47,17 +47,18 @@ static bool typical_couples(struct diff_job *job, struct typical *typical)
         typical->far = far;
         workload->couple = unit->couple;
         for (int side = 0; side < 2; side++) {
-            workload->launches[side] = job->pairs[unit->pair].launch[side];
+            workload->launches[side] = pairs[unit->pair].launch[side];
             workload->typical_ns[side] = rate[side];
         }
     }
     return isfinite(typical->far);
 }
 
-static double typical_rate(const struct diff_job *job, int side, size_t window)
+static double typical_rate(const struct diff_compared *compared, int side, size_t window)
 {
-    const struct cost_window *of = &job->workload->trees[side]->windows[window];
-    bool used = job->units.of_window[side][window] != UINT32_MAX && of->steps > 0 && of->rank == 0;
+    const struct cost_window *of = &compared->trees[side]->windows[window];
+    bool used = compared->units->of_window[side][window] != UINT32_MAX && of->steps > 0 &&
+            of->rank == 0;
     return used ? (double)of->wall_ns / of->steps : 0;
 }
 
@@ -67,15 +68,15 @@ struct typical_window {
 };
 
 static struct typical_window typical_nearest(
-        const struct diff_job *job, int side, uint32_t pair, double median)
+        const struct diff_compared *compared, int side, uint32_t pair, double median)
 {
-    const struct cost_tree *tree = job->workload->trees[side];
+    const struct cost_tree *tree = compared->trees[side];
     struct typical_window best = {.far = INFINITY};
     size_t index = 0;
     for (size_t w = 0; w < tree->window_count; w++) {
         if (tree->windows[w].pair != pair)
             continue;
-        double rate = typical_rate(job, side, w), far = typical_far(rate, median);
+        double rate = typical_rate(compared, side, w), far = typical_far(rate, median);
         if (far < best.far)
             best = (struct typical_window){index, rate, far};
         index++;
@@ -83,41 +84,42 @@ static struct typical_window typical_nearest(
     return best;
 }
 
-static void typical_windows(struct diff_job *job, struct typical *typical)
+static void typical_windows(const struct diff_compared *compared, const struct diff_pair *pairs,
+        size_t pair_count, struct diff_workload *workload, struct typical *typical)
 {
-    struct diff_workload *workload = job->workload;
     for (int side = 0; side < 2; side++) {
-        size_t count = 0, total = workload->trees[side]->window_count;
+        size_t count = 0, total = compared->trees[side]->window_count;
         double *rates = xcalloc(total + 1, sizeof *rates);
         for (size_t w = 0; w < total; w++) {
-            double rate = typical_rate(job, side, w);
+            double rate = typical_rate(compared, side, w);
             if (rate > 0)
                 rates[count++] = rate;
         }
         typical->median[side] = count ? quantile_median(rates, count) : NAN;
         free(rates);
     }
-    for (uint32_t pair = 0; pair < job->pair_count; pair++) {
+    for (uint32_t pair = 0; pair < pair_count; pair++) {
         struct typical_window nearest[2];
         for (int side = 0; side < 2; side++)
-            nearest[side] = typical_nearest(job, side, pair, typical->median[side]);
+            nearest[side] = typical_nearest(compared, side, pair, typical->median[side]);
         double far = nearest[0].far + nearest[1].far;
         if (!(far < typical->far))
             continue;
         typical->far = far;
         for (int side = 0; side < 2; side++) {
-            workload->launches[side] = job->pairs[pair].launch[side];
+            workload->launches[side] = pairs[pair].launch[side];
             workload->typical_window[side] = nearest[side].index;
             workload->typical_ns[side] = nearest[side].rate;
         }
     }
 }
 
-void diff_typical(struct diff_job *job)
+void diff_typical(const struct diff_compared *compared, const struct diff_pair *pairs,
+        size_t pair_count, struct diff_workload *ret)
 {
     struct typical typical = {.far = INFINITY};
-    if (!typical_couples(job, &typical))
-        typical_windows(job, &typical);
+    if (!typical_couples(compared, pairs, ret, &typical))
+        typical_windows(compared, pairs, pair_count, ret, &typical);
     for (int side = 0; side < 2 && isfinite(typical.far); side++)
-        job->workload->typical_median_ns[side] = typical.median[side];
+        ret->typical_median_ns[side] = typical.median[side];
 }

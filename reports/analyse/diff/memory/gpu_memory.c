@@ -52,7 +52,7 @@ struct gpu_live { // of a launch, at the peak of the process with the most; the 
     double peak;
 };
 struct gpu_job {
-    struct diff_job *job;
+    const struct diff_input *input;
     struct diff_gpu_launch *launches;
     size_t launch_count;
     struct gpu_alloc *allocs; // live at the peak, of all launches
@@ -125,7 +125,7 @@ static size_t gpu_launch_of(const struct gpu_job *job, int64_t id)
 
 static int gpu_load(struct gpu_job *job, struct gpu_live *lives, struct error *err)
 {
-    struct store *store = job->job->store;
+    struct store *store = job->input->store;
     // Memory of the device and its arrays; a release may not say of what kind it was.
     sqlite3_stmt *stmt = store_query(store, err,
             "SELECT m.process_id, m.operation, m.device, m.address, m.bytes, m.at_ns, m.correlation, c.launch_id "
@@ -134,7 +134,7 @@ static int gpu_load(struct gpu_job *job, struct gpu_live *lives, struct error *e
             "p.phase = 'traced' AND p.state = 'valid') AND "
             "((m.operation = 1 AND m.kind IN (3, 4) AND m.bytes > 0) OR m.operation = 2) "
             "ORDER BY m.process_id, m.at_ns, m.rowid",
-            "i", job->job->workload_id);
+            "i", job->input->workload_id);
     struct gpu_replay replay = {0};
     struct gpu_live *live = NULL;
     int64_t process = 0;
@@ -209,7 +209,7 @@ static void gpu_take_call(void *arg, const struct trace_call *call)
     alloc->begin_ns = call->begin;
     alloc->end_ns = call->begin + call->ns;
     alloc->thread = call->thread_id;
-    alloc->call = call->name ? gpu_call_name(job->job->arena, call->name) : NULL;
+    alloc->call = call->name ? gpu_call_name(job->input->arena, call->name) : NULL;
 }
 
 static int gpu_calls(struct gpu_job *job, struct error *err)
@@ -219,7 +219,7 @@ static int gpu_calls(struct gpu_job *job, struct error *err)
         *map_put(&callers.of_call,
                 hash_mix(hash_mix(0, (uint64_t)job->allocs[i].process),
                         (uint64_t)job->allocs[i].correlation)) = (uint32_t)i;
-    int rc = trace_calls_read(job->job->store, 0, gpu_take_call, &callers, err);
+    int rc = trace_calls_read(job->input->store, 0, gpu_take_call, &callers, err);
     map_free(&callers.of_call);
     return rc;
 }
@@ -227,7 +227,7 @@ static int gpu_calls(struct gpu_job *job, struct error *err)
 // Calls of a thread lie one behind the other: what was seen of it within one is of that call.
 static int gpu_stacks(struct gpu_job *job, struct error *err)
 {
-    struct store *store = job->job->store;
+    struct store *store = job->input->store;
     struct gpu_alloc *allocs = job->allocs;
     size_t count = job->alloc_count;
     sort_in_place(allocs, count, x, y,
@@ -260,8 +260,8 @@ static int gpu_caller(
         struct gpu_job *job, const struct gpu_alloc *alloc, const char **ret, struct error *err)
 {
     char place[GPU_NAME_MAX];
-    struct store *store = job->job->store;
-    struct arena *arena = job->job->arena;
+    struct store *store = job->input->store;
+    struct arena *arena = job->input->arena;
     sqlite3_stmt *stmt = store_query(store, err,
             "SELECT m.kind, n.text FROM python_mark m LEFT JOIN string n ON n.id = m.name_id WHERE m.thread_id = ? "
             "AND m.kind IN (1, 2) AND m.at_ns <= ? ORDER BY m.at_ns DESC LIMIT 1",
@@ -295,7 +295,7 @@ static int gpu_name(struct gpu_job *job, struct error *err)
         rc = gpu_caller(job, alloc, &touch.caller, err);
         if (rc == 0 && (alloc->user || alloc->python))
             rc = diff_touched_code(
-                    job->job, alloc->user, alloc->python, &touch.function, &touch.module, err);
+                    job->input, alloc->user, alloc->python, &touch.function, &touch.module, err);
         vector_push(job->given, job->given_count,
                 (struct diff_touch_given){alloc->launch, touch, alloc->bytes,
                         alloc->begin_ns < launch->step_ns && launch->step_ns != INT64_MAX});
@@ -323,7 +323,7 @@ static int gpu_held(struct gpu_job *job, struct error *err)
 
 static int gpu_launches(struct gpu_job *job, struct error *err)
 {
-    struct store *store = job->job->store;
+    struct store *store = job->input->store;
     sqlite3_stmt *stmt = store_query(store, err,
             "SELECT l.id, l.side, l.peak_gpu_memory_bytes, (SELECT t.value FROM launch_value r JOIN launch_value t "
             "ON t.launch_id = r.launch_id AND t.rank = r.rank AND t.name = 'peak_gpu_tensor_bytes' "
@@ -331,7 +331,7 @@ static int gpu_launches(struct gpu_job *job, struct error *err)
             "l.started_ns + (SELECT min(s.begin_ns) FROM step s WHERE s.launch_id = l.id) FROM pair p JOIN launch l "
             "ON l.pair_id = p.id WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' AND "
             "l.peak_gpu_memory_bytes > 0 ORDER BY l.id LIMIT ?",
-            "ii", job->job->workload_id, (int64_t)GPU_LAUNCHES_MAX);
+            "ii", job->input->workload_id, (int64_t)GPU_LAUNCHES_MAX);
     int rc;
     while ((rc = store_step(store, stmt, err)) > 0) {
         double reserved = sqlite3_column_double(stmt, 2), tensors = store_double(stmt, 3);
@@ -347,10 +347,10 @@ static int gpu_launches(struct gpu_job *job, struct error *err)
     return rc;
 }
 
-int diff_gpu_memory(struct diff_job *diff, struct diff_memory *memory, double least,
+int diff_gpu_memory(const struct diff_input *input, struct diff_memory *memory, double least,
         struct diff_gpu_launch **ret_launches, size_t *ret_count, struct error *err)
 {
-    struct gpu_job job = {.job = diff};
+    struct gpu_job job = {.input = input};
     int sides[GPU_LAUNCHES_MAX] = {0}, rc = gpu_launches(&job, err);
     bool told = true;
     if (rc == 0 && job.launch_count)
@@ -361,7 +361,7 @@ int diff_gpu_memory(struct diff_job *diff, struct diff_memory *memory, double le
     }
     if (rc == 0 && told)
         diff_touched_given(
-                diff, memory, sides, job.launch_count, job.given, job.given_count, least);
+                input, memory, sides, job.launch_count, job.given, job.given_count, least);
     free(job.given);
     free(job.allocs);
     *ret_launches = job.launches;

@@ -10,6 +10,7 @@
 #include "common/containers/vector.h"
 #include "common/strings.h"
 #include "contracts/metrics.h"
+#include "reports/analyse/diff/estimate/estimate.h"
 #include "reports/analyse/diff/memory/memory.h"
 #include "reports/analyse/diff/thresholds.h"
 #include "reports/analyse/names/names.h"
@@ -42,7 +43,7 @@ struct memory_row {
     double bytes, anonymous;
 };
 struct memory_job {
-    struct diff_job *job;
+    const struct diff_input *input;
     struct diff_memory *memory;
     struct memory_launch *launches;
     size_t launch_count;
@@ -116,7 +117,7 @@ static size_t memory_part(struct memory_job *job, enum diff_memory_kind kind, co
 
 static void memory_take(struct memory_job *job, sqlite3_stmt *stmt)
 {
-    struct arena *arena = job->job->arena;
+    struct arena *arena = job->input->arena;
     int side = sqlite3_column_int(stmt, 1) == 1;
     const char *kind_word = (const char *)sqlite3_column_text(stmt, 3),
                *name = (const char *)sqlite3_column_text(stmt, 4);
@@ -135,13 +136,13 @@ static void memory_take(struct memory_job *job, sqlite3_stmt *stmt)
 
 static int memory_load(struct memory_job *job, struct error *err)
 {
-    struct store *store = job->job->store;
+    struct store *store = job->input->store;
     sqlite3_stmt *stmt = store_query(store, err,
             "SELECT l.id, l.side, l.peak_memory_bytes, m.kind, m.name, m.resident_bytes, m.anonymous_bytes "
             "FROM pair p JOIN launch l ON l.pair_id = p.id JOIN launch_memory m ON m.launch_id = l.id "
             "WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' "
             "ORDER BY l.id, m.resident_bytes DESC, m.kind, m.name LIMIT ?",
-            "ii", job->job->workload_id, (int64_t)MEMORY_ROWS_MAX);
+            "ii", job->input->workload_id, (int64_t)MEMORY_ROWS_MAX);
     int rc;
     while ((rc = store_step(store, stmt, err)) > 0)
         if (sqlite3_column_double(stmt, 5) >= 0 && sqlite3_column_double(stmt, 6) >= 0)
@@ -165,7 +166,7 @@ static int memory_load_gpu(struct memory_job *job, struct error *err)
     size_t count = 0;
     bool tensors = true, held = true;
     double least = memory_share_min * fabs(job->memory->peak_b_bytes - job->memory->peak_a_bytes);
-    int rc = diff_gpu_memory(job->job, job->memory, least, &launches, &count, err);
+    int rc = diff_gpu_memory(job->input, job->memory, least, &launches, &count, err);
     for (size_t i = 0; i < count; i++) {
         tensors &= !isnan(launches[i].tensors);
         held &= !isnan(launches[i].held);
@@ -268,16 +269,16 @@ static void memory_parts(struct memory_job *job)
         memory_judge(job, i, bytes, least);
     free(bytes);
     qsort(job->parts, job->part_count, sizeof *job->parts, memory_compare);
-    memory->parts = arena_alloc(job->job->arena, job->part_count, sizeof *memory->parts);
+    memory->parts = arena_alloc(job->input->arena, job->part_count, sizeof *memory->parts);
     memcpy(memory->parts, job->parts, job->part_count * sizeof *memory->parts);
     memory->part_count = job->part_count;
 }
 
-static int memory_of(struct diff_job *diff, bool gpu, const struct diff_cell *cells,
+static int memory_of(const struct diff_input *input, bool gpu, const struct diff_cell *cells,
         struct diff_memory *ret, struct error *err)
 {
     struct diff_memory memory = {.gpu = gpu};
-    struct memory_job job = {.job = diff, .memory = &memory};
+    struct memory_job job = {.input = input, .memory = &memory};
     bool wanted = memory_wanted(&memory, cells, gpu ? METRIC_PEAK_GPU_MEMORY : METRIC_PEAK_MEMORY),
          sides[2] = {false, false};
     int rc = !wanted ? 0 : gpu ? memory_load_gpu(&job, err) : memory_load(&job, err);
@@ -286,7 +287,7 @@ static int memory_of(struct diff_job *diff, bool gpu, const struct diff_cell *ce
     if (rc == 0 && sides[0] && sides[1]) {
         memory_parts(&job);
         rc = gpu ? 0
-                 : diff_touched(diff, &memory,
+                 : diff_touched(input, &memory,
                            memory_share_min * fabs(memory.peak_b_bytes - memory.peak_a_bytes), err);
         *ret = memory;
     }
@@ -296,10 +297,11 @@ static int memory_of(struct diff_job *diff, bool gpu, const struct diff_cell *ce
     return rc;
 }
 
-int diff_memory(struct diff_job *diff, struct error *err)
+int diff_memory(const struct diff_input *input, struct diff_memory *ret,
+        struct diff_memory *ret_gpu, struct error *err)
 {
     struct diff_cell cells[METRIC_COUNT];
-    int rc = diff_cells(diff, cells, err);
-    rc = rc ? rc : memory_of(diff, false, cells, &diff->workload->memory, err);
-    return rc ? rc : memory_of(diff, true, cells, &diff->workload->gpu_memory, err);
+    int rc = diff_cells(input, cells, err);
+    rc = rc ? rc : memory_of(input, false, cells, ret, err);
+    return rc ? rc : memory_of(input, true, cells, ret_gpu, err);
 }

@@ -4,11 +4,12 @@
 #ifndef UPGATE_DIFF_MEMORY_H
 #define UPGATE_DIFF_MEMORY_H
 
-#include "reports/analyse/diff/diff_job.h"
+#include "reports/analyse/diff/diff_input.h"
 
-// Where the memory is (memory.c): fills workload->memory, where peak_memory differs beyond its
-// margin, and workload->gpu_memory.
-int diff_memory(struct diff_job *job, struct error *err);
+// Where the memory is (memory.c): fills ret where peak_memory differs beyond its margin, and
+// ret_gpu where peak_gpu_memory does; else leaves them as they are.
+int diff_memory(const struct diff_input *input, struct diff_memory *ret,
+        struct diff_memory *ret_gpu, struct error *err);
 // gpu_memory.c: the traced launches that told of their GPU memory, by id; the caller frees. Fills
 // memory->touches with who allocated what was held at the peak, from so many bytes on, where every
 // launch has recorded allocations.
@@ -18,10 +19,11 @@ struct diff_gpu_launch {
     // tensors, held: NAN: not told. held: most that a process had allocated at once
     double reserved, tensors, held;
 };
-int diff_gpu_memory(struct diff_job *job, struct diff_memory *memory, double least,
+int diff_gpu_memory(const struct diff_input *input, struct diff_memory *memory, double least,
         struct diff_gpu_launch **ret_launches, size_t *ret_count, struct error *err);
 // And who touched it (touched.c): touches of the memory that is told, from so many bytes on.
-int diff_touched(struct diff_job *job, struct diff_memory *memory, double least, struct error *err);
+int diff_touched(const struct diff_input *input, struct diff_memory *memory, double least,
+        struct error *err);
 // The same of bytes whose code is known: the side of each launch, and what each one's code has.
 // Groups, judges, fills touches.
 struct diff_touch_given {
@@ -30,11 +32,12 @@ struct diff_touch_given {
     double bytes;
     bool start; // before the first step
 };
-void diff_touched_given(struct diff_job *job, struct diff_memory *memory, const int *sides,
-        size_t launch_count, const struct diff_touch_given *given, size_t count, double least);
+void diff_touched_given(const struct diff_input *input, struct diff_memory *memory,
+        const int *sides, size_t launch_count, const struct diff_touch_given *given, size_t count,
+        double least);
 // Who allocates on a GPU, of the two stacks of a thread (0: none): "Adam.step",
 // "torch/optim/adam.py", else "fill", "libplant.so". NULL: they do not say.
-int diff_touched_code(struct diff_job *job, int64_t user_stack, int64_t python_stack,
+int diff_touched_code(const struct diff_input *input, int64_t user_stack, int64_t python_stack,
         const char **ret_function, const char **ret_module, struct error *err);
 // Of two things that hold memory, for qsort: those told first, losses then gains, each by size. 0:
 // as much.

@@ -64,7 +64,7 @@ struct touched_launch {
     int side;
 };
 struct touched_job {
-    struct diff_job *job;
+    const struct diff_input *input;
     struct diff_memory *memory;
     struct touched_launch *launches;
     size_t launch_count;
@@ -157,18 +157,18 @@ static const char *touched_import(struct touched_job *job, const struct trace_na
         bool installed =
                 strstr(frame->module, "-packages/") || strstr(frame->module, "/lib/python");
         if (installed)
-            return touched_imported(job->job->arena, frame->module);
+            return touched_imported(job->input->arena, frame->module);
         own = own ? own : frame->module;
     }
     if (own)
-        return touched_imported(job->job->arena, own);
+        return touched_imported(job->input->arena, own);
     return importing ? "import of modules" : NULL;
 }
 
 static void touched_name_python(
         struct touched_job *job, const struct trace_names *python, struct diff_touch *touch)
 {
-    struct arena *arena = job->job->arena;
+    struct arena *arena = job->input->arena;
     touch->caller = touched_import(job, python);
     for (size_t i = 0;
             i < python->count && !touch->outside && !(touch->caller && !touch->caller_file); i++) {
@@ -195,7 +195,7 @@ static void touched_name_native(struct touched_job *job, const struct trace_name
         const struct touched_range *range, struct diff_touch *touch)
 {
     char name[TOUCHED_NAME_MAX + 1];
-    struct arena *arena = job->job->arena;
+    struct arena *arena = job->input->arena;
     const char *file = range ? range->name : "";
     if (user->count && *file && strncmp(user->functions[0].module, "ld-", 3) == 0) {
         touch->function = diff_memory_key(arena, file);
@@ -223,7 +223,7 @@ static void touched_name_native(struct touched_job *job, const struct trace_name
 static int touched_stack(
         struct touched_job *job, int64_t id, struct trace_names *ret, struct error *err)
 {
-    int rc = trace_read_stack(job->job->store, id, job->job->arena, ret, err);
+    int rc = trace_read_stack(job->input->store, id, job->input->arena, ret, err);
     for (size_t i = 0; i < ret->count; i++)
         ret->functions[i].module = ret->functions[i].module ? ret->functions[i].module : "";
     return rc;
@@ -315,14 +315,14 @@ static int touched_name(struct touched_job *job, struct error *err)
 
 static int touched_load_launches(struct touched_job *job, struct error *err)
 {
-    struct store *store = job->job->store;
+    struct store *store = job->input->store;
     sqlite3_stmt *stmt = store_query(store, err,
             "SELECT l.id, l.side, l.started_ns + (SELECT min(s.begin_ns) FROM step s WHERE s.launch_id = l.id) FROM pair p "
             "JOIN launch l ON l.pair_id = p.id WHERE p.workload_id = ? AND p.phase = 'traced' AND p.state = 'valid' AND "
             "EXISTS (SELECT 1 FROM launch_range r WHERE r.launch_id = l.id) AND EXISTS (SELECT 1 FROM ledger g WHERE "
             // of a small one none may be sampled
             "g.launch_id = l.id AND g.producer = 'bpf.page_fault') ORDER BY l.id LIMIT ?",
-            "ii", job->job->workload_id, (int64_t)TOUCHED_LAUNCHES_MAX);
+            "ii", job->input->workload_id, (int64_t)TOUCHED_LAUNCHES_MAX);
     int rc;
     while ((rc = store_step(store, stmt, err)) > 0) {
         bool steps = sqlite3_column_type(stmt, 2) != SQLITE_NULL;
@@ -337,7 +337,7 @@ static int touched_load_launches(struct touched_job *job, struct error *err)
 static int touched_load_ranges(
         struct touched_job *job, int64_t launch_id, struct intern *files, struct error *err)
 {
-    struct store *store = job->job->store;
+    struct store *store = job->input->store;
     sqlite3_stmt *stmt = store_query(store, err,
             "SELECT tgid, begin_address, end_address, resident_bytes, kind, name, at_ns FROM launch_range "
             "WHERE launch_id = ? ORDER BY tgid, begin_address LIMIT ?",
@@ -376,7 +376,7 @@ static uint32_t touched_range_of(const struct touched_job *job, int64_t pid, uin
 static int touched_load_faults(
         struct touched_job *job, const struct touched_launch *launch, struct error *err)
 {
-    struct store *store = job->job->store;
+    struct store *store = job->input->store;
     sqlite3_stmt *stmt = store_query(store, err,
             "SELECT q.tgid, f.address, f.at_ns, f.user_stack, f.python_stack, f.level FROM page_fault f CROSS JOIN thread t ON "
             "t.id = f.thread_id CROSS JOIN process q ON q.id = t.process_id CROSS JOIN recording c ON c.id = q.recording_id "
@@ -632,7 +632,7 @@ static void touched_tell(struct touched_job *job, double least)
     for (size_t i = 0; i < job->group_count; i++)
         touched_judge(job, &job->groups[i], launches, least);
     touched_functions(job, launches);
-    memory->touches = arena_alloc(job->job->arena, job->group_count, sizeof *memory->touches);
+    memory->touches = arena_alloc(job->input->arena, job->group_count, sizeof *memory->touches);
     for (size_t i = 0; i < job->group_count; i++)
         memory->touches[i] = job->groups[i].touch;
     memory->touch_count = job->group_count;
@@ -653,9 +653,10 @@ static void touched_free(struct touched_job *job)
     free(job->places);
 }
 
-int diff_touched(struct diff_job *diff, struct diff_memory *memory, double least, struct error *err)
+int diff_touched(
+        const struct diff_input *input, struct diff_memory *memory, double least, struct error *err)
 {
-    struct touched_job job = {.job = diff, .memory = memory};
+    struct touched_job job = {.input = input, .memory = memory};
     struct intern *files = intern_new();
     int rc = touched_load_launches(&job, err);
     for (size_t i = 0; i < job.launch_count && rc == 0; i++) {
@@ -676,10 +677,11 @@ int diff_touched(struct diff_job *diff, struct diff_memory *memory, double least
     return rc;
 }
 
-void diff_touched_given(struct diff_job *diff, struct diff_memory *memory, const int *sides,
-        size_t launch_count, const struct diff_touch_given *given, size_t count, double least)
+void diff_touched_given(const struct diff_input *input, struct diff_memory *memory,
+        const int *sides, size_t launch_count, const struct diff_touch_given *given, size_t count,
+        double least)
 {
-    struct touched_job job = {.job = diff, .memory = memory, .partly = true};
+    struct touched_job job = {.input = input, .memory = memory, .partly = true};
     for (size_t i = 0; i < launch_count; i++)
         vector_push(job.launches, job.launch_count,
                 (struct touched_launch){.step_ns = INT64_MAX, .side = sides[i]});
@@ -696,10 +698,10 @@ void diff_touched_given(struct diff_job *diff, struct diff_memory *memory, const
     touched_free(&job);
 }
 
-int diff_touched_code(struct diff_job *diff, int64_t user_stack, int64_t python_stack,
+int diff_touched_code(const struct diff_input *input, int64_t user_stack, int64_t python_stack,
         const char **ret_function, const char **ret_module, struct error *err)
 {
-    struct touched_job job = {.job = diff};
+    struct touched_job job = {.input = input};
     struct trace_names *user = xcalloc(1, sizeof *user), *python = xcalloc(1, sizeof *python);
     struct diff_touch touch = {0};
     int rc = touched_stack(&job, user_stack, user, err);
