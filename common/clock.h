@@ -30,7 +30,8 @@ int clock_machine_code(void);
 int clock_compare(const char *dir, uint64_t *ret_inode, struct time_offsets *ret_ahead);
 // The same of a namespace that needs no look: ours and the first one. False: it is another.
 bool clock_knows(uint64_t inode, struct time_offsets *ret_ahead);
-// Inode of the time namespace whose clock clock_monotonic_ns() is; 0: the kernel has none.
+// Inode of the time namespace whose clock clock_monotonic_ns() is; 0: the kernel has none, or it
+// cannot be seen and is taken for the first one.
 uint64_t clock_namespace(void);
 // By how much this process's own CLOCK_BOOTTIME, by which /proc tells it when others began, is
 // ahead of clock_boottime_ns().

@@ -24,6 +24,9 @@ int proc_stat_read(const char *dir, struct proc_stat *ret);
 int proc_stat_of(pid_t pid, struct proc_stat *ret);
 bool proc_stat_ended(const struct proc_stat *stat); // a zombie, too
 enum { PROC_TICK_NS = 10000000 }; // where namespaces are no whole ticks apart, to one of these
+// Of one number: the same process? By start_ticks, each as whoever in whatever time namespace has
+// it.
+bool proc_same_start(uint64_t start_ticks, uint64_t as_told);
 
 // What stands behind "KEY:\t" in status.
 int proc_status_read(const char *dir, const char *key, char *ret, size_t size);

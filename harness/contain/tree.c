@@ -218,8 +218,9 @@ static void tree_sweep(const char *parent)
         long long start;
         if (sscanf(entry->d_name, "upgate-%d-%lld", &pid, &start) != 2)
             continue;
-        if (process_start_ticks(pid) == start) // one that has yet to lock it
-            continue;
+        struct proc_stat stat;
+        if (!proc_stat_of(pid, &stat) && proc_same_start(stat.start_ticks, (uint64_t)start))
+            continue; // one that has yet to lock it
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
         int lock = tree_lock(path);

@@ -90,7 +90,7 @@ bool image_owner_lives(const char *name)
     unsigned long long start;
     struct proc_stat stat;
     return sscanf(name, "upgate-%d-%llu-", &pid, &start) != 2 ||
-            (!proc_stat_of(pid, &stat) && stat.start_ticks == start);
+            (!proc_stat_of(pid, &stat) && proc_same_start(stat.start_ticks, start));
 }
 
 void image_hold_sweep(void)

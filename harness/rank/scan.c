@@ -15,7 +15,6 @@
 #include "common/parallel.h"
 #include "common/proc.h"
 #include "common/strings.h"
-#include "harness/contain/process.h"
 #include "tracer/store/ranges.h"
 
 int scan_open(const struct scan_shard *shard, struct store **ret, struct error *err)
@@ -279,7 +278,9 @@ static int scan_read_times(struct store *store, struct scan_shard *shard, struct
     shard->sample_hz = sqlite3_column_int64(stmt, 3);
     shard->started_wall_ns = sqlite3_column_int64(stmt, 4);
     int64_t pid = sqlite3_column_int64(stmt, 5), start = sqlite3_column_int64(stmt, 6);
-    shard->alive = pid > 0 && pid <= INT32_MAX && process_start_ticks((pid_t)pid) == start;
+    struct proc_stat stat;
+    shard->alive = pid > 0 && pid <= INT32_MAX && !proc_stat_of((pid_t)pid, &stat) &&
+            proc_same_start(stat.start_ticks, (uint64_t)start);
     for (int column = 7; column < 10 && !shard->ended; column++)
         if (sqlite3_column_int64(stmt, column) > shard->end_ns)
             shard->end_ns = sqlite3_column_int64(stmt, column);

@@ -54,6 +54,14 @@ TEST(stat_of_ourselves)
     CHECK(!proc_stat_ended(&stat));
 }
 
+TEST(one_process_as_two_tell_of_it)
+{
+    CHECK(proc_same_start(7, 7) && proc_same_start(7, 8) && proc_same_start(8, 7));
+    CHECK(proc_same_start(0, 1) && proc_same_start(1, 0) && proc_same_start(0, 0));
+    CHECK(!proc_same_start(7, 9) && !proc_same_start(9, 7) && !proc_same_start(0, 2));
+    CHECK(!proc_same_start(2, 0) && !proc_same_start(5, UINT64_MAX));
+}
+
 TEST(stat_of_a_zombie_and_of_nobody)
 {
     struct proc_stat stat;

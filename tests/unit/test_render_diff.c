@@ -749,6 +749,9 @@ TEST(cpu_time_is_told_where_it_is_asked_for)
     CHECK_STR(text,
             "By thread, and by phase of those that make steps: thread python 0 -> 2.5 s; 26 others 500 ms -> 1 s.");
     free(text);
+    text = diff_text_once_place(&(struct diff_once_place){.others = 1});
+    CHECK_STR(text, "1 other");
+    free(text);
     text = table_of(&(struct diff_view){.diff = &diff}, &(struct render_opts){.width = 140});
     CHECK_CONTAINS(text, "CPU time of a launch 3 s -> 5.5 s");
     CHECK_CONTAINS(text, "in thread python (a 0, 0; b 2.4 s, 2.6 s)");
@@ -938,6 +941,8 @@ TEST(notes_in_words)
                     "Candidate, traced pair 2: 3 steps lie outside the recording"},
             {{.kind = DIFF_NOTE_DOUBTS_LEFT, .count = 7},
                     "7 more of the kind, of traced launches, are not listed."},
+            {{.kind = DIFF_NOTE_DOUBTS_LEFT, .count = 1},
+                    "1 more of the kind, of traced launches, is not listed."},
             {{.kind = DIFF_NOTE_NO_SAMPLES, .side = 1, .pair = 1},
                     "Traced pair 1 is left out: no samples of the candidate were recorded."},
             {{.kind = DIFF_NOTE_LEFT_OUT,
@@ -965,6 +970,9 @@ TEST(notes_in_words)
                     "tell more."},
             {{.kind = DIFF_NOTE_COUPLES, .count = 3, .of = 90},
                     "3 of 90 couples of windows are left out: one took far longer than the others, and the middle of the steps is what is "
+                    "explained."},
+            {{.kind = DIFF_NOTE_COUPLES, .count = 1, .of = 90},
+                    "1 of 90 couples of windows is left out: one took far longer than the others, and the middle of the steps is what is "
                     "explained."},
             {{.kind = DIFF_NOTE_MATCHED, .share = {0.64}},
                     "64 % of the time was matched between the sides; the rest stands on one side only."},
@@ -1015,6 +1023,7 @@ TEST(doubts_in_words)
             {{.kind = LAUNCH_DOUBT_CLOCK, .pid = 1001, .count = 25},
                     "the GPU's clock of process 1001 is up to 25 us off"},
             {{.kind = LAUNCH_DOUBT_OUTSIDE, .count = 15}, "15 steps lie outside the recording"},
+            {{.kind = LAUNCH_DOUBT_OUTSIDE, .count = 1}, "1 step lies outside the recording"},
             {{.kind = LAUNCH_DOUBT_RANKS_BY_PID},
                     "which process is which rank is not recorded: taken in the order of their pids"},
             {{.kind = LAUNCH_DOUBT_RANKS_UNKNOWN, .count = 1, .of = 2},

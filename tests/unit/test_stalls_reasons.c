@@ -56,6 +56,10 @@ TEST(what_was_waited_for)
                     "CPU time, most of it to browser (pid 3000)"},
             {{.kind = STALL_RESOURCE_CGROUPS, .cgroups = 3045, .directories = 45},
                     "3045 memory cgroups, 45 directories"},
+            {{.kind = STALL_RESOURCE_CGROUPS, .cgroups = 1, .directories = 1},
+                    "1 memory cgroup, 1 directory"},
+            {{.kind = STALL_RESOURCE_CGROUPS, .cgroups = 3045, .directories = -1},
+                    "3045 memory cgroups"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_text(stalls_text_resource(&cases[i].resource), cases[i].text);

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/proc.h"
 #include "common/strings.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/runner.h"
@@ -596,7 +597,7 @@ TEST(live_writer_refused_dead_one_not)
     CHECK_INT(store_open(test_path, STORE_READ, &store, &err), 0);
     store_close(store);
     store = fresh();
-    run_row(store, 1, atoll(field) + 1); // pid 1, but another life of it
+    run_row(store, 1, atoll(field) + 2); // pid 1, but another life of it
     store_close(store);
     CHECK_INT(store_open(test_path, STORE_WRITE, &store, &err), 0);
     store_close(store);
@@ -682,6 +683,25 @@ TEST(a_reader_rolls_back_what_a_kill_left)
     CHECK_INT(store_get_int(store, &notes, &err, "SELECT count(*) FROM note", ""), 0);
     CHECK_INT(notes, 1);
     store_close(store);
+}
+
+// Of an upgate in a time namespace, whose begin is cut to a tick elsewhere.
+TEST(a_writer_that_lives_is_known_to_a_tick)
+{
+    struct proc_stat stat = {0};
+    pid_t pid = fork();
+    if (pid == 0)
+        for (;;)
+            pause();
+    CHECK_INT(proc_stat_of(pid, &stat), 0);
+    for (int64_t off = -2; off <= 2; off++) {
+        struct store *store = fresh();
+        run_row(store, pid, (int64_t)stat.start_ticks + off);
+        CHECK_INT(store_check_writer(store, NULL), off >= -1 && off <= 1 ? -EBUSY : 0);
+        store_close(store);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
 }
 
 // A store from elsewhere: what is read runs no program of its own, which may never end.

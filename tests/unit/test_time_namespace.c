@@ -70,6 +70,13 @@ static void world_file(const char *name, const char *text, size_t len)
     CHECK(file != NULL && fwrite(text, 1, len, file) == len && fclose(file) == 0);
 }
 
+static int mkdir_in(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", world, name);
+    return mkdir(path, 0755);
+}
+
 // Its children come into the same namespace, or into another one.
 static void world_begin(bool same, const char *offsets, size_t len)
 {
@@ -238,7 +245,7 @@ TEST(one_that_follows_the_machine_is_the_parent_s)
     CHECK_INT(told.self.boottime_ns, AHEAD_NS + 5);
     CHECK_INT(told.parent.monotonic_ns, 0);
     CHECK_INT(told.parent.boottime_ns, 0);
-    CHECK(told.start_ticks + 1 - told.start_ticks_there <= 2); // to a tick
+    CHECK(proc_same_start(told.start_ticks_there, told.start_ticks));
 }
 
 TEST(a_fork_in_another_namespace_follows_too)
@@ -252,6 +259,51 @@ TEST(a_fork_in_another_namespace_follows_too)
     CHECK_INT(told.boot_ahead_ns, 7200000000000);
     CHECK_INT(told.start_ticks, told.start_ticks_there);
     CHECK_INT(told.self.monotonic_ns, AHEAD_NS);
+}
+
+// In a root directory of its own: what a case cleans up with lies outside of it.
+static void look_without_namespaces(int fd)
+{
+    struct told told = {.code = 1};
+    if (chroot(world) != 0)
+        _exit(2);
+    told.compared = time_offsets_of("/proc/self", &told.inode, &told.self);
+    clock_follow_machine();
+    told.code = clock_machine_code();
+    told.boot_ahead_ns = clock_boottime_ahead_ns();
+    told.inode = clock_namespace();
+    told.self = (struct time_offsets){1, 2};
+    told.slept_ns = clock_knows(TIME_NAMESPACE_FIRST, &told.self);
+    told.own_ns = own_ns(CLOCK_MONOTONIC);
+    told.monotonic_ns = clock_monotonic_ns();
+    _exit(write(fd, &told, sizeof told) != sizeof told);
+}
+
+// Where not even that can be seen, it is as before there were time namespaces: nobody is refused,
+// and who says that it is in the first one needs no look.
+TEST(one_that_cannot_see_its_own_namespace_has_the_machine_s_clock)
+{
+    struct told told = {0};
+    int ends[2], status;
+    runner_directory(world);
+    CHECK(mkdir_in("proc") == 0 && mkdir_in("proc/self") == 0 && pipe(ends) == 0);
+    world_file("proc/self/ns", "", 0); // no directory: by a file that is missing a kernel has none
+    pid_t pid = fork();
+    if (pid == 0)
+        look_without_namespaces(ends[1]);
+    CHECK_INT(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 2)
+        runner_skip("a root directory of its own needs privileges");
+    CHECK_INT(status, 0);
+    CHECK_INT(read(ends[0], &told, sizeof told), sizeof told);
+    CHECK_INT(told.compared, -ENOTDIR);
+    CHECK_INT(told.code, 0);
+    CHECK_INT(told.boot_ahead_ns, 0);
+    CHECK_INT(told.inode, 0);
+    CHECK(told.slept_ns); // the first namespace is known
+    CHECK_INT(told.self.monotonic_ns, 0);
+    CHECK_INT(told.self.boottime_ns, 0);
+    CHECK(told.monotonic_ns >= told.own_ns && told.monotonic_ns <= own_ns(CLOCK_MONOTONIC));
 }
 
 TEST(one_that_does_not_is_compared_all_the_same)

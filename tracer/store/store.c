@@ -114,7 +114,7 @@ static bool store_writer_alive(struct store *store)
         return false;
     struct proc_stat stat;
     return pid > 0 && pid <= INT32_MAX && pid != getpid() && !proc_stat_of((pid_t)pid, &stat) &&
-            !proc_stat_ended(&stat) && (int64_t)stat.start_ticks == start;
+            !proc_stat_ended(&stat) && proc_same_start(stat.start_ticks, (uint64_t)start);
 }
 
 int store_check_writer(struct store *store, struct error *err)

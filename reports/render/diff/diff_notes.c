@@ -48,7 +48,8 @@ static void notes_launch(struct strbuf *text, const struct launch_doubt *doubt)
         strbuf_add(text, "the GPU's clock of process %lld is up to %lld us off", pid, count);
         return;
     case LAUNCH_DOUBT_OUTSIDE:
-        strbuf_add(text, "%lld steps lie outside the recording", count);
+        strbuf_add(
+                text, "%lld step%s outside the recording", count, count == 1 ? " lies" : "s lie");
         return;
     case LAUNCH_DOUBT_RANKS_BY_PID:
         strbuf_add(text,
@@ -122,7 +123,8 @@ char *diff_text_note(const struct diff_note *note)
     case DIFF_NOTE_DOUBT:
         return notes_doubt(note);
     case DIFF_NOTE_DOUBTS_LEFT:
-        return xasprintf("%zu more of the kind, of traced launches, are not listed.", note->count);
+        return xasprintf("%zu more of the kind, of traced launches, %s not listed.", note->count,
+                note->count == 1 ? "is" : "are");
     case DIFF_NOTE_NO_SAMPLES:
         return xasprintf("Traced pair %zu is left out: no samples of the %s were recorded.",
                 note->pair, notes_side(note));
@@ -151,9 +153,9 @@ char *diff_text_note(const struct diff_note *note)
         return notes_few(note);
     case DIFF_NOTE_COUPLES:
         return xasprintf(
-                "%zu of %zu couples of windows are left out: one took far longer than the others, and the "
+                "%zu of %zu couples of windows %s left out: one took far longer than the others, and the "
                 "middle of the steps is what is explained.",
-                note->count, note->of);
+                note->count, note->of, note->count == 1 ? "is" : "are");
     case DIFF_NOTE_MATCHED:
         return xasprintf(
                 "%.0f %% of the time was matched between the sides; the rest stands on one side only.",
@@ -228,7 +230,8 @@ char *diff_text_once_why(enum diff_once_why why, const char *what)
 
 char *diff_text_once_place(const struct diff_once_place *place)
 {
-    return place->name ? xstrdup(place->name) : xasprintf("%zu others", place->others);
+    return place->name ? xstrdup(place->name)
+                       : xasprintf("%zu other%s", place->others, place->others == 1 ? "" : "s");
 }
 
 char *diff_text_slow_why(const struct diff_workload *workload)

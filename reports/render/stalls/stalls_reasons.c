@@ -63,6 +63,17 @@ static char *reasons_lock(const char *lock, uint64_t address)
                    : xasprintf("a %s", lock);
 }
 
+// "3045 memory cgroups, 45 directories"; how many directories is not always counted.
+static char *reasons_cgroups(const struct stall_resource *resource)
+{
+    const long long cgroups = resource->cgroups, directories = resource->directories;
+    struct strbuf out = {0};
+    strbuf_add(&out, "%lld memory cgroup%s", cgroups, cgroups == 1 ? "" : "s");
+    if (directories >= 0)
+        strbuf_add(&out, ", %lld director%s", directories, directories == 1 ? "y" : "ies");
+    return strbuf_take(&out);
+}
+
 char *stalls_text_resource(const struct stall_resource *resource)
 {
     switch (resource->kind) {
@@ -81,8 +92,7 @@ char *stalls_text_resource(const struct stall_resource *resource)
     case STALL_RESOURCE_CPU_TIME:
         return xasprintf("CPU time, most of it to %s (pid %d)", resource->name, (int)resource->pid);
     case STALL_RESOURCE_CGROUPS:
-        return xasprintf("%lld memory cgroups, %lld directories", (long long)resource->cgroups,
-                (long long)resource->directories);
+        return reasons_cgroups(resource);
     default:
         return NULL;
     }
