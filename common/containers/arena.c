@@ -73,6 +73,14 @@ char *arena_copy(struct arena *arena, const char *text)
     return memcpy(arena_alloc(arena, size, 1), text, size);
 }
 
+char *arena_copy_utf8(struct arena *arena, const char *text)
+{
+    char *copy = arena_copy(arena, text);
+    if (copy)
+        string_make_utf8(copy, strlen(copy));
+    return copy;
+}
+
 char *arena_print(struct arena *arena, const char *fmt, ...)
 {
     va_list args;

@@ -21,10 +21,9 @@ const char *snapshot_text(struct snapshot *snapshot, sqlite3_stmt *stmt, int col
     const char *text = sqlite3_column_type(stmt, column) == SQLITE_TEXT
             ? (const char *)sqlite3_column_text(stmt, column)
             : NULL;
-    char *copy = arena_copy(snapshot->arena, text);
+    char *copy = arena_copy_utf8(snapshot->arena, text);
     if (!copy)
         return NULL;
-    string_make_utf8(copy, strlen(copy));
     string_make_plain(copy, strlen(copy));
     for (char *at = copy; *at; at++)
         if (*at == '\n')

@@ -23,20 +23,12 @@ static bool note_same(const struct diff_note *a, const struct diff_note *b)
             note_same_doubt(&a->doubt, &b->doubt);
 }
 
-static const char *note_text(struct arena *arena, const char *text)
-{
-    char *copy = arena_copy(arena, text);
-    if (copy)
-        string_make_utf8(copy, strlen(copy));
-    return copy;
-}
-
 void diff_note(struct diff_notes *notes, struct diff_note note)
 {
-    note.text = note_text(notes->arena, note.text);
-    note.doubt.producer = note_text(notes->arena, note.doubt.producer);
-    note.doubt.what = note_text(notes->arena, note.doubt.what);
-    note.doubt.detail = note_text(notes->arena, note.doubt.detail);
+    note.text = arena_copy_utf8(notes->arena, note.text);
+    note.doubt.producer = arena_copy_utf8(notes->arena, note.doubt.producer);
+    note.doubt.what = arena_copy_utf8(notes->arena, note.doubt.what);
+    note.doubt.detail = arena_copy_utf8(notes->arena, note.doubt.detail);
     for (size_t i = 0; i < notes->count; i++)
         if (note_same(&notes->all[i], &note))
             return;

@@ -55,18 +55,10 @@ struct recordings_job {
     size_t name_count, cost_count;
 };
 
-static const char *recordings_note_text(struct recordings_job *job, const char *text)
-{
-    char *copy = arena_copy(job->diff->arena, text);
-    if (copy)
-        string_make_utf8(copy, strlen(copy));
-    return copy;
-}
-
 static void recordings_note(struct recordings_job *job, struct recordings_note note)
 {
-    note.name = recordings_note_text(job, note.name);
-    note.what = recordings_note_text(job, note.what);
+    note.name = arena_copy_utf8(job->diff->arena, note.name);
+    note.what = arena_copy_utf8(job->diff->arena, note.what);
     if (job->diff->note_count < RECORDINGS_NOTES_MAX)
         job->diff->notes[job->diff->note_count++] = note;
 }
