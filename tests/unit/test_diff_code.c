@@ -164,21 +164,30 @@ TEST(code_is_called_after_the_smallest_function_of_its_file)
     code_inner("on_step_end", "train.py", "on_step_end");         // it calls itself
 }
 
-// What one side runs as compiled code, and the other one operator by operator; mode: what it does
-// so under.
-static void compiled_check(
-        int side, const char *mode, double drag, bool part, enum diff_kind kind, const char *label)
+struct compiled_case {
+    int side;         // that is compiled
+    const char *mode; // under which the other one runs operator by operator
+    double drag;
+    const struct world_leaf *more;
+    size_t more_count;
+    size_t named;
+};
+
+// The first contribution of a forward pass that one side runs as compiled code, and the other one
+// operator by operator.
+static void compiled_check(const struct compiled_case *of, enum diff_kind kind, const char *label)
 {
-    struct world_leaf leaves[] = {
+    struct world_leaf leaves[8] = {
             ONLY(ALIGN_ONLY_A, COST_KERNEL, COST_GPU_COMPUTE, "layers.0", "triton_fused", 8e5),
             ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "layers.0", "gelu", 5e5),
             ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE, "layers.0", "norm", 9e5),
             {COST_GAP, COST_LAUNCH_BOUND, "layers.0", "launch", "launch", ALIGN_EXACT, 1e6, 1.6e6,
                     0},
             KERNEL("grad.layers.0", "gemm", 6e6, 6e6),
-            KERNEL("layers.1", "gemm", 3e6, 3e6), // not compiled
     };
-    const size_t count = sizeof leaves / sizeof *leaves - !part;
+    const size_t count = 5 + of->more_count;
+    if (of->more_count)
+        memcpy(leaves + 5, of->more, of->more_count * sizeof *leaves);
     struct world world;
     world_begin(&world, 2);
     world.compared.has_gpu = true;
@@ -186,10 +195,10 @@ static void compiled_check(
     world.caller = "Model.forward";
     world.inner = "Runner.call";
     world.inner_module = "[inductor]";
-    world.mode = mode;
-    world.mode_side = !side;
-    world.drag = drag;
-    for (size_t i = 0; i < count && side; i++) {
+    world.mode = of->mode;
+    world.mode_side = !of->side;
+    world.drag = of->drag ? of->drag : 1;
+    for (size_t i = 0; i < count && of->side; i++) {
         struct world_leaf *leaf = &leaves[i];
         *leaf = (struct world_leaf){leaf->kind, leaf->class, leaf->place, leaf->name_b,
                 leaf->name_a,
@@ -203,26 +212,44 @@ static void compiled_check(
     CHECK_INT(made->kind, kind);
     CHECK_DBL(world_sum(&world), world.workload.delta_ns, 1);
     if (label) {
-        CHECK_INT(world_named(&world), 1);
+        CHECK_INT(world_named(&world), of->named ? of->named : 1);
         CHECK_STR(made->label, label);
-        CHECK_DBL(made->delta_ns, side ? -1.2e6 : 1.2e6, 2e4);
+        CHECK_DBL(made->delta_ns, of->side ? -1.2e6 : 1.2e6, 2e4);
+        CHECK(made->ci_lo_ns * made->ci_hi_ns > 0);
     }
     world_end(&world);
 }
 
 TEST(code_that_is_compiled_on_one_side_alone_is_one_line)
 {
-    static const char counter[] = "_FlopCounterMode.__torch_dispatch__";
-    compiled_check(0, counter, 1, false, DIFF_CODE_UNCOMPILED,
-            "forward, under _FlopCounterMode.__torch_dispatch__");
-    compiled_check(0, "Linear.forward", 1, false, DIFF_CODE_UNCOMPILED, "forward");
-    // tracing slows one side more: the untraced steps tell
-    compiled_check(0, counter, 1.2, false, DIFF_CODE_UNCOMPILED,
-            "forward, under _FlopCounterMode.__torch_dispatch__");
-    compiled_check(1, "Linear.forward", 1, false, DIFF_CODE_COMPILED, "forward");
-    compiled_check(0, NULL, 1, false, DIFF_KERNEL_ADDED, NULL); // both sides' is compiled
-    // most of the forward pass is compiled on neither side
-    compiled_check(0, counter, 1, true, DIFF_CODE_ADDED, NULL);
+    static const char counter[] = "_FlopCounterMode.__torch_dispatch__",
+                      under[] = "forward, under _FlopCounterMode.__torch_dispatch__";
+    const struct compiled_case lost = {.mode = counter}, eager = {.mode = "Linear.forward"},
+                               // the untraced steps tell
+            dragged = {.mode = counter, .drag = 1.2},
+                               gained = {.side = 1, .mode = "Linear.forward"},
+                               both = {.mode = NULL};
+    compiled_check(&lost, DIFF_CODE_UNCOMPILED, under);
+    compiled_check(&eager, DIFF_CODE_UNCOMPILED, "forward");
+    compiled_check(&dragged, DIFF_CODE_UNCOMPILED, under);
+    compiled_check(&gained, DIFF_CODE_COMPILED, "forward");
+    compiled_check(&both, DIFF_KERNEL_ADDED, NULL);
+}
+
+TEST(a_phase_is_compiled_where_most_of_it_is)
+{
+    static const struct world_leaf eager[] = {KERNEL("layers.1", "gemm", 3e6, 3e6)},
+                                   backward[] = {
+                                           ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE,
+                                                   "grad.layers.0", "expand", 4e5),
+                                           ONLY(ALIGN_ONLY_B, COST_KERNEL, COST_GPU_COMPUTE,
+                                                   "grad.layers.0", "mul", 2e5),
+                                   };
+    const struct compiled_case most = {.mode = "Linear.forward", .more = eager, .more_count = 1},
+                               // what is new in a pass that was not compiled is another line
+            apart = {.mode = "Linear.forward", .more = backward, .more_count = 2, .named = 3};
+    compiled_check(&most, DIFF_CODE_ADDED, NULL);
+    compiled_check(&apart, DIFF_CODE_UNCOMPILED, "forward");
 }
 
 // Of a function that is new in the forward pass; `other`: and of what else the candidate has more

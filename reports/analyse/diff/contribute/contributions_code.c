@@ -368,12 +368,15 @@ static void code_functions(struct code *code)
 // ---- the backward pass of what is new ----
 
 // The one function that is new in the forward pass of a side, or runs more often; COST_NONE: there
-// is none, or several.
+// is none, or several. What is no longer compiled has its own backward pass, where that was.
 static uint32_t code_new_forward(const struct code *code, int side)
 {
     uint32_t found = COST_NONE;
     for (uint32_t i = 0; i < code->whole_count; i++) {
         double forward = 0, own = 0;
+        enum diff_kind kind = code->wholes[i].kind;
+        if (kind == DIFF_CODE_UNCOMPILED || kind == DIFF_CODE_COMPILED)
+            continue;
         for (uint32_t g = 0; g < code->all->group_count; g++) {
             double delta = code->owner[g] == i ? fabs(group_delta(code->all, g)) : 0;
             own += delta;

@@ -173,10 +173,11 @@ static double compiled_certain(const struct contributions *all, const struct dif
     return most && least - rest - own > 0 ? least - rest - own : 0;
 }
 
-// One question, which samples of one side alone have asked: what the launches spread by is its own,
-// not that of parts. A step that a counter of operations made twice as long was off by 0.2 ms of 42
-// from launch to launch, and by 10 % as its parts were (gpu-dispatch-mode). Where tracing slows the
-// sides unlike, the untraced steps tell (torch-eager: +2.3 ms of 2.5, +-4.1 ms).
+// One question, which is asked where samples show compiled code on one side alone, and so never of
+// equal sides: what the launches spread by is its own, not that of parts. A step that a counter of
+// operations made twice as long was off by 0.2 ms of 42 from launch to launch, and by 10 % as its
+// parts were (gpu-dispatch-mode). Where tracing slows the sides unlike, the untraced steps tell
+// (torch-eager: +2.3 ms of 2.5, +-4.1 ms).
 static bool compiled_told(
         const struct contributions *all, struct contributions_whole *whole, double busy)
 {

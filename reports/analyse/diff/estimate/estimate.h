@@ -100,7 +100,8 @@ void diff_prior_learn(
 // halves of 0.8 % for contributions and for places, 0.2 % for the step.
 double diff_units_half(struct diff_prior *prior, const struct diff_units *units,
         const struct diff_estimate *estimate, size_t count);
-// The same of the launches of this one thing alone, whatever others spread by, as one of two.
+// The same of one thing that is asked for by itself, at 0.4 %: by its own launches, whatever the
+// others spread by.
 double diff_units_half_own(struct diff_prior *prior, const struct diff_estimate *estimate);
 // The same, had many launches differed as these few do.
 double diff_units_half_of_many(const struct diff_prior *prior, const struct diff_units *units,
