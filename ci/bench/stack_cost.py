@@ -90,6 +90,7 @@ def ours(upgate, scratch, pid, seconds, facts, options=()):
                            "FROM sample t WHERE why & 1 AND user_stack" % ROOTS)
     facts["python"] = query("SELECT avg(python_stack IS NOT NULL AND NOT why & 64) FROM sample WHERE why & 1 AND thread_id IN "
                             "(SELECT thread_id FROM sample WHERE python_stack)")
+    facts["GPU operations"] = query("SELECT count(*) FROM v_gpu_op")
     facts["late"] = query("SELECT avg((why & 64) != 0) FROM sample WHERE why & 1 AND python_stack")
     if "task_switch" in last:
         facts["us a sample"] = last["sample_tick"] / facts["samples"] / 1e3 if facts["samples"] else None
@@ -141,8 +142,8 @@ def arms_of(args):
 
 def prepared():
     """The environment of a program whose GPU side can be recorded later."""
-    text = subprocess.run([rig.UPGATE, "record", "--print-env"], capture_output=True, text=True).stdout
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    text = subprocess.run([rig.UPGATE, "record", "--print-env"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return dict(line.split("=", 1) for line in text.splitlines())
 
 
 def measure(args, scratch, arms):
@@ -218,7 +219,7 @@ def main():
     for arm in arms:
         rows.append(rig.row("%s: a step over one that is not watched" % arm,
                             statistics.median(ratios[arm]) if ratios[arm] else None))
-        for name in ("samples", "whole", "python", "late", "us a sample", "us a switch-out", "bytes"):
+        for name in ("samples", "GPU operations", "whole", "python", "late", "us a sample", "us a switch-out", "bytes"):
             values = [one[name] for one in facts[arm] if one.get(name) is not None]
             if values:
                 rows.append(rig.row("    %s" % name, statistics.median(values)))
