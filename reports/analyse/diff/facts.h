@@ -110,7 +110,7 @@ struct diff_evidence {
 enum diff_suspect_why {
     DIFF_SUSPECT_KIND,        // the kind of the contribution says it
     DIFF_SUSPECT_HOLDS,       // of: the library that holds it
-    DIFF_SUSPECT_BELONGS,     // of: a library of torch
+    DIFF_SUSPECT_BELONGS,     // libc10, to torch
     DIFF_SUSPECT_FUNCTION_OF, // it is one of `of`
     DIFF_SUSPECT_KERNEL_OF,
     DIFF_SUSPECT_SETTING_OF,
@@ -136,11 +136,11 @@ enum diff_suspect_why {
     DIFF_SUSPECT_NUMA,
     DIFF_SUSPECT_COMPILE_SETTINGS,
     DIFF_SUSPECT_LAUNCHES,  // the interpreter does them
-    DIFF_SUSPECT_OPERATORS, // of: what they go through
+    DIFF_SUSPECT_OPERATORS, // go through torch
     DIFF_SUSPECT_BLOCKING,  // launches wait for the device
     DIFF_SUSPECT_COLLECTOR,
     DIFF_SUSPECT_CGROUP,
-    DIFF_SUSPECT_LOADER, // of: whose it is
+    DIFF_SUSPECT_LOADER, // is torch's
     DIFF_SUSPECT_LAZY_LOADING,
     DIFF_SUSPECT_BESIDE, // it is about the collective beside it
     DIFF_SUSPECT_WHYS
