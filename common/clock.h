@@ -21,8 +21,8 @@ void clock_sleep_until_ns(int64_t monotonic_ns); // returns early on a signal
 
 // From here on, and in forks, the clocks above are the machine's. Once, before there are threads.
 void clock_follow_machine(void);
-// 0: they are. Else why it cannot be told how far they are from the machine's, so that they are
-// this process's own: -errno of time_offsets_of(), or -EAGAIN where nobody has called the above.
+// Why they are this process's own after all, as it cannot be told how far it is from the machine's:
+// -errno of time_offsets_of(). 0: they are the machine's, or nobody has called the above.
 int clock_machine_code(void);
 
 // By how much the clocks of a process are ahead of those above. dir and errors as of

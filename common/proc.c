@@ -69,7 +69,7 @@ int proc_stat_read(const char *dir, struct proc_stat *ret)
 
 bool proc_same_start(uint64_t start_ticks, uint64_t as_told)
 {
-    return start_ticks - as_told + 1 <= 2; // a number is not given anew within two ticks
+    return start_ticks - as_told + 1 <= 2; // a pid is not given anew within two ticks
 }
 
 int proc_stat_of(pid_t pid, struct proc_stat *ret)

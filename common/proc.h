@@ -16,16 +16,16 @@ struct proc_stat {
     pid_t parent;
     uint32_t flags, threads; // PF_…
     int64_t nice;
-    uint64_t start_ticks; // since boot, by clock_boottime_ns(): of all time namespaces the same
+    uint64_t start_ticks; // since boot, by clock_boottime_ns(), whatever time namespace we are in
     uint64_t code_begin, code_end, stack_begin; // 0 or 1 without permission
     uint32_t realtime_priority, policy;
 };
 int proc_stat_read(const char *dir, struct proc_stat *ret);
 int proc_stat_of(pid_t pid, struct proc_stat *ret);
 bool proc_stat_ended(const struct proc_stat *stat); // a zombie, too
-enum { PROC_TICK_NS = 10000000 }; // where namespaces are no whole ticks apart, to one of these
-// Of one number: the same process? By start_ticks, each as whoever in whatever time namespace has
-// it.
+enum { PROC_TICK_NS = 10000000 };                   // of start_ticks
+// Of one pid: the same process? By start_ticks of two who tell, which differ by one where their
+// time namespaces are no whole ticks apart.
 bool proc_same_start(uint64_t start_ticks, uint64_t as_told);
 
 // What stands behind "KEY:\t" in status.

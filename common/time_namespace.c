@@ -107,8 +107,8 @@ int time_offsets_of(const char *dir, uint64_t *ret_inode, struct time_offsets *r
         code = inode_of(dir, "time_for_children", &children);
         if (code == 0)
             code = children != own ? -EXDEV : offsets_read(dir, &offsets);
-        if (code == 0) // it may have become another program, in another namespace, meanwhile
-            code = inode_of(dir, "time", &again);
+        if (code == 0) // it may have unshared one meanwhile, or have become another program there
+            code = inode_of(dir, "time_for_children", &again);
         if (code == 0 && again != own)
             code = -EXDEV;
     }

@@ -8,9 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-int64_t process_start_ticks(
-        pid_t pid);              // proc_stat.start_ticks: tells a reused pid apart; -1 = gone
-bool process_running(pid_t pid); // exists, and is neither stopped nor a zombie
+int64_t process_start_ticks(pid_t pid); // proc_stat.start_ticks: a reused pid's differ; -1 = gone
+bool process_running(pid_t pid);        // exists, and is neither stopped nor a zombie
 // What it had in memory at most (VmHWM of status), and what it has of files now (RssFile; 0 before
 // Linux 4.5). One read of one file, which takes no lock of the process. False: gone, or a kernel
 // thread.

@@ -136,10 +136,7 @@ static void check_time_namespace(struct doctor_finding *finding)
 {
     struct time_offsets ahead;
     uint64_t inode;
-    int code = clock_machine_code();
-    if (code == -EAGAIN)
-        return;
-    if (code) {
+    if (clock_machine_code()) {
         check_add_found(finding, "in a time namespace of which the kernel does not tell");
         finding->status = DOCTOR_STATUS_LIMITED;
         free(finding->lost);

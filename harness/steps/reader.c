@@ -220,8 +220,6 @@ int reader_create(struct reader **ret_reader, const char *path, const struct rea
     reader->rings = calloc(plan.slot_count, sizeof(*reader->rings));
     reader->outside = calloc(plan.slot_count, sizeof(*reader->outside));
     reader->fd = reader->told_fd = -1;
-    reader->clock.inode = clock_namespace();
-    (void)clock_knows(reader->clock.inode, &reader->clock.ahead);
     if (stat("/proc/self/ns/pid", &status) == 0) {
         reader->pid_namespace = status.st_ino;
     }
@@ -395,19 +393,15 @@ void reader_looks(const struct reader *reader, struct ug_step_looks *ret_looks)
     }
 }
 
-// Since when the process lives tells it from another one with its number. Of two namespaces each
-// has cut that to a tick by itself.
+// Since when the process lives tells it from another one with its number.
 static bool same_start(
         const struct reader *reader, const struct ug_step_slot *slot, uint64_t start_ticks)
 {
     const struct reader_clock *clock = reader_slot_clock(reader, slot);
     uint64_t ahead = (uint64_t)(clock->ahead.boottime_ns / PROC_TICK_NS);
-    uint64_t apart = start_ticks - (slot->start_ticks - ahead);
 
-    if (clock->code != 0) {
-        return true; // nobody knows
-    }
-    return clock->ahead.boottime_ns % PROC_TICK_NS == 0 ? apart == 0 : apart + 1 <= 2;
+    return clock->code != 0 || // nobody knows
+            proc_same_start(start_ticks, slot->start_ticks - ahead);
 }
 
 // The process of a slot has not ended and is no zombie. One that cannot be seen from here is taken
@@ -469,7 +463,6 @@ int reader_slot(const struct reader *reader, uint32_t slot_idx, struct reader_sl
                     reader_our_time(clock, __atomic_load_n(&slot->hold_begin_ns, __ATOMIC_RELAXED)),
             .hold_tid = (uint32_t)reader_slot_tid(reader, slot),
             .claim_ns = reader_our_time(clock, slot->claim_ns),
-            .start_ticks = slot->start_ticks,
             .clock_code = clock->code,
             .clock_ahead_ns = clock->ahead.monotonic_ns,
     };

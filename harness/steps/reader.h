@@ -39,10 +39,9 @@ struct reader_slot {
     uint32_t steps;         // completed so far = index of the step it waits for when held
     uint32_t hold_count;    // arrivals at the gate
     uint64_t hold_begin_ns; // of the present or last hold; 0 = none yet
-    uint32_t hold_tid;    // the thread of it; 0 = not told: none yet, not to be seen from here, an
-                          // older writer
-    uint64_t claim_ns;    // of the first step call
-    uint64_t start_ticks; // as /proc/PID/stat has it for the process itself
+    uint32_t hold_tid; // the thread of it; 0 = not told: none yet, not to be seen from here, an
+                       // older writer
+    uint64_t claim_ns; // of the first step call
     uint64_t control_wait_ns, control_cpu_ns; // by which a control made its steps longer so far
     // Its times, here and in its records, are brought from its clock to ours (common/clock.h).
     // code: 0, or -errno of clock_compare(): they cannot be, are 0 here, and records stay away.

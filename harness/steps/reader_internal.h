@@ -18,7 +18,6 @@ struct reader_rings {
 // Of a process: how far it is from ours.
 struct reader_clock {
     bool looked;
-    uint32_t pid;   // as the slot says it
     uint64_t inode; // of its time namespace, as the slot says it; 0: not told
     int code;       // 0: known; else -errno of clock_compare()
     struct time_offsets ahead;
@@ -38,9 +37,8 @@ struct reader {
         uint32_t pid, tid;          // as the process of a slot says them, in a namespace of its own
         pid_t outer_pid, outer_tid; // as we know them; -1 = not to be seen
         struct reader_clock clock;
-        uint64_t unplaced;     // records that were not handed out, as their times are not known
-    } * outside;               // one a slot; what was found out once
-    struct reader_clock clock; // of those who have ours, which need no look
+        uint64_t unplaced; // records that were not handed out, as their times are not known
+    } * outside;           // one a slot; what was found out once
     struct reader_seen {
         uint32_t claims, count; // slots claimed when so many claims had been counted
     } seen;

@@ -56,17 +56,20 @@ static const struct reader_clock *find_clock(const struct reader *reader, uint64
     return NULL;
 }
 
-static struct reader_clock look_at_clock(const struct reader *reader, uint64_t inode, pid_t pid)
+static struct reader_clock look_at_clock(
+        const struct reader *reader, const struct ug_step_slot *slot, uint64_t inode)
 {
     struct reader_clock clock = {.looked = true, .inode = inode, .code = -ESRCH};
     const struct reader_clock *known;
     char dir[32];
     uint64_t found;
+    pid_t pid;
 
     if (clock_knows(inode, &clock.ahead)) {
         clock.code = 0;
         return clock;
     }
+    pid = reader_slot_pid(reader, slot);
     if (pid > 0) {
         snprintf(dir, sizeof(dir), "/proc/%d", (int)pid);
         clock.code = clock_compare(dir, &found, &clock.ahead);
@@ -90,14 +93,9 @@ const struct reader_clock *reader_slot_clock(
 {
     struct reader_clock *clock = &reader->outside[slot - reader->slots].clock;
     uint64_t inode = slot->time_namespace;
-    uint32_t pid = slot->pid;
 
-    if (inode == reader->clock.inode) {
-        return &reader->clock;
-    }
-    if (!clock->looked || clock->inode != inode || clock->pid != pid) {
-        *clock = look_at_clock(reader, inode, reader_slot_pid(reader, slot));
-        clock->pid = pid;
+    if (!clock->looked || clock->inode != inode) {
+        *clock = look_at_clock(reader, slot, inode);
     }
     return clock;
 }

@@ -75,9 +75,24 @@ def wall_minus_monotonic():
     return min(tries)[1]
 
 
-def job(told, start_in_s=2, steps=STEPS):
-    """The words of a job whose first step is then."""
-    return [JOB, str(steps), str(time.time_ns() + int(start_in_s * S)), str(EVERY), str(SLEEP), told]
+def job(go, told):
+    """The words of a program that waits with its first step until let_go()."""
+    return [JOB, str(STEPS), go, str(EVERY), str(SLEEP), told]
+
+
+def start(*words, **environment):
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=rig.environment(**environment))
+
+
+def let_go(go, told, soon_ns=S // 2):
+    """Once all of the programs run, which each tells by its file: what it takes to start them and their recorders lies beside no step."""
+    deadline = time.monotonic() + 90
+    while not all(os.path.exists(path) for path in told):
+        assert time.monotonic() < deadline, [path for path in told if not os.path.exists(path)]
+        time.sleep(0.02)
+    with open(go + ".new", "w", encoding="ascii") as file:
+        file.write("%d\n" % (time.time_ns() + soon_ns))
+    os.rename(go + ".new", go)
 
 
 def told_borders(path):
@@ -118,12 +133,17 @@ def notes(store):
 
 
 def case_record(folder):
-    """`upgate record`: the program, the recorder, or both in namespaces, the same or others."""
+    """`upgate record`: the program, the recorder, or both in namespaces, the same or others. All at once."""
+    go, recordings = os.path.join(folder, "go"), []
     for number, (recorder, program) in enumerate([(0, SOON), (0, HOURS), (0, MONTHS), (0, before()), (SOON, 0), (HOURS, SOON), (before(), HOURS)]):
         store, told = os.path.join(folder, "%d.db" % number), os.path.join(folder, "%d.txt" % number)
+        recordings.append((recorder, program, store, told,
+                           start(*inside(recorder, rig.UPGATE, "record", "-o", store, "--", *inside(program, *job(go, told))))))
+    let_go(go, [told for *_, told, _ in recordings])
+    for recorder, program, store, told, process in recordings:
         what = "recorder %+.9f s, program %+.9f s" % (recorder / S, program / S)
-        done = rig.run(*inside(recorder, rig.UPGATE, "record", "-o", store, "--", *inside(program, *job(told))))
-        assert done.returncode == 0, (what, done.stderr)
+        said = process.communicate(timeout=120)
+        assert process.returncode == 0, (what, said)
         steps = steps_of(store)
         check_steps(steps, told_borders(told), what)
         check_gaps(store, steps, what)
@@ -135,12 +155,17 @@ def case_record(folder):
 
 def case_attached(folder):
     """Of a process that runs already the host side; one without a namespace is told of in no note."""
+    go, recordings = os.path.join(folder, "go"), []
     for number, ahead in enumerate((0, HOURS)):
         store, told = os.path.join(folder, "%d.db" % number), os.path.join(folder, "%d.txt" % number)
-        command = job(told, 4)
-        program = subprocess.Popen(command)
-        done = rig.run(*inside(ahead, rig.UPGATE, "record", "-o", store, "--pid", str(program.pid)))
-        assert program.wait(60) == 0 and done.returncode == 0, done.stderr
+        program = start(*job(go, told))
+        recordings.append((ahead, store, told, program, start(*inside(ahead, rig.UPGATE, "record", "-o", store, "--pid", str(program.pid)))))
+    for _, store, *_ in recordings:
+        rig.await_shard(store)
+    let_go(go, [told for _, _, told, *_ in recordings])
+    for ahead, store, told, program, recorder in recordings:
+        said = recorder.communicate(timeout=120)
+        assert program.wait(60) == 0 and recorder.returncode == 0, said
         ours = wall_minus_monotonic()
         borders = [(begun_ns - ours, ends_ns - ours) for _, begun_ns, ends_ns, _ in told_borders(told)]
         check_gaps(store, [(begin - NEAR, end + NEAR) for begin, end in borders], "attached from %+d ns" % ahead)
@@ -149,26 +174,34 @@ def case_attached(folder):
 
 def case_ranks(folder):
     """`upgate rank`: one rank in a namespace, one outside, each with its recorder or with one of both, whichever of them starts it. Merged, the steps of
-    both are at the same times."""
+    both are at the same times. All jobs at once."""
+    go, jobs = os.path.join(folder, "go"), []
     for ahead in (SOON, HOURS):
         for options, first in (((), 0), (("--shared",), 0), (("--shared",), 1)):
             place = os.path.join(folder, "%d-%d-%d" % (ahead, len(options), first))
             os.mkdir(place)
-            ranks(place, ahead, options, first)
+            jobs.append((place, ahead, options, first, {first: start_rank(place, go, ahead, options, first)}))
+    for place, ahead, options, first, workers in jobs:
+        if options:
+            rig.await_shard(os.path.join(place, "shards", "job", "0-%d.db" % first))
+        workers[1 - first] = start_rank(place, go, ahead, options, 1 - first)
+    let_go(go, [told_of(place, number) for place, *_ in jobs for number in (0, 1)])
+    for one in jobs:
+        check_ranks(*one)
 
 
-def ranks(place, ahead, options, first):
+def told_of(place, number):
+    return os.path.join(place, "%d.txt" % number)
+
+
+def start_rank(place, go, ahead, options, number):
+    return start(*inside(ahead if number else 0, rig.UPGATE, "rank", "-o", os.path.join(place, "shards"), *options, "--", *job(go, told_of(place, number))),
+                 TORCHELASTIC_RUN_ID="job", TORCHELASTIC_RESTART_COUNT=0, RANK=number, WORLD_SIZE=2)
+
+
+def check_ranks(place, ahead, options, first, workers):
     shards, store = os.path.join(place, "shards"), os.path.join(place, "run.db")
     what = "rank 1 is %+.9f s ahead, rank %d begins, %s" % (ahead / S, first, options)
-    told = [os.path.join(place, "%d.txt" % number) for number in (0, 1)]
-    begin_ns, workers = time.time_ns() + 8 * S, {}
-    for number in (first, 1 - first):
-        command = [JOB, str(STEPS), str(begin_ns), str(EVERY), str(SLEEP), told[number]]
-        workers[number] = subprocess.Popen(
-            inside(ahead if number else 0, rig.UPGATE, "rank", "-o", shards, *options, "--", *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env=rig.environment(TORCHELASTIC_RUN_ID="job", TORCHELASTIC_RESTART_COUNT=0, RANK=number, WORLD_SIZE=2))
-        if options and number == first:
-            rig.await_shard(os.path.join(shards, "job", "0-%d.db" % first))
     for number, worker in workers.items():
         said = worker.communicate(timeout=90)
         assert worker.returncode == 0 and said == ("", ""), (what, number, said)
@@ -185,7 +218,7 @@ def ranks(place, ahead, options, first):
     assert code == 0 and document["ranks"] == 2 and document["nodes"] == 1 and document["missing"] == [], (what, code, document, stderr)
     steps = [steps_of(store, number) for number in (0, 1)]
     for number in (0, 1):
-        check_steps(steps[number], told_borders(told[number]), "%s: rank %d" % (what, number))
+        check_steps(steps[number], told_borders(told_of(place, number)), "%s: rank %d" % (what, number))
     for number in (0, 1):
         assert gaps_within(store, number, steps[number]) == STEPS, (what, number)
     # Both began them at one moment of the wall clock; a busy machine wakes one later now and then.
@@ -207,9 +240,11 @@ def gaps_within(store, rank, steps):
 def case_ab(folder):
     """`upgate ab`, itself in a namespace or not, of sides in others: held, let go and judged as ever, and each step lies within its launch, that of
     a traced one around its sleep."""
+    go = os.path.join(folder, "go")
+    let_go(go, [], -S) # steps follow each other from the start
     for number, (own, baseline, candidate) in enumerate(((0, SOON, HOURS), (HOURS, 0, SOON))):
         store, plan = os.path.join(folder, "%d.db" % number), os.path.join(folder, "%d.yaml" % number)
-        command = [JOB, "{steps}", "0", "0", str(5 * MS), "/dev/null"]
+        command = [JOB, "{steps}", go, "0", str(5 * MS), "/dev/null"]
         sides = {side: {"name": name, **({"prefix": inside(ahead)} if ahead else {})}
                  for side, name, ahead in (("baseline", "old", baseline), ("candidate", "new", candidate))}
         with open(plan, "w", encoding="utf-8") as file:

@@ -328,24 +328,30 @@ static void reader_move(uint64_t *ns, uint64_t ahead_ns)
 // fit of the two clocks brings them along.
 static void reader_to_our_clock(struct ug_rec_head *head, uint64_t ahead_ns)
 {
-    if (head->type == UG_REC_CLOCK) {
-        struct ug_rec_clock *clock = (void *)head;
+    struct ug_rec_clock *clock = (void *)head;
+    struct ug_rec_nccl *nccl = (void *)head;
+    struct ug_rec_gc *gc = (void *)head;
+    switch (head->type) {
+    case UG_REC_CLOCK:
         reader_move(&clock->before_ns, ahead_ns);
         reader_move(&clock->after_ns, ahead_ns);
-    } else if (head->type == UG_REC_NCCL) {
-        struct ug_rec_nccl *nccl = (void *)head;
+        break;
+    case UG_REC_NCCL:
         reader_move(&nccl->enqueued_ns, ahead_ns);
         reader_move(&nccl->ended_ns, ahead_ns);
         reader_move(&nccl->kernel_start_ns, ahead_ns);
         reader_move(&nccl->kernel_end_ns, ahead_ns);
-    } else if (head->type == UG_REC_MARK) {
+        break;
+    case UG_REC_MARK:
         reader_move(&((struct ug_rec_mark *)head)->at_ns, ahead_ns);
-    } else if (head->type == UG_REC_GC) {
-        struct ug_rec_gc *gc = (void *)head;
+        break;
+    case UG_REC_GC:
         reader_move(&gc->start_ns, ahead_ns);
         reader_move(&gc->end_ns, ahead_ns);
-    } else if (head->type == UG_REC_GRAPH_NODE) {
+        break;
+    case UG_REC_GRAPH_NODE:
         reader_move(&((struct ug_rec_graph_node *)head)->at_ns, ahead_ns);
+        break;
     }
 }
 
@@ -363,7 +369,7 @@ static uint32_t reader_walk(unsigned char *copy, uint32_t bytes, uint64_t ahead_
             break;
         bool known = head->type > 0 && head->type < UG_REC_TYPE_COUNT &&
                 head->bytes >= spool_record_bytes_min[head->type];
-        if (known)
+        if (known && ahead_ns)
             reader_to_our_clock(head, ahead_ns);
         if (!known)
             damage->records++;

@@ -10,6 +10,7 @@
 #include "common/containers/hash.h"
 #include "common/containers/map.h"
 #include "common/containers/vector.h"
+#include "common/proc.h"
 #include "common/strings.h"
 
 enum {
@@ -28,7 +29,6 @@ enum {
     STACKS_PROMPT_DIVISOR = 5, // 20 %: of a traced launch each stack is wanted
     STACKS_BURST_NS = 500000000,
     STACKS_END_NS = 500000000, // the recording is over: what waits then gets this long
-    STACKS_TICK_NS = 10000000, // symbols.h: start is in clock ticks
 };
 
 enum stacks_seed { SEED_KERNEL = 1, SEED_USER, SEED_PYTHON, SEED_FRAME, SEED_ADDRESS };
@@ -245,7 +245,7 @@ uint32_t stacks_user(struct stacks *stacks, struct task_process *process, uint64
 {
     if (!count || count > STACKS_DEPTH_MAX)
         return 0;
-    uint64_t start = process->start_ns / STACKS_TICK_NS;
+    uint64_t start = process->start_ns / PROC_TICK_NS;
     if (!process->snapshot && budget_affords(&stacks->budget))
         stacks_know(stacks, process, start);
     // A process is its row, the number of programs it has run (rows of processes are never

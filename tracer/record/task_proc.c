@@ -27,7 +27,7 @@ bool task_stat_read(uint32_t tgid, struct task_stat *ret)
             .ppid = (uint32_t)stat.parent,
             .flags = stat.flags,
             .threads = stat.threads,
-            .start_ns = stat.start_ticks * TASK_TICK_NS};
+            .start_ns = stat.start_ticks * PROC_TICK_NS};
     task_comm_set(ret->comm, stat.comm);
     return true;
 }

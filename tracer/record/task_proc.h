@@ -9,7 +9,6 @@
 #include "bpf/events.h"
 
 enum {
-    TASK_TICK_NS = 10000000,        // start times in /proc have this grain
     TASK_PF_KTHREAD = 0x00200000,   // of flags
     TASK_CMDLINE_MAX = 2048,        // bytes kept of a command line
     TASK_ENVIRONMENT_MAX = 1 << 18, // bytes looked through for a rank, or a variable

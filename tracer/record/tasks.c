@@ -13,6 +13,7 @@
 #include "common/budget.h"
 #include "common/clock.h"
 #include "common/containers/vector.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "tracer/record/task_proc.h"
 
@@ -123,13 +124,13 @@ static uint64_t tasks_start(const struct ug_task_event *event)
     int64_t ahead_ns = clock_boottime_ahead_ns();
     if (!event->start_ns || !ahead_ns)
         return event->start_ns;
-    int64_t ticks = ((int64_t)event->start_ns + ahead_ns) / TASK_TICK_NS - ahead_ns / TASK_TICK_NS;
-    return (uint64_t)ticks * TASK_TICK_NS;
+    int64_t ticks = ((int64_t)event->start_ns + ahead_ns) / PROC_TICK_NS - ahead_ns / PROC_TICK_NS;
+    return (uint64_t)ticks * PROC_TICK_NS;
 }
 
 static bool tasks_same_start(uint64_t a, uint64_t b)
 {
-    return !a || !b || a / TASK_TICK_NS == b / TASK_TICK_NS;
+    return !a || !b || a / PROC_TICK_NS == b / PROC_TICK_NS;
 }
 
 static struct task_process *tasks_find_process(struct tasks *tasks, uint32_t tgid)

@@ -9,6 +9,7 @@
 #include "common/budget.h"
 #include "common/containers/map.h"
 #include "common/containers/search.h"
+#include "common/proc.h"
 #include "common/strings.h"
 #include "tracer/unwind/unwind_table.h"
 
@@ -18,7 +19,6 @@ enum {
     UNWINDER_PROMPT_DIVISOR = 5,
     UNWINDER_BURST_NS = 500000000, // all that PyTorch's stacks lead into takes 100 ms
     UNWINDER_CALL_NS = 10000000,   // records wait meanwhile
-    UNWINDER_TICK_NS = 10000000,   // symbols.h: start is in clock ticks
     UNWINDER_PAGE = 4096,
 };
 static const uint64_t unwinder_span_max = UINT64_C(1) << 30;
@@ -316,8 +316,8 @@ static bool unwinder_add_code(struct unwinder *unwinder, const struct task_proce
         struct unwinder_process *process, uint64_t at_ns, uint64_t address)
 {
     struct symbols_code code;
-    if (!symbols_process_code(unwinder->symbols, (pid_t)task->tgid,
-                task->start_ns / UNWINDER_TICK_NS, at_ns, address, &code))
+    if (!symbols_process_code(unwinder->symbols, (pid_t)task->tgid, task->start_ns / PROC_TICK_NS,
+                at_ns, address, &code))
         return false;
     struct ug_unwind_span span = span_without(&code, address);
     if (code.file) {
@@ -362,7 +362,7 @@ size_t unwinder_saw(struct unwinder *unwinder, const struct task_process *proces
     struct unwinder_process *mine = unwinder_find(unwinder, process->tgid);
     if (!mine && !missed)
         return count;
-    uint64_t start = process->start_ns / UNWINDER_TICK_NS;
+    uint64_t start = process->start_ns / PROC_TICK_NS;
     uint32_t epoch = symbols_process_epoch(unwinder->symbols, (pid_t)process->tgid, start, at_ns);
     if (mine &&
             (mine->generation != process->generation || mine->start_ns != process->start_ns ||

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "common/clock.h"
+#include "common/proc.h"
 #include "tracer/symbols/proc.h"
 #include "tracer/symbols/processes.h"
 
@@ -12,7 +14,6 @@ enum {
     MAPS_RECHECK_NS = 1000000000, // with events: code that was moved (mremap) is told by none
     EVENT_COST_NS = 1000,         // of one event, and what moving a mapping costs
     EVENT_COST_MAPPING_NS = 6,
-    NS_PER_TICK = 10000000, // of starts
 };
 
 static void processes_count_bytes(
@@ -60,7 +61,7 @@ bool processes_read_maps(struct processes *processes, struct symbol_process *pro
 {
     char dir[4096];
     struct mappings maps = {0};
-    uint64_t now_ns = processes_now_ns();
+    uint64_t now_ns = (uint64_t)clock_monotonic_ns();
     bool missed = process->missed;
     if (process->ended)
         return false;
@@ -108,7 +109,7 @@ static void processes_apply(struct processes *processes, struct symbol_process *
         mapping_table_end(&process->table, event->at_ns);
         processes_forget_perf_map(processes, process);
     } else if (!budget_affords(&process->events)) {
-        process->lost_ns = processes_now_ns();
+        process->lost_ns = (uint64_t)clock_monotonic_ns();
         processes->stats->mappings_skipped++;
     } else {
         mapping_of_event(event, processes->files->names, &mapping);
@@ -152,7 +153,8 @@ static void processes_replay_event(void *context, const struct mapping_event *ev
 
 void processes_replay(struct processes *processes, struct symbol_process *process)
 {
-    int64_t since_ns = (int64_t)(process->start * NS_PER_TICK) - processes_boot_ahead_ns();
+    int64_t boot_ahead_ns = clock_boottime_ns() - clock_monotonic_ns();
+    int64_t since_ns = (int64_t)(process->start * PROC_TICK_NS) - boot_ahead_ns;
     struct processes_replay replay = {processes, process};
     held_events_each(&processes->held, process->tgid, since_ns > 0 ? (uint64_t)since_ns : 0,
             processes_replay_event, &replay);
@@ -189,7 +191,7 @@ void processes_snapshot(struct processes *processes, struct symbol_process *proc
     bool told = processes_all_told(processes, process);
     if (told) { // reading them would be most of what a program costs that calls exec all the time
         process->has_maps = true;
-        process->maps_ns = processes_now_ns();
+        process->maps_ns = (uint64_t)clock_monotonic_ns();
     }
     if (told || !processes_read_maps(processes, process, true))
         processes_open_files(processes, process);

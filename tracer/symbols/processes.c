@@ -28,17 +28,6 @@ void processes_init(struct processes *processes, uint32_t processes_max)
     processes->slots = xcalloc(processes_max, sizeof(*processes->slots));
 }
 
-uint64_t processes_now_ns(void)
-{
-    return (uint64_t)clock_monotonic_ns();
-}
-
-int64_t processes_boot_ahead_ns(void)
-{
-    int64_t monotonic_ns = clock_monotonic_ns();
-    return clock_boottime_ns() - monotonic_ns;
-}
-
 bool processes_due(uint64_t last_ns, uint64_t period_ns, uint64_t now_ns)
 {
     return !last_ns || now_ns - last_ns >= period_ns;
@@ -145,7 +134,7 @@ int processes_get(
 {
     struct symbol_process *process = processes_known(processes, tgid, start);
     struct proc_identity identity;
-    uint64_t now_ns = processes_now_ns();
+    uint64_t now_ns = (uint64_t)clock_monotonic_ns();
     // One that has ended and is asked for by its start needs no question: nothing can change.
     bool ask = !process ||
             (processes_due(process->checked_ns, processes->recheck_ns, now_ns) &&
@@ -178,7 +167,7 @@ int processes_know(struct processes *processes, pid_t tgid, uint64_t start, pid_
         processes_snapshot(processes, from); // its files may be out of reach from the child
     int code = processes_get(processes, tgid, start, &process);
     if (code == -ESRCH && start) {
-        process = processes_add(processes, tgid, &gone, processes_now_ns());
+        process = processes_add(processes, tgid, &gone, (uint64_t)clock_monotonic_ns());
         code = 0;
     }
     if (code)
@@ -231,7 +220,7 @@ static uint64_t processes_make_room(
 void processes_read_perf_map(
         struct processes *processes, struct symbol_process *process, bool at_once)
 {
-    uint64_t now_ns = processes_now_ns();
+    uint64_t now_ns = (uint64_t)clock_monotonic_ns();
     if (!at_once &&
             !(processes_due(process->perf_ns, processes->recheck_ns, now_ns) &&
                     budget_affords(&process->budget)))

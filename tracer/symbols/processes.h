@@ -87,7 +87,5 @@ void processes_inherit(struct processes *processes, struct symbol_process *proce
 void processes_forget_perf_map(struct processes *processes, struct symbol_process *process);
 void processes_shrink_maps(struct processes *processes, const struct symbol_process *keep);
 bool processes_due(uint64_t last_ns, uint64_t period_ns, uint64_t now_ns);
-uint64_t processes_now_ns(void);
-int64_t processes_boot_ahead_ns(void); // CLOCK_BOOTTIME - CLOCK_MONOTONIC
 
 #endif

@@ -14,8 +14,10 @@
 
 #include "common/error.h"
 #include "reports/analyse/diff/align/align.h"
+#include "reports/analyse/diff/evidence.h"
 #include "reports/analyse/diff/facts.h"
 #include "reports/analyse/diff/path/cost_tree.h"
+#include "reports/analyse/diff/suspect.h"
 #include "reports/analyse/slow_steps.h"
 #include "tracer/store/store.h"
 

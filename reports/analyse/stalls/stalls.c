@@ -391,8 +391,7 @@ int stalls_save(struct store *store, const struct stalls *stalls, const struct s
             store, err, "DELETE FROM stall WHERE recording_id = ?", "i", stalls->recording_id);
     for (size_t i = 0; i < stalls->count && !rc; i++) {
         const struct stall *stall = &stalls->stalls[i];
-        char *advice = words ? words->advice(stall) : NULL,
-             *detail = words ? words->detail(stall) : NULL;
+        char *advice = words->advice(stall), *detail = words->detail(stall);
         rc = store_exec(store, err,
                 "INSERT INTO stall (recording_id, rank, cause, total_ns, count, max_ns, period_ns, "
                 "confidence, victim_thread, "
@@ -401,7 +400,7 @@ int stalls_save(struct store *store, const struct stalls *stalls, const struct s
                 (int64_t)stall->count, stall->max_ns, stall->has_period ? &stall->period_ns : NULL,
                 stall->confidence, stall->victim.known ? &stall->victim.thread_id : NULL,
                 stall->culprit.known ? &stall->culprit.thread_id : NULL, advice ? advice : "",
-                detail ? detail : "{}");
+                detail);
         free(advice);
         free(detail);
     }

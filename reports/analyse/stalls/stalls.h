@@ -199,8 +199,7 @@ struct stalls_words {
     char *(*detail)(const struct stall *stall); // the element of upgate.stalls/1
 };
 
-// Replace the rows of the recording in table `stall`; inside the caller's transaction. words NULL
-// leaves "" and "{}".
+// Replace the rows of the recording in table `stall`; inside the caller's transaction.
 ERROR_CHECKED int stalls_save(struct store *store, const struct stalls *stalls,
         const struct stalls_words *words, struct error *err);
 

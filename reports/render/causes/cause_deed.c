@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a late rank did, in words. Pure.
+// Who is late, and what it did, in words. Pure.
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -7,23 +7,33 @@
 #include "reports/analyse/stalls/stalls.h"
 #include "reports/render/causes/cause_text.h"
 
-// "reads wait for the disk", "python's garbage collector runs, in collect (ddp.py)": the title of
-// the cause within a sentence.
+char *cause_text_title(const char *title)
+{
+    char *text = xstrdup(title);
+    if (*text && (islower((unsigned char)text[1]) || text[1] == ' '))
+        text[0] = (char)tolower((unsigned char)text[0]);
+    return text;
+}
+
+char *cause_text_rank(int32_t rank, int32_t pid)
+{
+    return rank >= 0 ? xasprintf("rank %d", (int)rank) : xasprintf("process %d", (int)pid);
+}
+
+// "python's garbage collector runs, in collect (ddp.py)"
 static char *deed_cause(const struct stall_deed *deed)
 {
     const struct stall_cause *cause = stall_cause_of(deed->cause);
     const char *function = deed->function;
-    char *text = xasprintf("%s%s%s", cause ? cause->title : deed->cause, function ? ", in " : "",
-            function ? function : "");
-    if (islower((unsigned char)text[1]) || text[1] == ' ')
-        text[0] = (char)tolower((unsigned char)text[0]);
+    char *title = cause_text_title(cause ? cause->title : deed->cause),
+         *text = xasprintf("%s%s%s", title, function ? ", in " : "", function ? function : "");
+    free(title);
     return text;
 }
 
 static char *deed_link(const struct stall_deed *deed)
 {
-    char *peer = deed->peer_rank >= 0 ? xasprintf("rank %d", (int)deed->peer_rank)
-                                      : xasprintf("process %d", (int)deed->peer_pid);
+    char *peer = cause_text_rank(deed->peer_rank, deed->peer_pid);
     char *text = deed->kind == STALL_DEED_RECEIVES
             ? xasprintf("messages from %s to it come late, by the network or its connection", peer)
             : xasprintf("its messages to %s come late, by the network or its connection", peer);

@@ -173,10 +173,7 @@ static void evidence_stall(struct strbuf *text, const struct diff_evidence *evid
 {
     const char *who = evidence->stall.culprit ? evidence->stall.culprit : "the culprit";
     char *advice = cause_text_advice(evidence->stall.cause, who);
-    if (advice)
-        strbuf_add(text, "to do: %s", advice);
-    else
-        strbuf_add(text, "to do: look at %s", who);
+    strbuf_add(text, "to do: %s", advice);
     free(advice);
 }
 

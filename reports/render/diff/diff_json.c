@@ -2,9 +2,6 @@
 // upgate.diff/1 (INTERFACES: "JSON documents"): where the difference comes from, as other tools
 // read it. Returns a jansson tree. What is not known is null, times are integers of nanoseconds.
 // Members beyond the contract may be added.
-#include <stdlib.h>
-#include <string.h>
-
 #include "reports/render/diff/diff_view.h"
 #include "reports/render/diff/diff_words.h"
 #include "reports/render/text/json_text.h"
@@ -19,14 +16,6 @@ static json_t *diff_json_pair(double a, double b)
 static json_t *diff_json_counts(long a, long b)
 {
     return json_pack("{s:I, s:I}", "a", (json_int_t)a, "b", (json_int_t)b);
-}
-
-// A sentence; takes it. NULL: null.
-static json_t *diff_json_take(char *text)
-{
-    json_t *item = render_json_text(text);
-    free(text);
-    return item;
 }
 
 // What it is spread over; empty where it is one thing.
@@ -82,10 +71,10 @@ json_t *diff_view_json_contribution(const struct diff_contribution *contribution
                 render_json_text(contribution->beside_cause), NULL);
     return render_json_set(item, "evidence",
             render_json_list(i, contribution->evidence_count,
-                    diff_json_take(diff_text_evidence(&contribution->evidence[i]))),
+                    render_json_take(diff_text_evidence(&contribution->evidence[i]))),
             "suspects",
             render_json_list(i, contribution->suspect_count,
-                    diff_json_take(diff_text_suspect(&contribution->suspects[i]))),
+                    render_json_take(diff_text_suspect(&contribution->suspects[i]))),
             NULL);
 }
 
@@ -107,7 +96,7 @@ json_t *diff_view_json_straggler(const struct diff_straggler *straggler)
             "collectives", json_integer(straggler->collectives), "late_ns",
             render_json_whole(straggler->late_ns), "wait_ns", render_json_whole(straggler->wait_ns),
             "exposed_ns", render_json_whole(straggler->exposed_ns), "told",
-            json_boolean(straggler->told), "why", diff_json_take(diff_text_deed(straggler)),
+            json_boolean(straggler->told), "why", render_json_take(diff_text_deed(straggler)),
             "why_ns", render_json_whole(straggler->why_ns), NULL);
 }
 
@@ -134,7 +123,7 @@ static json_t *diff_json_once(
     json_t *parts = render_json_list(i, once->part_count, diff_json_launch_part(&once->parts[i]));
     json_t *phases = render_json_list(i, once->phase_count,
             render_json_set(json_object(), "name",
-                    diff_json_take(diff_text_once_place(&once->phases[i])), "a_ns",
+                    render_json_take(diff_text_once_place(&once->phases[i])), "a_ns",
                     render_json_whole(once->phases[i].a_ns), "b_ns",
                     render_json_whole(once->phases[i].b_ns), NULL));
     return render_json_set(json_object(), "a_ns", render_json_whole(a_ns), "b_ns",
@@ -149,8 +138,8 @@ json_t *diff_view_json_first(const struct diff_workload *workload)
 json_t *diff_view_json_cpu(const struct diff_workload *workload)
 {
     json_t *item = diff_json_once(&workload->cpu, workload->cpu_a_ns, workload->cpu_b_ns, "places");
-    json_object_set_new(
-            item, "why_not", diff_json_take(diff_text_once_why(workload->cpu.why_not, "CPU time")));
+    json_object_set_new(item, "why_not",
+            render_json_take(diff_text_once_why(workload->cpu.why_not, "CPU time")));
     return item;
 }
 
@@ -164,7 +153,7 @@ json_t *diff_view_json_slow(const struct diff_workload *workload)
         json_object_set_new(period, side ? "b" : "a",
                 slow->found[side].period ? json_integer(slow->found[side].period) : json_null());
         json_object_set_new(
-                found, side ? "b" : "a", diff_json_take(diff_text_slow_found(workload, side)));
+                found, side ? "b" : "a", render_json_take(diff_text_slow_found(workload, side)));
     }
     return render_json_set(json_object(), "metric", render_json_text(slow->metric), "failed",
             json_boolean(slow->failed), "tail", json_boolean(slow->tail), "a_ns",
@@ -175,7 +164,7 @@ json_t *diff_view_json_slow(const struct diff_workload *workload)
             found, "told_ns", render_json_whole(slow->told_ns), "unseen_ns",
             slow->where ? render_json_whole(slow->unseen_ns) : json_null(), "where",
             render_json_text(slow->where), "overlaps", json_boolean(slow->overlaps), "why_not",
-            diff_json_take(diff_text_slow_why(workload)), "contributions", parts, NULL);
+            render_json_take(diff_text_slow_why(workload)), "contributions", parts, NULL);
 }
 
 static json_t *diff_json_sides(double a, double b)
@@ -258,7 +247,7 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
 {
     json_t *item = render_json_set(json_object(), "workload", render_json_text(workload->name),
             "unit", json_string(workload->unit), "unexplained",
-            diff_json_take(diff_text_unexplained(workload)), "step_a_ns",
+            render_json_take(diff_text_unexplained(workload)), "step_a_ns",
             render_json_whole(workload->step_a_ns), "step_b_ns",
             render_json_whole(workload->step_b_ns), "delta_ns",
             render_json_whole(workload->delta_ns), "delta_ci_ns",
@@ -289,9 +278,9 @@ static json_t *diff_json_workload(const struct diff_workload *workload)
     return render_json_set(item, "stragglers",
             render_json_list(i, workload->straggler_count,
                     diff_view_json_straggler(&workload->stragglers[i])),
-            "late", diff_json_take(diff_text_late(workload->late)), "notes",
+            "late", render_json_take(diff_text_late(workload->late)), "notes",
             render_json_list(
-                    i, workload->note_count, diff_json_take(diff_text_note(&workload->notes[i]))),
+                    i, workload->note_count, render_json_take(diff_text_note(&workload->notes[i]))),
             NULL);
 }
 

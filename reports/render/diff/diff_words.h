@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sentences of the facts of a difference (reports/analyse/diff/facts.h), the same in every form.
+// Sentences of the facts of a difference (evidence.h, suspect.h and facts.h of
+// reports/analyse/diff), the same in every form.
 // The caller frees, but for constants. Texts of the store are not cleaned here.
 #ifndef UPGATE_REPORTS_DIFF_WORDS_H
 #define UPGATE_REPORTS_DIFF_WORDS_H

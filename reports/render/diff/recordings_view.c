@@ -307,14 +307,6 @@ static json_t *view_row(const struct recordings_row *row, size_t rank)
             row->told, "of", recordings_view_kind(row->kind), "evidence");
 }
 
-static json_t *view_note(const struct recordings_note *note)
-{
-    char *text = recordings_view_note(note);
-    json_t *item = render_json_text(text);
-    free(text);
-    return item;
-}
-
 static json_t *view_rank(const struct recordings_rank *rank)
 {
     return render_json_set(json_object(), "rank", json_integer(rank->rank), "step_ns",
@@ -356,7 +348,8 @@ static void view_add_ranks(json_t *workload, const struct recordings_diff *diff)
 json_t *recordings_view_json(const struct recordings_diff *diff)
 {
     json_t *rows = render_json_list(i, diff->row_count, view_row(&diff->rows[i], i + 1));
-    json_t *notes = render_json_list(i, diff->note_count, view_note(&diff->notes[i])),
+    json_t *notes = render_json_list(
+                   i, diff->note_count, render_json_take(recordings_view_note(&diff->notes[i]))),
            *totals = json_array();
     for (int kind = 0; kind < RECORDINGS_KINDS; kind++)
         if (diff->totals[kind].name)

@@ -18,14 +18,6 @@ enum {
     DIFF_TEXT_BYTES_MAX = 1000,
 };
 
-// A sentence; takes it. NULL: null.
-static json_t *diff_take(char *text)
-{
-    json_t *item = html_text(text, DIFF_TEXT_BYTES_MAX);
-    free(text);
-    return item;
-}
-
 static json_t *diff_interval(double low, double high)
 {
     return isfinite(low) && isfinite(high)
@@ -187,9 +179,8 @@ static void diff_collectives(json_t *diff, const struct diff_workload *workload)
     size_t i;
     json_array_foreach(kinds, i, kind)
             json_array_set_new(kinds, i, diff_cut_all(json_incref(kind)));
-    json_object_set_new(item, "answer", html_text(answer, DIFF_TEXT_BYTES_MAX));
+    json_object_set_new(item, "answer", html_take(answer));
     json_object_set_new(diff, "collectives", item);
-    free(answer);
 }
 
 static void diff_numbers(json_t *diff, const struct diff_workload *workload)
@@ -229,13 +220,12 @@ static json_t *diff_cut_parts(json_t *item)
 static void diff_section(json_t *diff, const char *key, json_t *item, char *headline, char *answer)
 {
     if (headline) {
-        render_json_set(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX), "answer",
-                html_text(answer, DIFF_TEXT_BYTES_MAX), NULL);
+        render_json_set(item, "headline", html_take(headline), "answer", html_take(answer), NULL);
         json_object_set(diff, key, item);
+    } else {
+        free(answer);
     }
     json_decref(item);
-    free(answer);
-    free(headline);
 }
 
 static void diff_memory(json_t *diff, const char *key, const struct diff_workload *workload,
@@ -244,7 +234,6 @@ static void diff_memory(json_t *diff, const char *key, const struct diff_workloa
     char *headline = diff_text_memory(workload, memory);
     if (!headline)
         return;
-    char *answer = diff_text_memory_answer(memory);
     json_t *item = diff_view_json_memory(memory), *parts = json_object_get(item, "parts"), *part;
     size_t i;
     json_array_foreach(parts, i, part)
@@ -259,29 +248,23 @@ static void diff_memory(json_t *diff, const char *key, const struct diff_workloa
         json_array_remove(touched, json_array_size(touched) - 1);
     json_array_foreach(touched, i, part)
     {
-        char *name = diff_text_touch_name(&memory->touches[i]);
         part = diff_cut_all(json_incref(part));
-        json_object_set_new(part, "title", html_text(name, DIFF_TEXT_BYTES_MAX));
+        json_object_set_new(part, "title", html_take(diff_text_touch_name(&memory->touches[i])));
         json_array_set_new(touched, i, part);
-        free(name);
     }
-    char *code = diff_text_memory_touched(memory);
-    render_json_set(item, "headline", html_text(headline, DIFF_TEXT_BYTES_MAX), "answer",
-            html_text(answer, DIFF_TEXT_BYTES_MAX), "code", html_text(code, DIFF_TEXT_BYTES_MAX),
-            NULL);
+    render_json_set(item, "headline", html_take(headline), "answer",
+            html_take(diff_text_memory_answer(memory)), "code",
+            html_take(diff_text_memory_touched(memory)), NULL);
     json_object_set_new(diff, key, item);
-    free(code);
-    free(answer);
-    free(headline);
 }
 
 json_t *html_diff(const struct diff_workload *workload, size_t bytes_max)
 {
     json_t *diff = json_object(), *contributions = json_array();
-    render_json_set(diff, "unexplained", diff_take(diff_text_unexplained(workload)), "notes",
+    render_json_set(diff, "unexplained", html_take(diff_text_unexplained(workload)), "notes",
             render_json_list(
-                    i, workload->note_count, diff_take(diff_text_note(&workload->notes[i]))),
-            "late", diff_take(diff_text_late(workload->late)), NULL);
+                    i, workload->note_count, html_take(diff_text_note(&workload->notes[i]))),
+            "late", html_take(diff_text_late(workload->late)), NULL);
     diff_numbers(diff, workload);
     diff_memory(diff, "memory", workload, &workload->memory);
     diff_memory(diff, "gpu_memory", workload, &workload->gpu_memory);

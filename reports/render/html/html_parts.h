@@ -29,6 +29,7 @@ enum {
 // html_values.c. Text of the store as a JSON string: valid UTF-8, at most `bytes` of it, then its
 // length. NULL gives null.
 json_t *html_text(const char *text, size_t bytes);
+json_t *html_take(char *text); // the same of a sentence; frees the text
 
 // Names, each once, in the order in which they came.
 struct html_names;

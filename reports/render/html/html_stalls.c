@@ -14,14 +14,6 @@
 
 enum { HTML_STALLS_MAX = 25, HTML_STALL_FRAMES_MAX = 12, HTML_STALL_RECORDINGS_MAX = 40 };
 
-// takes the text over
-static json_t *stalls_take(char *text)
-{
-    json_t *value = html_text(text, HTML_TEXT_BYTES_MAX);
-    free(text);
-    return value;
-}
-
 static json_t *stalls_item(const struct stalls *stalls, const struct stall *stall, size_t rank)
 {
     return render_json_set(json_object(), "rank", json_integer((json_int_t)rank), "cause",
@@ -31,31 +23,30 @@ static json_t *stalls_item(const struct stalls *stalls, const struct stall *stal
             json_integer((json_int_t)stall->count), "max_ns", json_integer(stall->max_ns),
             "period_ns", stall->has_period ? json_integer(stall->period_ns) : json_null(),
             "confidence", render_json_real(stall->confidence), "blame",
-            stalls_take(stalls_text_blame(stall)), "lost", stalls_take(stalls_text_lost(stall)),
-            "steps", stalls_take(stalls_text_steps(stall)), "victim",
-            stalls_take(stalls_text_thread(&stall->victim)), "culprit",
-            stall->culprit.known
-                    ? stalls_take(stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM))
-                    : json_null(),
+            html_take(stalls_text_blame(stall)), "lost", html_take(stalls_text_lost(stall)),
+            "steps", html_take(stalls_text_steps(stall)), "victim",
+            html_take(stalls_text_thread(&stall->victim)), "culprit",
+            stall->culprit.known ? html_take(stalls_text_task(&stall->culprit, STALLS_NAME_PROGRAM))
+                                 : json_null(),
             "where",
-            stalls_take(stalls_text_stack(&stall->victim_kernel, HTML_STALL_FRAMES_MAX, true)),
+            html_take(stalls_text_stack(&stall->victim_kernel, HTML_STALL_FRAMES_MAX, true)),
             "python",
-            stalls_take(stalls_text_stack(&stall->victim_python, HTML_STALL_FRAMES_MAX, true)),
-            "advice", stalls_take(stalls_text_advice(stall)), NULL);
+            html_take(stalls_text_stack(&stall->victim_python, HTML_STALL_FRAMES_MAX, true)),
+            "advice", html_take(stalls_text_advice(stall)), NULL);
 }
 
 // What the job took, and what it would take if, as sentences.
 static json_t *stalls_what_if(const struct stall_what_if *what_if)
 {
     json_t *lines = json_array();
-    json_array_append_new(lines, stalls_take(stalls_what_if_head(what_if)));
+    json_array_append_new(lines, html_take(stalls_what_if_head(what_if)));
     for (int i = 0; i < STALLS_QUESTION_COUNT; i++) {
         double ns = stalls_what_if_ns(what_if, (enum stalls_question)i);
         if (!isfinite(ns))
             continue;
         char *question = stalls_what_if_question(what_if, (enum stalls_question)i);
         json_array_append_new(lines,
-                stalls_take(xasprintf("%s: %s%s, %s", question, numbers_ns(ns, NUMBERS_BUFFER),
+                html_take(xasprintf("%s: %s%s, %s", question, numbers_ns(ns, NUMBERS_BUFFER),
                         what_if->by_steps ? " a step" : "",
                         stalls_what_if_change(what_if, ns, NUMBERS_BUFFER))));
         free(question);
@@ -72,10 +63,10 @@ static json_t *stalls_heat(const struct stall_heat *heat)
                 k, heat->blocks, json_integer((json_int_t)llround(heat->rows[i].shares[k] * 1000)));
         json_array_append_new(rows,
                 render_json_set(json_object(), "label",
-                        stalls_take(stalls_heat_label(heat, &heat->rows[i])), "values", values,
+                        html_take(stalls_heat_label(heat, &heat->rows[i])), "values", values,
                         NULL));
     }
-    return render_json_set(item, "text", stalls_take(stalls_heat_head(heat)), "span_ns",
+    return render_json_set(item, "text", html_take(stalls_heat_head(heat)), "span_ns",
             json_integer(heat->end_ns - heat->begin_ns), "rows", rows, NULL);
 }
 
@@ -90,8 +81,8 @@ static json_t *stalls_recording(const struct stalls_shown *shown)
             recording->side < 0 ? json_null() : json_string(recording->side ? "b" : "a"), "pair",
             render_json_count(recording->pair), "recording", json_integer(recording->id),
             "window_ns", json_integer(shown->stalls->window_ns), "answer",
-            stalls_take(why_not ? why_not : stalls_text_answer(shown)), "watched",
-            stalls_take(stalls_text_watched(shown)), "items", items, NULL);
+            html_take(why_not ? why_not : stalls_text_answer(shown)), "watched",
+            html_take(stalls_text_watched(shown)), "items", items, NULL);
     if (shown->stalls->what_if.known || shown->stalls->what_if.why_not)
         json_object_set_new(entry, "what_if", stalls_what_if(&shown->stalls->what_if));
     if (shown->stalls->heat.blocks)

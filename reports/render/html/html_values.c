@@ -71,3 +71,10 @@ json_t *html_text(const char *text, size_t bytes)
     free(cut);
     return value;
 }
+
+json_t *html_take(char *text)
+{
+    json_t *value = html_text(text, HTML_TEXT_BYTES_MAX);
+    free(text);
+    return value;
+}

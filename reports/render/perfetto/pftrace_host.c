@@ -61,8 +61,6 @@ static struct host_stack host_stack(struct host *host, sqlite3_stmt *stmt, int c
 // The stall analysis' answer for a stay off the CPU: the part that most of it belongs to.
 static const char *host_cause(const struct host *host, uint32_t thread, int64_t begin, int64_t end)
 {
-    size_t causes;
-    const struct stall_cause *table = stall_causes(&causes);
     const struct part *best = NULL;
     int64_t best_ns = 0;
     uint32_t last = 0;
@@ -76,7 +74,7 @@ static const char *host_cause(const struct host *host, uint32_t thread, int64_t 
             best_ns = ns;
         }
     }
-    return best && best->cause < causes ? table[best->cause].title : NULL;
+    return best && best->cause < CAUSE_COUNT ? causes_row(best->cause)->title : NULL;
 }
 
 static int host_gaps(struct host *host, struct error *err)

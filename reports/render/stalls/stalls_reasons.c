@@ -189,12 +189,6 @@ static char *reasons_advise(const struct stall *stall, const char *who)
     return text;
 }
 
-// "rank 1", or "process 4121" where the rank is not known.
-static char *reasons_rank(int32_t rank, int32_t pid)
-{
-    return rank >= 0 ? xasprintf("rank %d", (int)rank) : xasprintf("process %d", (int)pid);
-}
-
 static char *reasons_advise_cause(const struct stall *stall, const char *name)
 {
     char *who = reasons_program(&stall->late_by),
@@ -209,7 +203,7 @@ static char *reasons_advise_link(const struct stall *stall, const char *name)
 {
     const struct stall_deed *deed = &stall->deed;
     bool receives = deed->kind == STALL_DEED_RECEIVES;
-    char *peer = reasons_rank(deed->peer_rank, deed->peer_pid);
+    char *peer = cause_text_rank(deed->peer_rank, deed->peer_pid);
     struct strbuf out = {0};
     strbuf_add(&out,
             "look at the link of %s and at who else uses it: while messages from %s to %s were under way they came at %.1f Mbit/s",
@@ -253,7 +247,7 @@ static char *reasons_advise_rank(const struct stall *stall, const char *name)
 
 static char *reasons_advise_straggler(const struct stall *stall)
 {
-    char *name = reasons_rank(stall->rank, stall->culprit.pid),
+    char *name = cause_text_rank(stall->rank, stall->culprit.pid),
          *text = reasons_advise_rank(stall, name);
     free(name);
     return text;

@@ -138,17 +138,6 @@ static char *text_fill(const char *phrase, const struct stall *stall)
     return NULL;
 }
 
-// "A monitor reads ..." within a sentence; "CFS quota" and "GIL" stay as they are.
-static char *text_title(const struct stall *stall)
-{
-    char *title = xstrdup(stall->title);
-    bool capital = title[0] >= 'A' && title[0] <= 'Z';
-    bool word = title[0] && (title[1] == ' ' || (title[1] >= 'a' && title[1] <= 'z'));
-    if (capital && word)
-        title[0] = (char)(title[0] - 'A' + 'a');
-    return title;
-}
-
 char *stalls_text_gpu(const struct stall_gpu *gpu, bool model)
 {
     enum { UUID_SHORT = 12 }; // "GPU-1a2b3c4d", as nvidia-smi takes it
@@ -224,7 +213,7 @@ char *stalls_text_blame(const struct stall *stall)
         if (text)
             return text;
     }
-    char *title = text_title(stall), *every = text_every(stall);
+    char *title = cause_text_title(stall->title), *every = text_every(stall);
     struct strbuf out = {0};
     strbuf_add(&out, "%s%s", title, every);
     if (stall->culprit.known) {

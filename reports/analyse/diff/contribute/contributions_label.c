@@ -137,12 +137,8 @@ static const char *label_short(struct arena *arena, const char *name, size_t max
 
 static const char *label_stall(struct arena *arena, const struct cost_node *leaf)
 {
-    size_t count = 0;
-    const struct stall_cause *causes = stall_causes(&count);
-    const char *title = leaf->name;
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(causes[i].id, leaf->name) == 0)
-            title = causes[i].title;
+    const struct stall_cause *cause = stall_cause_of(leaf->name);
+    const char *title = cause ? cause->title : leaf->name;
     return leaf->module ? arena_print(arena, "%s (%s)", title, leaf->module) : title;
 }
 

@@ -260,13 +260,11 @@ static void evidence_stall(struct evidence *evidence)
 {
     const struct cost_node *leaf = diff_leaf(
             evidence->compared->trees, &evidence->groups[evidence->contribution->groups[0]]);
-    size_t count = 0;
-    const struct stall_cause *causes = stall_causes(&count);
-    for (size_t i = 0; i < count && leaf->kind == COST_STALL; i++)
-        if (strcmp(causes[i].id, leaf->name) == 0 && evidence->contribution->delta_ns > 0)
-            evidence_add(evidence,
-                    (struct diff_evidence){
-                            .kind = DIFF_EVIDENCE_STALL, .stall = {causes[i].id, leaf->module}});
+    const struct stall_cause *cause = leaf->kind == COST_STALL ? stall_cause_of(leaf->name) : NULL;
+    if (cause && evidence->contribution->delta_ns > 0)
+        evidence_add(evidence,
+                (struct diff_evidence){
+                        .kind = DIFF_EVIDENCE_STALL, .stall = {cause->id, leaf->module}});
 }
 
 static void evidence_special(struct evidence *evidence)

@@ -234,8 +234,6 @@ void host_walk_part(struct host_walk *walk, const struct part *part, uint32_t py
         int64_t end)
 {
     struct host_path *path = walk->path;
-    size_t count;
-    const struct stall_cause *causes = stall_causes(&count);
     uint32_t other;
     uint32_t at = walk->depth && !python ? walk->wait_python : python;
     if (part->split == SPLIT_BLOCKED && part->via != VIA_CPU &&
@@ -248,7 +246,7 @@ void host_walk_part(struct host_walk *walk, const struct part *part, uint32_t py
                 COST_HOST_STALLED, end - begin, 1);
         return;
     }
-    const char *name = part->cause < count ? causes[part->cause].id : "unknown";
+    const char *name = part->cause < CAUSE_COUNT ? causes_row(part->cause)->id : "unknown";
     if (part->cause == CAUSE_CPU_CONTENTION)
         name = host_contention(path->host, part->culprit);
     host_give_stall(walk, at, name, part->culprit, end - begin);
@@ -295,8 +293,7 @@ static const struct part *host_file_wait(const struct host_path *path, const str
 static void host_give_file(
         struct host_walk *walk, uint32_t python, const struct part *file, int64_t ns)
 {
-    size_t count;
-    const char *name = stall_causes(&count)[file->cause].id;
+    const char *name = causes_row(file->cause)->id;
     uint32_t leaf =
             host_leaf_named(walk->path, COST_STALL, name, host_comm(walk->path, file->culprit));
     host_walk_give(walk, python, leaf, walk->data ? COST_DATA_WAIT : COST_HOST_STALLED, ns, 0);

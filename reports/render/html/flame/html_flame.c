@@ -198,16 +198,14 @@ static void flame_on_cpu(struct flame *flame, struct flame_source *source)
 // Waits with nothing to do are no part of any cause and so not here.
 static void flame_off_cpu(struct flame *flame, struct flame_source *source)
 {
-    size_t cause_count;
-    const struct stall_cause *causes = stall_causes(&cause_count);
     for (size_t i = 0; i < source->work->part_count; i++) {
         const struct part *part = &source->work->parts[i];
         int64_t ns = flame_overlap(source, part->begin, part->end);
-        if (part->gap == TRACE_NONE || part->cause >= cause_count || ns <= 0)
+        if (part->gap == TRACE_NONE || part->cause >= CAUSE_COUNT || ns <= 0)
             continue;
         const struct trace_gap *gap = &source->trace->gaps[part->gap];
         uint32_t node = html_tree_child(flame->trees[1], 0,
-                html_names_add(flame->names, causes[part->cause].title), HTML_FRAME_PLACE);
+                html_names_add(flame->names, causes_row(part->cause)->title), HTML_FRAME_PLACE);
         node = flame_stack(flame, source, flame->trees[1], node, gap->thread, gap->python,
                 gap->user, gap->kernel);
         html_tree_add(flame->trees[1], node, source->side, (double)ns);

@@ -153,13 +153,11 @@ static uint32_t timeline_gap_note(
 
 static void timeline_gap(struct timeline_host *host, const struct trace_gap *gap)
 {
-    size_t cause_count;
-    const struct stall_cause *causes = stall_causes(&cause_count);
     const struct part *part = timeline_part(host, gap);
-    uint32_t name = part && part->cause < cause_count
-            ? html_lanes_name(
-                      host->lanes, "stall", causes[part->cause].title, causes[part->cause].id)
-            : html_lanes_name(host->lanes, "idle", "waits", NULL);
+    const struct stall_cause *cause =
+            part && part->cause < CAUSE_COUNT ? causes_row(part->cause) : NULL;
+    uint32_t name = cause ? html_lanes_name(host->lanes, "stall", cause->title, cause->id)
+                          : html_lanes_name(host->lanes, "idle", "waits", NULL);
     html_lanes_event(host->lanes, gap->out, gap->in, name, 0, timeline_gap_note(host, gap, part));
 }
 
