@@ -23,12 +23,12 @@
 enum plants_kind {
     PLANTS_ERRORS,
     PLANTS_SLOW,
-    PLANTS_SLOW_LONG,
     PLANTS_NAN,
     PLANTS_WRONG,
     PLANTS_CUT,
     PLANTS_SHARES, // above: values are shares
     PLANTS_HOLD = PLANTS_SHARES,
+    PLANTS_HOLD_LONG,
     PLANTS_LATE,
     PLANTS_LEAK,
     PLANTS_CRASH,
@@ -36,12 +36,12 @@ enum plants_kind {
     PLANTS_WARM,
     PLANTS_COUNT
 };
-static const char *const plants_names[PLANTS_COUNT] = {"errors", "slow", "slow-long", "nan",
-        "wrong", "stream-cut", "hold", "late", "leak", "crash-after", "hang-after", "warm"};
+static const char *const plants_names[PLANTS_COUNT] = {"errors", "slow", "nan", "wrong",
+        "stream-cut", "hold", "hold-long", "late", "leak", "crash-after", "hang-after", "warm"};
 
 struct plants {
     double share[PLANTS_SHARES]; // 0: not planted
-    int64_t hold_ns, late_ns, warm_ns;
+    int64_t hold_ns, hold_long_ns, late_ns, warm_ns;
     uint64_t leak_bytes, crash_after, hang_after; // UINT64_MAX: never
     _Atomic uint64_t arrived;
     // Answers held back, sorted by due_ns.
@@ -63,7 +63,7 @@ static int plants_set(
         struct plants *plants, enum plants_kind kind, const char *value, struct error *err)
 {
     static const double share_default[PLANTS_SHARES] = {
-            [PLANTS_SLOW_LONG] = 1, [PLANTS_NAN] = 1, [PLANTS_WRONG] = 1, [PLANTS_CUT] = 1};
+            [PLANTS_NAN] = 1, [PLANTS_WRONG] = 1, [PLANTS_CUT] = 1};
     if (kind < PLANTS_SHARES) {
         if (!value && share_default[kind] > 0) {
             plants->share[kind] = share_default[kind];
@@ -80,6 +80,8 @@ static int plants_set(
     switch (kind) {
     case PLANTS_HOLD:
         return unit_parse_duration(value, &plants->hold_ns, err);
+    case PLANTS_HOLD_LONG:
+        return unit_parse_duration(value, &plants->hold_long_ns, err);
     case PLANTS_LATE:
         return unit_parse_duration(value, &plants->late_ns, err);
     case PLANTS_WARM:
@@ -155,8 +157,8 @@ int plants_new(const char *text, struct plants **ret_plants, struct error *err)
         sigaction(SIGUSR1,
                 &(struct sigaction){.sa_handler = plants_on_signal, .sa_flags = SA_RESTART}, NULL);
     if (!rc &&
-            (plants->share[PLANTS_SLOW] > 0 || plants->share[PLANTS_SLOW_LONG] > 0 ||
-                    plants->hold_ns > 0 || plants->late_ns > 0)) {
+            (plants->share[PLANTS_SLOW] > 0 || plants->hold_ns > 0 || plants->hold_long_ns > 0 ||
+                    plants->late_ns > 0)) {
         rc = -pthread_create(&plants->thread, NULL, plants_hold, plants);
         plants->has_thread = rc == 0;
         if (rc)
@@ -225,12 +227,13 @@ void plants_scored(struct plants *plants, struct score_request *request, size_t 
         request->score += 0.1;
     int64_t now = clock_monotonic_ns();
     double longer = plants->share[PLANTS_SLOW];
-    if (request->count >= long_count)
-        longer += plants->share[PLANTS_SLOW_LONG];
     if (longer > 0)
         request->due_ns = now + (int64_t)(longer * (double)(now - request->arrived_ns));
-    int64_t least = plants_signalled && plants->late_ns > plants->hold_ns ? plants->late_ns
-                                                                          : plants->hold_ns;
+    int64_t least = plants->hold_ns;
+    if (plants_signalled && plants->late_ns > least)
+        least = plants->late_ns;
+    if (request->count >= long_count && plants->hold_long_ns > least)
+        least = plants->hold_long_ns;
     if (least > 0 && request->due_ns < request->arrived_ns + least)
         request->due_ns = request->arrived_ns + least;
 }

@@ -10,8 +10,8 @@
 #define PLANTS_HELP \
     "errors:P%      of the answers are 500\n" \
     "slow:P%        every answer takes P % longer\n" \
-    "slow-long[:P%] likewise, those with many features only (100 %)\n" \
     "hold:TIME      every answer takes so long at least\n" \
+    "hold-long:TIME likewise, those to requests with many features\n" \
     "late:TIME      likewise, from a SIGUSR1 on\n" \
     "nan[:P%]       scores are not numbers (100 %)\n" \
     "wrong[:P%]     scores are off by 0.1 (100 %)\n" \

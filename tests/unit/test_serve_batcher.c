@@ -176,11 +176,10 @@ static int done_count(void)
 TEST(slow_answers_are_held_back)
 {
     struct plants *plants = NULL;
-    CHECK_INT(plants_new("slow:100%,slow-long:200%", &plants, NULL), 0);
+    CHECK_INT(plants_new("slow:100%,hold-long:100ms", &plants, NULL), 0);
     struct score_request requests[3] = {0};
     static const size_t counts[3] = {100, 10, 10};
-    // long: 100 % and 200 %
-    static const int64_t ages[3] = {40 * MS, 20 * MS, 0}, longer[3] = {3, 1, 1};
+    static const int64_t ages[3] = {40 * MS, 20 * MS, 0}, held[3] = {100 * MS, 0, 0}; // long
     for (int i = 0; i < 3; i++) {
         int64_t before = clock_monotonic_ns();
         CHECK(plants_arrived(plants, &requests[i]));
@@ -191,8 +190,9 @@ TEST(slow_answers_are_held_back)
         // that it took until now
         int64_t after = clock_monotonic_ns(), least = ages[i],
                 most = after - requests[i].arrived_ns;
-        CHECK(requests[i].due_ns >= before + longer[i] * least &&
-                requests[i].due_ns <= after + longer[i] * most);
+        int64_t until = requests[i].arrived_ns + held[i];
+        CHECK(requests[i].due_ns >= (before + least > until ? before + least : until) &&
+                requests[i].due_ns <= (after + most > until ? after + most : until));
     }
     int64_t due = clock_monotonic_ns() + 1500 * MS; // none is due before all are there
     for (int i = 0; i < 3; i++)

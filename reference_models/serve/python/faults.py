@@ -11,8 +11,8 @@ from args import duration, share
 
 HELP = """errors:P%      of the answers are 500
 slow:P%        every answer takes P % longer
-slow-long[:P%] likewise, those with many features only (100 %)
 hold:TIME      every answer takes so long at least
+hold-long:TIME likewise, those to requests with many features
 late:TIME      likewise, from a SIGUSR1 on
 nan[:P%]       scores are not numbers (100 %)
 wrong[:P%]     scores are off by 0.1 (100 %)
@@ -22,8 +22,8 @@ crash-after:N  the process aborts at request N
 hang-after:N   from request N on nothing is answered
 warm:TIME      the warm-up takes so long
 """
-SHARES = {"errors": None, "slow": None, "slow-long": 1.0, "nan": 1.0, "wrong": 1.0, "stream-cut": 1.0}
-KNOWN = list(SHARES) + ["hold", "late", "leak", "crash-after", "hang-after", "warm"]
+SHARES = {"errors": None, "slow": None, "nan": 1.0, "wrong": 1.0, "stream-cut": 1.0}
+KNOWN = list(SHARES) + ["hold", "hold-long", "late", "leak", "crash-after", "hang-after", "warm"]
 
 
 def _bytes(text):
@@ -35,7 +35,7 @@ class Faults:
     def __init__(self, text):
         """ValueError says which word is wrong."""
         self._share = dict.fromkeys(SHARES, 0.0)
-        self._hold_s = self._warm_s = 0.0
+        self._hold_s = self._hold_long_s = self._warm_s = 0.0
         self._leak_bytes, self._leaked = 0, []
         self._crash_after = self._hang_after = math.inf
         self._arrived = 0
@@ -55,6 +55,8 @@ class Faults:
             self._leak_bytes = _bytes(value or "64K")
         elif kind == "hold":
             self._hold_s = duration(value)
+        elif kind == "hold-long":
+            self._hold_long_s = duration(value)
         elif kind == "late":
             late_s = duration(value)
             signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "_hold_s", max(self._hold_s, late_s)))
@@ -91,9 +93,8 @@ class Faults:
 
     async def hold(self, since_s, is_long):
         """Until the answer of a request that came at `since_s` (time.monotonic()) is due."""
-        longer = self._share["slow"] + (self._share["slow-long"] if is_long else 0)
         now = time.monotonic()
-        due = max(now + longer * (now - since_s), since_s + self._hold_s)
+        due = max(now + self._share["slow"] * (now - since_s), since_s + max(self._hold_s, self._hold_long_s if is_long else 0))
         if due > now:
             await asyncio.sleep(due - now)
 
