@@ -155,12 +155,11 @@ static __always_inline void keep_account(struct thread *thread, struct task_stru
 
 static __always_inline __u32 out_flags(struct task_struct *task, struct task_struct *next)
 {
-    __u32 flags = 0;
+    /* Products where a bit can be one: each branch doubles what the verifier goes through after. */
+    __u32 flags = BPF_CORE_READ_BITFIELD(task, in_iowait) * UG_GAP_IOWAIT;
 
-    if (BPF_CORE_READ_BITFIELD(task, in_iowait))
-        flags |= UG_GAP_IOWAIT;
-    if (bpf_core_field_exists(task->in_memstall) && BPF_CORE_READ_BITFIELD(task, in_memstall))
-        flags |= UG_GAP_MEMSTALL;
+    if (bpf_core_field_exists(task->in_memstall))
+        flags |= BPF_CORE_READ_BITFIELD(task, in_memstall) * UG_GAP_MEMSTALL;
     if (bpf_core_field_exists(task->throttled)) {
         if (task->throttled)
             flags |= UG_GAP_THROTTLED;
@@ -173,10 +172,9 @@ static __always_inline __u32 out_flags(struct task_struct *task, struct task_str
     }
     if (bpf_core_field_exists(task->memcg_nr_pages_over_high) && task->memcg_nr_pages_over_high)
         flags |= UG_GAP_MEMCG_HIGH;
-    if (bpf_core_field_exists(task->frozen) && BPF_CORE_READ_BITFIELD(task, frozen))
-        flags |= UG_GAP_FROZEN;
-    if (task->flags & PF_KTHREAD)
-        flags |= UG_GAP_KTHREAD;
+    if (bpf_core_field_exists(task->frozen))
+        flags |= BPF_CORE_READ_BITFIELD(task, frozen) * UG_GAP_FROZEN;
+    flags |= (task->flags / PF_KTHREAD & 1) * UG_GAP_KTHREAD;
     if (!next->pid)
         flags |= UG_GAP_IDLE_CPU;
     return flags;

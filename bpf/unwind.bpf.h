@@ -101,14 +101,17 @@ __attribute__((noinline)) int unwind_find_rule(__u32 table, __u32 offset)
     return unwind_word(table, low) >> 16;
 }
 
-static __always_inline struct ug_unwind_span *unwind_span(
-        struct ug_unwind_process *process, struct unwind_state *state, __u64 address)
+/* The number of the last span that begins there or before. It looks for the process again: where
+ * it is inlined, in three places, a program takes 75,000 steps of the verifier, not 31,000. */
+__attribute__((noinline)) int unwind_find_span(__u32 tgid, __u64 address)
 {
-    struct ug_unwind_span *span = &process->spans[index_of(state->span, UG_UNWIND_SPANS)];
-    __u32 low = 0, high = process->count, middle;
+    struct ug_unwind_process *process;
+    __u32 low = 0, high, middle;
 
-    if (address - span->begin < span->bytes)
-        return span;
+    process = have_unwind ? bpf_map_lookup_elem(&unwind_processes, &tgid) : NULL;
+    if (!process)
+        return 0;
+    high = process->count;
     for (int i = 0; i < UNWIND_SPAN_STEPS; i++) {
         if (low + 1 >= high)
             break;
@@ -118,8 +121,18 @@ static __always_inline struct ug_unwind_span *unwind_span(
         else
             high = middle;
     }
-    state->span = low;
-    span = &process->spans[index_of(low, UG_UNWIND_SPANS)];
+    return low;
+}
+
+static __always_inline struct ug_unwind_span *unwind_span(
+        struct ug_unwind_process *process, struct unwind_state *state, __u64 address)
+{
+    struct ug_unwind_span *span = &process->spans[index_of(state->span, UG_UNWIND_SPANS)];
+
+    if (address - span->begin < span->bytes)
+        return span;
+    state->span = unwind_find_span(state->tgid, address);
+    span = &process->spans[index_of(state->span, UG_UNWIND_SPANS)];
     return address - span->begin < span->bytes ? span : NULL;
 }
 
