@@ -26,6 +26,7 @@
 
 enum {
     LIVE_ROWS = 24,        // of a terminal that does not tell
+    LIVE_START_S = 20,     // for the first look, as look.c gives a recorder to end
     LIVE_WINDOW_MIN_S = 2, // by the keys + and -
     LIVE_WINDOW_MAX_S = 600,
 };
@@ -265,14 +266,23 @@ static void live_keep_selected(struct live *live)
         live->selected = count ? count - 1 : 0;
 }
 
+// Where others have the CPUs a recorder takes seconds to start, once more than six: what is to end
+// before there is a first look waits for that.
+static int64_t live_end_ns(const struct live *live, int64_t began_ns)
+{
+    int64_t duration_ns = live->opts->duration_ns;
+    return duration_ns ? began_ns + duration_ns + (live->shown ? 0 : LIVE_START_S * LIVE_S)
+                       : INT64_MAX;
+}
+
 static int live_loop(struct live *live, struct error *err)
 {
     const struct live_opts *opts = live->opts;
-    int64_t now_ns = clock_monotonic_ns(),
-            end_ns = opts->duration_ns ? now_ns + opts->duration_ns : INT64_MAX;
+    int64_t began_ns = clock_monotonic_ns(), now_ns = began_ns, end_ns;
     int rc = 0;
     live->next_ns = now_ns + LIVE_S; // the recorder commits once a second
-    while (rc == 0 && !live->quits && !live_signal && now_ns < end_ns) {
+    while (rc == 0 && !live->quits && !live_signal &&
+            now_ns < (end_ns = live_end_ns(live, began_ns))) {
         live_wait(live, live->next_ns < end_ns ? live->next_ns : end_ns);
         now_ns = clock_monotonic_ns();
         rc = renew_reap(&live->renew, &live->look, err);
