@@ -8,6 +8,7 @@ import glob
 import http.client
 import json
 import math
+import multiprocessing
 import os
 import resource
 import signal
@@ -335,17 +336,20 @@ def interpreters():
     return found
 
 
-def run(kind):
-    usage(kind)
-    with stage.stage() as up:
-        api(kind, readiness(kind, up))
-        batching(kind, up)
-        transformer(kind, up)
-    draining(kind)
-    drain_limits(kind)
-    for case in (swapping, plants, rude):
+def run(name, python):
+    with tempfile.TemporaryDirectory(prefix="upgate-") as folder:
+        kind = Kind(name, python, folder)
+        usage(kind)
         with stage.stage() as up:
-            case(kind, up)
+            api(kind, readiness(kind, up))
+            batching(kind, up)
+            transformer(kind, up)
+        draining(kind)
+        drain_limits(kind)
+        for case in (swapping, plants, rude):
+            with stage.stage() as up:
+                case(kind, up)
+    sys.exit(1 if failures else 0)
 
 
 def main():
@@ -353,13 +357,16 @@ def main():
         print("skipped: upgate-serve is not built (libmicrohttpd-dev)")
         return stage.EXIT_SKIP
     kinds = [("native", None)] + [("torch-%s" % version.partition("+")[0], python) for version, python in interpreters().items()]
-    for name, python in kinds:
-        with tempfile.TemporaryDirectory(prefix="upgate-") as folder:
-            run(Kind(name, python, folder))
+    runs = [multiprocessing.Process(target=run, args=kind) for kind in kinds]  # at a time: they mostly wait
+    for one in runs:
+        one.start()
+    for one in runs:
+        one.join()
     if len(kinds) == 1:
         print("the torch server was not tested: no interpreter has torch and aiohttp (ci/setup --envs)")
-    print("%d failed" % len(failures))
-    return 1 if failures else 0
+    failed = [name for (name, _python), one in zip(kinds, runs) if one.exitcode != 0]
+    print("failed: %s" % ", ".join(failed) if failed else "all good")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
