@@ -235,7 +235,7 @@ def test_a_rank_is_killed_and_its_launcher_ends(case):
 
 def test_a_rank_never_comes(case):
     """One of two starts its steps, the other hangs before: the timeout, and what was missing."""
-    python(case, RANKS % "if rank == 1 and side == 'b': time.sleep(100)", ranks=2, timeout="8s")
+    python(case, RANKS % "if rank == 1 and side == 'b': time.sleep(100)", ranks=2, timeout="4s")
     done = case.run()
     check_code(done, 1)
     check_says(done, "'new' reached the timeout: 1 of its 2 ranks made step calls") # the table breaks lines
@@ -259,7 +259,7 @@ os._exit(0)
 def test_memory_of_short_launches(case):
     """Told where it was seen, never the few pages that a program has when it is looked at too early."""
     short = {"command": [SH, "-c", WORK]}
-    grows = {"command": ["{python}", "-c", "import time; x = bytearray(50 << 20); time.sleep(0.02)"]}
+    grows = {"command": ["{python}", "-c", "import time; x = bytearray(50 << 20); time.sleep(0.1)"]}
     for interleave in ("slices", "launches"):
         case.plan([short, grows], {"python": "python3"}, {"python": "python3"}, interleave=interleave)
         done = case.run()
