@@ -221,9 +221,6 @@ def check_ranks(place, ahead, options, first, workers):
         check_steps(steps[number], told_borders(told_of(place, number)), "%s: rank %d" % (what, number))
     for number in (0, 1):
         assert gaps_within(store, number, steps[number]) == STEPS, (what, number)
-    # Both began them at one moment of the wall clock; a busy machine wakes one later now and then.
-    apart = sorted(abs(mine[0] - other[0]) for mine, other in zip(*steps))
-    assert apart[len(apart) // 2] < NEAR, (what, apart)
     code, document, stderr = rig.reduced(shards)
     assert code == 0 and document["ranks"] == 2 and document["missing"] == [], (what, code, document, stderr)
 
