@@ -442,15 +442,13 @@ static int launch_start_error(const int failure[2], const struct launch_spec *sp
     }
 }
 
-// Calls of a native function are its steps: seen from before its exec.
-static int launch_see_calls(
-        const struct launch_spec *spec, struct launch *launch, struct error *err)
+int launch_see_calls(const struct launch_spec *spec, struct launch *launch, struct error *err)
 {
     if (!spec->finds_steps || !plan_step_is_symbol(spec->workload->step))
         return 0;
     struct native_calls_opts opts = {.symbol = spec->workload->step,
             .steps = launch->reader,
-            .pids = &launch->pid,
+            .pids = &launch->program,
             .pid_count = 1,
             .holds = true,
             .control_ppm = spec->control_ppm};
@@ -460,7 +458,6 @@ static int launch_see_calls(
 // In the parent: what was waited for has been done, the launch begins.
 static void launch_let_go(const struct launch_spec *spec, struct launch *launch, int fd)
 {
-    launch->program = launch->pid;
     if (spec->on_start && !launch->hold)
         spec->on_start(spec->arg, spec->side_idx, launch->pid);
     launch->started_ns = launch->active_since_ns = clock_monotonic_ns();
@@ -486,7 +483,8 @@ int launch_fork(struct launch_env *env, const struct launch_spec *spec, struct l
     // It waits to be let go, so its number is still its own.
     launch->pid_fd = (int)syscall(SYS_pidfd_open, launch->pid, 0);
     int no_pid_fd = launch->pid_fd < 0 ? errno : 0;
-    rc = launch_see_calls(spec, launch, err);
+    launch->program = launch->pid;
+    rc = launch->hold ? 0 : launch_see_calls(spec, launch, err);
     if (rc) {
         close(fds[0]); // it ends without having begun
         return rc;

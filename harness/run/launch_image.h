@@ -15,6 +15,8 @@
 // its container.
 int launch_fork(struct launch_env *env, const struct launch_spec *spec, struct launch *launch,
         char **argv, struct error *err);
+// Calls of a native function are the steps of launch->program: seen from before its exec.
+int launch_see_calls(const struct launch_spec *spec, struct launch *launch, struct error *err);
 // In a child: memory may be allocated. The parent has one thread, or (in a traced pair) others that
 // are none of ours to meet but in malloc, which glibc makes usable after a fork.
 void launch_set_environment(
