@@ -343,6 +343,8 @@ def memory_group(limit):
 def test_container_killed_for_memory(case):
     group, mounted = memory_group(256 << 20)
     try:
+        if mounted and ENGINE != "podman":
+            raise Skip("the memory cgroup is of version 1: what a daemon has started is in the daemon's")
         case.plan({"command": ["/guest", "eat"]}, image("guest:1"), image("guest:1"))
         done = case.run(command=[SH, "-c", 'echo $$ >"%s/cgroup.procs"; exec "$@"' % group, SH])
         check_code(done, 1, 3, 4)
