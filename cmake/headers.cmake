@@ -22,7 +22,7 @@ set(header_flags -fsyntax-only -I${CMAKE_SOURCE_DIR} -D_GNU_SOURCE -Wall -Wextra
     -Werror ${SQLITE_CFLAGS} ${JANSSON_CFLAGS} ${YAML_CFLAGS})
 add_test(NAME unit.headers COMMAND ${CMAKE_C_COMPILER} ${sysroot} -std=gnu17 -Wstrict-prototypes
     -Wmissing-prototypes ${header_flags} -x c ${headers})
-set_tests_properties(unit.headers PROPERTIES LABELS unit TIMEOUT 300)
+set_tests_properties(unit.headers PROPERTIES LABELS "unit;release" TIMEOUT 300)
 
 find_program(UPGATE_CXX NAMES c++ g++ clang++)
 if(UPGATE_CXX)
@@ -31,7 +31,7 @@ if(UPGATE_CXX)
     list(FILTER contracts EXCLUDE REGEX "/(metrics|step_writer|step_gate)\\.h$")
     add_test(NAME unit.headers_cxx COMMAND ${UPGATE_CXX} -std=c++17 ${header_flags} -x c++
         ${contracts})
-    set_tests_properties(unit.headers_cxx PROPERTIES LABELS unit TIMEOUT 300)
+    set_tests_properties(unit.headers_cxx PROPERTIES LABELS "unit;release" TIMEOUT 300)
 else()
     message(STATUS "unit test headers_cxx is off: no C++ compiler")
 endif()

@@ -237,8 +237,8 @@ static int image_start(struct launch_env *env, const struct launch_spec *spec,
     if (rc == 0) {
         launch->engine_fd = launch->pid_fd; // which outlives the program
         launch->pid_fd = fcntl(image_hold_fd(launch->hold), F_DUPFD_CLOEXEC, 3);
-        launch->program =
-                guest.pid; // which a daemon may have started: no descendant of launch->pid
+        // A daemon may have started it: then it is no descendant of launch->pid.
+        launch->program = guest.pid;
         tree_begin(launch->tree, guest.pid);
         rc = launch_see_calls(spec, launch, err);
     }

@@ -238,7 +238,7 @@ def case_ab(folder):
     """`upgate ab`, itself in a namespace or not, of sides in others: held, let go and judged as ever, and each step lies within its launch, that of
     a traced one around its sleep."""
     go = os.path.join(folder, "go")
-    let_go(go, [], -S) # steps follow each other from the start
+    let_go(go, [], -S)  # steps follow each other from the start
     for number, (own, baseline, candidate) in enumerate(((0, SOON, HOURS), (HOURS, 0, SOON))):
         store, plan = os.path.join(folder, "%d.db" % number), os.path.join(folder, "%d.yaml" % number)
         command = [JOB, "{steps}", go, "0", str(5 * MS), "/dev/null"]
