@@ -15,7 +15,7 @@
 enum {
     HTML_CONTRIBUTIONS_MAX = 200, // the page shows ten and draws the rest as one bar
     HTML_ROWS_MAX = 5000,
-    DIFF_TEXT_BYTES_MAX = 1000,
+    DIFF_NAME_BYTES_MAX = 1000,
 };
 
 static json_t *diff_interval(double low, double high)
@@ -28,8 +28,8 @@ static json_t *diff_interval(double low, double high)
 // A page holds no names of 64 KB.
 static json_t *diff_cut(json_t *text)
 {
-    return json_is_string(text) && json_string_length(text) > DIFF_TEXT_BYTES_MAX
-            ? html_text(json_string_value(text), DIFF_TEXT_BYTES_MAX)
+    return json_is_string(text) && json_string_length(text) > DIFF_NAME_BYTES_MAX
+            ? html_text(json_string_value(text), DIFF_NAME_BYTES_MAX)
             : json_incref(text);
 }
 
@@ -240,7 +240,7 @@ static void diff_memory(json_t *diff, const char *key, const struct diff_workloa
     {
         part = diff_cut_all(json_incref(part));
         json_object_set_new(part, "title",
-                html_text(diff_text_memory_name(&memory->parts[i]), DIFF_TEXT_BYTES_MAX));
+                html_text(diff_text_memory_name(&memory->parts[i]), DIFF_NAME_BYTES_MAX));
         json_array_set_new(parts, i, part);
     }
     json_t *touched = json_object_get(item, "touched");
